@@ -18,10 +18,10 @@ ARGUMENTS = "megatron/args.sh"
 _BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
 """Pattern of white space, a comment, or a bash word with its quotes."""
 _COMMENTS = re.compile(r"^[ \t]*#[^\n]*$", re.MULTILINE)
-_LITERAL = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
-"""Quoted text that bash does not expand."""
-_EXPANDED = re.compile(r"[$`;&|<>()*?\[\]{}~!]")
-"""Characters that bash would expand or interpret outside quotes."""
+_LITERAL = re.compile(
+    r"""(?:'[^']*'|"(?:[^"\\$`!]|\\["\\])*"|\\.|[^'"\\$`;&|<>()*?\[\]{}~!])*""", re.DOTALL
+)
+"""Word in which bash expands and interprets nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:
             return
         if raw:
             # Such a word depends on the environment of the shell, so its value cannot be verified.
-            if _EXPANDED.search(_LITERAL.sub("", raw)):
+            if not _LITERAL.fullmatch(raw):
                 raise Malformed(ARGUMENTS, line, f"bash would expand the word {raw!r:.60}")
             yield line, shlex.split(raw)[0]
     raise Malformed(

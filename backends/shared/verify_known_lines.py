@@ -28,7 +28,8 @@ _NOT_EMPTY = re.compile(r"(\[\[|\|\||&&) -n ")
 """Test for a text that is not empty: inside ``[[ ]]``, ``-n`` changes nothing."""
 _BLANK_LINES = re.compile(r"\n+")
 _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_LITERAL, _EXPANDED = re.compile(r"'[^']*'|\\."), re.compile(r"[$`]")
+_LITERAL = re.compile(r"""(?:'[^']*'|"(?:[^"\\$`]|\\["\\])*"|\\.|[^'"\\$`])*""", re.DOTALL)
+"""Text in which bash expands nothing."""
 _GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
 """Placeholder for a single word -> pattern of the word."""
 ENVIRONMENT = "<environment>"
@@ -84,7 +85,7 @@ def literal_export(text: str) -> tuple[str, str] | None:
     import shlex
 
     found = _EXPORT.fullmatch(text)
-    if found is None or _EXPANDED.search(_LITERAL.sub("", found[2])):
+    if found is None or not _LITERAL.fullmatch(found[2]):
         return None
     try:
         words = shlex.split(found[2])

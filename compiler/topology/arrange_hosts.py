@@ -216,11 +216,11 @@ def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     gpus = layout.engine_gpus
     if gpus <= host_gpus:
         return 1
-    fewest = -(-gpus // host_gpus)
-    # More hosts than necessary, with idle GPUs, may be needed to split the groups evenly.
-    for hosts in range(fewest, gpus + 1):
-        if gpus % hosts == 0 and _has_aligned_groups(layout, gpus // hosts):
-            return hosts
+    # More hosts than necessary, with idle GPUs, may be needed to split the groups evenly. GPUs per
+    # host are counted down, because a pinned layout can have millions of ranks.
+    for local in range(host_gpus, 0, -1):
+        if gpus % local == 0 and _has_aligned_groups(layout, local):
+            return gpus // local
     return None
 
 

@@ -82,3 +82,10 @@ def test_thousands_of_unknown_flags_are_reported_in_seconds() -> None:
     with time_limit(5):
         found = report(f"{HEAD}cluster: {{node: dgx-h100, nodes: 1}}\nlaunch: {{args: [{args}]}}\n")
     assert {one.code for one in found.diagnostics} == {"PARC-F01", "PARC-I12"}
+
+
+def test_a_service_of_a_million_ranks_is_refused_in_seconds() -> None:
+    spec = "parc: 1\nname: a\nmodel: deepseek-v3\ncluster: {node: hgx-h200, nodes: 4}\n"
+    job = "job: {kind: serve, precision: fp8, traffic: {input_tokens: 100, output_tokens: 100}}\n"
+    with time_limit(5):
+        assert report(f"{spec}{job}layout: {{dp: 1000003, replicas: 1}}\n").failed()

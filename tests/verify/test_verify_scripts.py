@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
 
+from parc.backends.megatron.verify_arguments import read_arguments
 from parc.backends.shared.verify_known_lines import compare_lines, literal_export, plain_notation
 from parc.backends.slurm.verify_directives import read_directives
-from parc.compiler.verify.read_emitted import unfold_hosts
+from parc.compiler.verify.read_emitted import Malformed, unfold_hosts
 from tests.backends.megatron.boundaries import DENSE
 from tests.compiled import Files, changed, emitted, example, files_of
 from tests.verify.edits import (
@@ -238,3 +240,15 @@ def test_a_host_list_is_unfolded() -> None:
     assert unfold_hosts("r[1-2]n[01-02]") == ["r1n01", "r1n02", "r2n01", "r2n02"]
     assert unfold_hosts("a[0-999999999]") is None
     assert unfold_hosts("a[1-9999]b[1-9999]") is None
+
+
+@pytest.mark.parametrize("value", ["a'$(c)'\"$(c)\"'", "a'\"`$(c)", "a b", "it's", "\\'$x", "a\nb"])
+def test_a_quoted_value_of_a_variable_is_read_back(value: str) -> None:
+    assert literal_export(f"export name={shlex.quote(value)}") == ("name", value)
+
+
+@pytest.mark.parametrize("word", ['"$x"', "`x`", "'a'$b", "\"a'$(x)'\"", "\"'$x'\"", '"a`x`"'])
+def test_a_word_that_bash_expands_is_not_read_as_a_value(word: str) -> None:
+    assert literal_export(f"export name={word}") is None
+    with pytest.raises(Malformed, match="bash would expand"):
+        read_arguments(f"MEGATRON_ARGS=(\n  --a {word}\n)\n")

@@ -76,11 +76,11 @@ def _check_keys(node: Node, version: str, sink: Sink) -> None:
     section = ".".join(map(str, node.path))
     # Each unknown key is compared with all known ones.
     if (more := len(node.value) - MOST_KEYS) > 0:
-        finding = Finding(
+        unchecked = Finding(
             f"{more} of {len(node.value)} keys are not checked",
             help=f"PARC checks the first {MOST_KEYS} keys of a section; DeepSpeed has fewer",
         )
-        sink.report("X01", finding, span=node.span)
+        sink.report("X01", unchecked, span=node.span)
     for key, value in islice(node.value.items(), MOST_KEYS):
         wrong = check_config_key(section, str(key), value, version)
         if wrong is not None:
