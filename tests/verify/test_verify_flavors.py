@@ -15,7 +15,7 @@ def test_both_tables_of_flavors_have_the_same_models_and_sizes() -> None:
             key = (entry["module"], name)
             checked.add(key)
             common = tuple(_size(sizes, one) for one in ("layers", "hidden", "heads", "kv_heads"))
-            common += (sizes.get("ffn"), sizes["vocab"])
+            common += (sizes.get("ffn", 0), sizes["vocab"])
             experts = tuple(sizes.get(one) for one in ("experts", "top_k", "expert", "shared"))
             if "experts" in sizes:
                 assert EXPERT_FLAVORS[key] == common + experts, key

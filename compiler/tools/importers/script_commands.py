@@ -89,7 +89,7 @@ _ALL_HOSTS = ("srun", "mpirun", "mpiexec", "pdsh")
 _INSTALLERS = frozenset(("pip", "pip3", "install", "venv", "virtualenv"))
 """Words of commands that install a program instead of starting it."""
 _CONTAINER = re.compile(
-    r"--container-image\b|^\s*[^#\n]*\b(?:singularity|apptainer|docker|podman|enroot|shifter)\s",
+    r"--container-image\b|^[ \t]*[^#\n]*\b(?:singularity|apptainer|docker|podman|enroot|shifter)\s",
     re.M,
 )
 _CONFIG = re.compile(r"(?:\s*#.*\n)*\s*\{")

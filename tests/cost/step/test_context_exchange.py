@@ -96,4 +96,4 @@ def test_without_context_parallelism_nothing_is_exchanged() -> None:
     )
     families = enumerate_layouts(cost_model.problem, cost_model.framework)
     one = next(one for family in families for one in family if one.cp == 1)
-    assert exchange_seconds(cost_model, one, cost_model.groups(one), 1.0) == 0.0
+    assert attention_exchange_seconds(cost_model, one, cost_model.group_spans(one), 1.0) == 0.0
