@@ -93,9 +93,9 @@ class DecodeFit:
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     """Return the forward time in seconds of the attention core for a batch of prompts.
 
-    The time is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth, with
-    the time a of the mean work per streaming multiprocessor, and the time b of the longest block of
-    query rows.
+    The result is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth. Here
+    a is the mean time of work per streaming multiprocessor, b is the time of the longest block of
+    query rows, and overlap is ``overlapped_seconds``.
     """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows
