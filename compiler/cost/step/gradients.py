@@ -92,7 +92,10 @@ def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[flo
 
 
 def keeps_unsharded_gradients(cost_model: CostModel, layout: Layout) -> bool:
-    """Return True if gradients stay unsharded until the last micro-batch of a ZeRO-2 or -3 pipeline."""
+    """Return True if gradients stay unsharded until the last micro-batch of a pipeline.
+
+    The result is False without ZeRO 2 or 3.
+    """
     pipelined = layout.pp > 1 and layout.zero_stage > 1
     return pipelined and cost_model.framework.gradient_exchange.keeps_pipeline_gradients
 
