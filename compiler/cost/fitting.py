@@ -98,7 +98,7 @@ class _Objective:
         self.priors = [priors[name] for name in self.names]
 
     def point_at(self, logs: Sequence[float]) -> _ParameterPoint:
-        """Return the residuals and the loss at ``logs``, the logarithms of the parameters.
+        """Return the point at ``logs``, the logarithms of the parameters, with residuals and loss.
 
         Parameters outside their bounds are moved to the nearest bound.
         """

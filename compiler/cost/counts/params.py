@@ -185,9 +185,9 @@ def expert_params(model: Model, etp: int = 1) -> int:
 
 
 def shared_expert_params(model: Model, tp: int = 1) -> int:
-    """Return the number of parameters of a layer's shared experts and gate on one of ``tp`` ranks.
+    """Return the number of parameters of a layer's shared experts on one of ``tp`` ranks.
 
-    The result is 0 if the model has no shared experts.
+    The gate of the shared experts is included. The result is 0 if the model has no shared experts.
     """
     experts = model.experts
     if experts is None or not experts.shared_size:

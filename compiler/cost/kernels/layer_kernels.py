@@ -17,9 +17,10 @@ SCORE_BYTES = 12
 product writes the score; softmax reads it, except if it is masked, and writes it; dropout reads and
 writes it, with a mask; the second product reads it."""
 SCORE_GRADIENT_BYTES = 17
-"""Backward traffic per score: its gradient is written; dropout reads it with the mask and writes;
-softmax reads that and its own output, except for masked scores, and writes; two products read the
-result, and one product reads the output of dropout."""
+"""Bytes moved in the backward pass per 16-bit attention score, without a fused kernel. A product
+writes the gradient of the score; dropout reads the gradient, with a mask, and writes it; softmax
+reads this gradient and the output of the forward softmax, except if the score is masked, and
+writes; two products read the result; one product reads the output of dropout."""
 HEAD_ALIGNMENT = 8
 """16-bit elements to which tensor cores require operands to be aligned (cuBLAS documentation)."""
 MISALIGNED_HEAD = 4

@@ -49,7 +49,7 @@ class LayerActivations:
 
     @property
     def total(self) -> float:
-        """Return the bytes that the layer saves without recompute."""
+        """Return the activation bytes that this layer saves if nothing is recomputed."""
         return (
             self.layernorm
             + self.residual

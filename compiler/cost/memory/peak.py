@@ -227,13 +227,20 @@ def low_precision_copy_bytes(
 def _cached_static_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> StaticBytes:
-    """Return the bytes that do not depend on the micro-batch size, ordered as ``StaticBytes``."""
+    """Return the bytes on one rank of a stage that do not depend on the micro-batch size.
+
+    The order is that of ``StaticBytes``. The result is computed once for all layouts with equal
+    inputs.
+    """
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
     def compute_static_bytes() -> StaticBytes:
-        """Compute the bytes that do not depend on the micro-batch size, for the caller's cache."""
+        """Compute the bytes that do not depend on the micro-batch size.
+
+        The caller caches the result.
+        """
         return (
             *weight_gradient_optimizer_bytes(cost_model, layout, load, program),
             low_precision_copy_bytes(cost_model, layout, load, program),
@@ -361,7 +368,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def memory_of_all_stages(cost_model: CostModel, layout: Layout) -> tuple[StageMemory, ...]:
-    """Return the memory of one rank of every pipeline stage."""
+    """Return the memory of one rank of each pipeline stage, by term."""
     model, split = cost_model.problem.model, layout.split
     return tuple(
         stage_memory(cost_model, layout, stage_contents(model, split, stage), stage)

@@ -36,7 +36,7 @@ def stage_buffer_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def library_workspace_bytes(cost_model: CostModel, program: ProgramMemory) -> float:
-    """Return the bytes of the workspaces of matrix libraries, including those of routed experts."""
+    """Return the workspace bytes of matrix libraries, including those for routed experts."""
     # TransformerEngine runs grouped GEMMs in several streams with one workspace each.
     grouped = (
         program.grouped_workspace_bytes if cost_model.problem.model.experts is not None else 0.0

@@ -156,9 +156,9 @@ def _delay_weight_gradients(
 def zb_v_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of ZB-V, which needs as much memory as 1F1B.
 
-    Each rank has two stages; a micro-batch passes down the ranks and back up. On p ranks, a step of
-    fewer than 2p - 1 micro-batches has the actions of a step of 2p - 1 micro-batches without those
-    of the missing micro-batches.
+    Each rank has two stages; a micro-batch passes down the ranks and back up. For fewer than 2p - 1
+    micro-batches on p ranks, the table is that of 2p - 1 micro-batches, without the actions of the
+    micro-batches that do not exist.
     """
     rows = (_zb_v_actions_of_rank(shape, rank) for rank in range(shape.ranks))
     return ActionTable(tuple(rows), stage_ranks_in_v_form(shape.ranks), 2 * shape.ranks)
@@ -220,8 +220,8 @@ class _ActionList:
 def dualpipe_v_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of DualPipeV.
 
-    Each rank has two stages; a micro-batch passes down the ranks and back up. There must be at
-    least twice as many micro-batches as ranks.
+    Each rank has two stages; a micro-batch passes down the ranks and back up. A step needs at least
+    two micro-batches per rank.
     """
     p = shape.ranks
     batches = range(shape.micro_batches)

@@ -67,7 +67,7 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of an interleaved 1F1B step; None if no formula is known.
 
-    There is no formula for two cases:
+    There is no formula in two cases:
     - a hop takes longer than the forward or the backward of a chunk;
     - there are more micro-batches than ranks, but fewer in the last group than there are ranks.
     """
@@ -96,7 +96,7 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
 def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a ZB-H1 step; None if no formula is known.
 
-    There is no formula for two cases:
+    There is no formula in two cases:
     - hops between ranks take time;
     - a rank has several chunks, and the last group has fewer micro-batches than there are ranks.
     """
@@ -123,7 +123,7 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a ZB-V step; None if no formula is known.
 
-    There is no formula for two cases:
+    There is no formula in two cases:
     - hops between ranks take time;
     - p ranks process fewer than 2 p - 1 micro-batches.
     """
@@ -155,7 +155,7 @@ def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a DualPipeV step; None if no formula is known.
 
-    There is no formula for two cases:
+    There is no formula in two cases:
     - hops between ranks take time, so that every overlapped pair waits for a hop;
     - p ranks process fewer than 2 p micro-batches.
     """

@@ -100,7 +100,10 @@ def _dualpipe_v_size_error(shape: PipelineShape) -> str:
 
 
 def _dualpipe_size_error(shape: PipelineShape) -> str:
-    """Return an error text if the sizes fail an assertion of DualPipe.step, else an empty text."""
+    """Return an error text if the sizes are invalid for DualPipe, else an empty text.
+
+    The checks are those of DualPipe.step.
+    """
     # DualPipe mirrors the two halves of the ranks, and each direction gets half of the
     # micro-batches.
     if shape.ranks % 2 or shape.micro_batches % 2:

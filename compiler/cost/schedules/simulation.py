@@ -14,7 +14,7 @@ from parc.compiler.cost.schedules.table import ActionTable, Computation, Overlap
 
 
 class DeadlockError(ValueError):
-    """Error: ranks wait for each other, so that the action table cannot run to its end."""
+    """Error of a simulation in which ranks wait for each other, so that the step never ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ from parc.compiler.ir.serving import ServingLayout, ServingSetup
 PCIE_SHARE = 0.65
 """Fraction of the one-way PCIe rate that a collective over the host bridge reaches."""
 PCIE_SECONDS = 15e-6
-"""Latency of a collective over the host bridge. Fitted; its rate is measured (20 of 31.5 GB/s)."""
+"""Latency of a collective over the host bridge. The latency is fitted; the rate is measured (20 of
+31.5 GB/s)."""
 NETWORK_SECONDS = 30e-6
 """Latency of a collective between hosts on top of the fabric's latency: an assumption."""
 NETWORK_SHARE = 0.8
 """Fraction of the network rate that a collective between hosts reaches: an assumption."""
 PCIE_GB_PER_S = 31.5
-"""PCIe 4.0 x16, for hosts whose NVLink domain is smaller than the host."""
+"""Rate of PCIe 4.0 x16 in one direction, used between the NVLink domains of one host."""
 LEAST_NETWORK_GB_PER_S = 0.1
 """Lower limit of the network rate, so that a host without network data has a finite time."""
 RAMP_BYTES = 25e6

@@ -215,7 +215,7 @@ def _bytes_left_for_cache(
 def serving_memory(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> ServingMemory:
-    """Return the memory of the fullest rank if every stage has the same number of layers."""
+    """Return the memory of the fullest rank if layers are split evenly into pipeline stages."""
     weights = weights_bytes(model, layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)
     left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
@@ -242,5 +242,8 @@ def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
 def available_cache_bytes(
     total: float, setup: ServingSetup, weights: float, overhead: float
 ) -> float:
-    """Return the bytes left for the cache on a device of ``total`` bytes, at least 0."""
+    """Return the bytes left for the cache on a device of ``total`` bytes.
+
+    The result is 0 if weights and overhead do not fit.
+    """
     return max(_bytes_left_for_cache(total, setup, weights, overhead), 0.0)

@@ -172,7 +172,7 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the time in seconds of kernel launches and element-wise kernels of a pipeline stage.
+    """Return the time in seconds of kernel overhead and element-wise kernels of a pipeline stage.
 
     ``tokens`` is the number of tokens that one rank processes in a step.
     """

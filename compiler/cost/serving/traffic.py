@@ -58,7 +58,7 @@ class SteadyState:
     step_seconds: float
     """Mean duration of a step, including the prompts of other requests."""
     prefill_seconds: float
-    """Seconds that the prompt of one request adds to steps."""
+    """Seconds that the prompt of one request adds to the steps of other requests."""
     first_seconds: float
     """Seconds from admission to the first token: earlier prompts, the prompt of the request, one
     step."""

@@ -141,7 +141,8 @@ def valid_parameter_range(name: str) -> tuple[float, float] | None:
 def parameter_prior(name: str, centre: float) -> Prior:
     """Return the prior of the parameter ``name``.
 
-    ``centre`` is the value of the parameter in the catalog; the prior is centred on this value.
+    ``centre`` is the value of the parameter in the catalog. The prior is centred on this value, or
+    on the nearest bound of the parameter.
     """
     parameter = PARAMETERS.get(name, OTHER)
     inside = min(max(centre, parameter.low), parameter.high)

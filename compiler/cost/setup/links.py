@@ -27,7 +27,7 @@ class GroupSpan:
 
     @property
     def domains(self) -> int:
-        """Return the number of NVLink domains that the group spans."""
+        """Return the number of NVLink domains over which the group is distributed."""
         return -(-self.size // self.local)
 
 

@@ -233,8 +233,8 @@ def _zero3_traffic(cost_model: CostModel, layout: Layout) -> tuple[float, float]
     """Return (seconds of ZeRO-3's traffic per micro-batch, seconds that are always exposed).
 
     Weights are gathered for the forward and for the backward pass, and gradients are scattered. The
-    transfer of each unit overlaps with the computation of another unit. Only the first gather does
-    not overlap.
+    transfer of each unit overlaps with the computation of another unit, except that nothing
+    overlaps with the gather of the first unit.
     """
     # If gradients stay unsharded in a pipeline, weights stay gathered from a backward pass to the
     # next forward pass, so that each micro-batch needs only one gather.

@@ -73,7 +73,7 @@ class LayerTime:
 
     @property
     def total(self) -> float:
-        """Return the time in seconds of computation and of exposed communication."""
+        """Return the sum of computation and exposed communication in seconds."""
         return self.compute + self.tp + self.cp + self.ep
 
     @property

@@ -155,7 +155,9 @@ def single_copy_dispatch_seconds(
 def token_copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
     """Return the mean number of copies of a token that a rank sends over the slowest links.
 
-    ``group`` is the expert-parallel group.
+    ``group`` is the expert-parallel group. If this group spans several NVLink domains and each
+    token is sent once per domain, only copies to other domains are counted. Otherwise all copies to
+    other ranks are counted.
     """
     if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size

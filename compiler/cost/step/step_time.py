@@ -44,7 +44,7 @@ class StageTime:
 
     @property
     def total(self) -> float:
-        """Return the time in seconds of all terms, over all chunks of the rank."""
+        """Return the sum of all terms in seconds."""
         return self.compute + self.recompute + self.tp + self.cp + self.ep
 
 
@@ -152,7 +152,7 @@ def stage_boundary_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def stage_boundary_seconds(cost_model: CostModel, layout: Layout) -> float:
-    """Return the exposed time in seconds to send one activation to the next pipeline stage."""
+    """Return the exposed time in seconds to send a micro-batch to the next pipeline stage."""
     if layout.pp == 1:
         return 0.0
     groups, nbytes = cost_model.group_spans(layout), stage_boundary_bytes(cost_model, layout)
