@@ -18,17 +18,19 @@ Predict = Callable[[Parameters], Sequence[float]]
 Matrix = Sequence[Sequence[float]]
 
 NOISE = 0.06
-"""Log error of a good prediction: run-to-run noise (3 %) and effects that are not modelled."""
+"""Standard deviation of the log error of a good prediction. It covers run-to-run noise (3 %) and
+effects that are not modelled."""
 HUBER = 0.12
-"""Log error from which the loss of a measurement grows linearly instead of quadratically."""
+"""Log error above which the loss of a measurement grows linearly instead of quadratically."""
 STEP = 1e-3
-"""Step of the finite differences, in log parameter."""
+"""Step of the finite differences, in the logarithm of a parameter."""
 ROUNDS = 25
-"""Upper bound on iterations; a fit of a few hundred measurements needs five to ten."""
+"""Maximum number of iterations. A fit of a few hundred measurements needs five to ten."""
 MAX_MOVE = 0.7
-"""Largest change of a log parameter per iteration; the linear model is valid only nearby."""
+"""Largest change of a log parameter per iteration, because the linear model is valid only for small
+changes."""
 TANGENT_STEP = 0.02
-"""Step in log parameter over which the slope of a ``Tangent`` is taken."""
+"""Finite-difference step of the slopes of a ``Tangent``, in the logarithm of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class FitResult:
 
     parameters: dict[str, float]
     spreads: dict[str, float]
-    """Standard deviation of each logarithm; near that of the prior if the measurements contain no
-    information on the parameter."""
+    """Standard deviation of the logarithm of each parameter. The value is close to that of the
+    prior if the measurements contain no information on the parameter."""
     loss: float
     rounds: int
 
@@ -62,7 +64,8 @@ class FitResult:
     ) -> tuple[str, ...]:
         """Return the sorted names of the parameters that the measurements do not determine.
 
-        The fitted spread of such a parameter exceeds ``share`` times the spread of its prior.
+        These are the parameters whose fitted spread exceeds ``share`` times the spread of their
+        prior.
         """
         return tuple(
             name for name in sorted(priors) if self.spreads[name] > share * priors[name].spread
@@ -79,7 +82,7 @@ class _ParameterPoint:
 
 
 class _Objective:
-    """Objective function of a fit; ``names`` defines the order of the parameter vector."""
+    """Objective function of a fit. The parameter vector has the order of ``names``."""
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class _Objective:
         self.priors = [priors[name] for name in self.names]
 
     def point_at(self, logs: Sequence[float]) -> _ParameterPoint:
-        """Return the residuals and the loss at ``logs``, the logarithms of the parameters.
+        """Return the point at ``logs``, the logarithms of the parameters, with residuals and loss.
 
         Parameters outside their bounds are moved to the nearest bound.
         """
@@ -125,8 +128,8 @@ class _Objective:
     def jacobian(self, at: _ParameterPoint) -> list[list[float]]:
         """Return the derivatives of the residuals by the log parameters, one row per parameter.
 
-        The finite-difference step is negative near the upper bound, so that ``predict`` stays
-        within the bounds.
+        The finite-difference step is negative near the upper bound of a parameter, so that
+        ``predict`` never receives a value above this bound.
         """
         rows = []
         for index, (value, prior) in enumerate(zip(at.logs, self.priors, strict=True)):
@@ -140,9 +143,10 @@ class _Objective:
     def normal_equations(
         self, at: _ParameterPoint, jacobian: list[list[float]]
     ) -> tuple[list[list[float]], list[float]]:
-        """Return the normal equations of the loss, as (curvature matrix, negative gradient).
+        """Return (curvature matrix, negative gradient) of the loss at the point ``at``.
 
-        Measurements have Huber weights.
+        ``jacobian`` contains the derivatives of the residuals at this point. Outliers among the
+        measurements have lower weights, as the Huber loss requires.
         """
         weights = [_huber_weight(error) for error in at.errors]
         curvature = [
@@ -173,11 +177,17 @@ def fit_parameters(  # noqa: PLR0913 - model, data, start, priors and two option
     rounds: int = ROUNDS,
     weights: Sequence[float] = (),
 ) -> FitResult:
-    """Return the parameters for which ``predict`` is closest to ``measured`` (all values > 0).
+    """Return the parameters for which the predictions are closest to the measurements.
 
-    ``predict`` receives a value for each name of ``priors`` and returns one prediction per
-    measurement; ``weights`` multiply the residuals. The result is deterministic. The iteration
-    stops when a step reduces the loss by less than 1e-5 of its value.
+    Args:
+        predict: Function from the values of the parameters, by name, to one prediction per
+            measurement.
+        measured: Measurements; all must be positive.
+        start: Values of the parameters from which the search starts, by name.
+        priors: Priors of the parameters to fit, by name.
+        rounds: Maximum number of iterations. The fit ends earlier if an iteration reduces the loss
+            by no more than a fraction of 1e-5.
+        weights: Factors of the residuals, one per measurement; by default 1.
     """
     search = _Objective(predict, measured, priors, weights)
     here = search.point_at([log(start[name]) for name in search.names])
@@ -208,10 +218,11 @@ def _damped_step(
     normal: tuple[list[list[float]], list[float]],
     damping: float,
 ) -> tuple[_ParameterPoint, float]:
-    """Return (next point of the fit, new damping) of a Levenberg-Marquardt step.
+    """Return (next point of the fit, new damping) after one Levenberg-Marquardt step.
 
-    The damping is increased until the loss decreases. If 12 increases are not enough, the result is
-    ``here`` with an infinite damping.
+    ``normal`` contains the normal equations at the point ``here``. The damping is increased until
+    the loss decreases. If 12 increases are not enough, the result is ``here`` with an infinite
+    damping.
     """
     curvature, slope = normal
     for _ in range(12):
@@ -233,22 +244,23 @@ def _damped_step(
 
 
 def _huber_loss(error: float) -> float:
-    """Return the Huber loss of one residual, divided by the variance of the noise."""
+    """Return the Huber loss of one residual, divided by the variance of the measurement noise."""
     size = abs(error)
     cost = 0.5 * size * size if size <= HUBER else HUBER * (size - 0.5 * HUBER)
     return cost / NOISE**2
 
 
 def _huber_weight(error: float) -> float:
-    """Return the weight of one residual that turns its squared error into the Huber loss."""
+    """Return the weight of one residual in a least-squares step that minimizes the Huber loss."""
     return min(1.0, HUBER / abs(error) if error else 1.0) / NOISE**2
 
 
 def cholesky_factor(matrix: Matrix) -> list[list[float]]:
-    """Return the lower triangular matrix L with L L' = ``matrix``.
+    """Return the lower triangular matrix L with L L' = ``matrix``, where L' is the transpose of L.
 
-    The algorithm is in Golub and Van Loan, section 4.2. A pivot below 1e-18 is set to 1e-18. A
-    singular matrix therefore causes no error but a long step, which ``MAX_MOVE`` limits.
+    The algorithm is in Golub and Van Loan, section 4.2. A diagonal element whose square would be
+    below 1e-18 is set to 1e-9. A singular matrix therefore causes no error but a long step, which
+    ``MAX_MOVE`` limits.
     """
     size = len(matrix)
     lower = [[0.0] * size for _ in range(size)]
@@ -303,7 +315,8 @@ def tangents(
 ) -> list[Tangent]:
     """Return a linear approximation of the time of each run near ``parameters``.
 
-    ``predict`` returns the seconds of each run; slopes are finite differences.
+    ``predict`` returns the seconds of each run at given parameters. The slopes are finite
+    differences.
     """
     here = [log(seconds) for seconds in predict(parameters)]
     slopes = []
@@ -321,7 +334,7 @@ def extrapolate(
 ) -> list[float]:
     """Return the predicted time in seconds of each run at the parameters ``values``.
 
-    ``lines`` has one linear approximation per run, which ``tangents`` computed at the parameters
+    ``lines`` contains one linear approximation per run, computed by ``tangents`` at the parameters
     ``origin``.
     """
     moves = [log(values[name] / value) for name, value in origin.items()]

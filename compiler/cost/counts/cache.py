@@ -17,9 +17,9 @@ from parc.compiler.ir.model import Attention, Model
 
 
 def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -> float:
-    """Return the cache bytes per token of one attention layer on one of ``tp`` ranks.
+    """Return the bytes that one attention layer caches per token on one of ``tp`` ranks.
 
-    ``element_bytes`` is the size of one cached number.
+    ``element_bytes`` is the size of one cached number in bytes.
     """
     latent = attention.latent
     if latent is not None:
@@ -32,9 +32,9 @@ def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -
 def count_windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
     """Return the number of attention layers with a sliding window in a range of layers.
 
-    The range has ``layers`` layers from index ``first`` on; the default is the whole model. If
-    ``full_attention_every`` is n, layers n, 2n, 3n, ... (counted from 1) attend to all tokens and
-    are not counted.
+    The range starts at the layer with index ``first`` and has ``layers`` layers. If ``layers`` is
+    None, the range ends with the last layer of the model. If ``full_attention_every`` is n, layers
+    n, 2n, 3n, ... (counted from 1) have no window.
     """
     attention = model.attention
     stop = model.layers if layers is None else first + layers
@@ -54,11 +54,11 @@ def round_up_to_blocks(tokens: int, block: int) -> int:
 
 
 ACTIVATION_BYTES = 2.0
-"""Bytes per element of the convolution's inputs, which are stored like activations."""
+"""Bytes per element of the convolution's inputs, which have the number format of activations."""
 
 
 def recurrent_state_bytes(model: Model, engine: EngineConstants, tp: int) -> float:
-    """Return the bytes of recurrent state per sequence and recurrent layer on one of ``tp`` ranks.
+    """Return the state bytes that one recurrent layer stores per sequence on one of ``tp`` ranks.
 
     The result is 0 if the model has no recurrent layers. If ``tp`` exceeds the number of groups of
     a Mamba layer, each rank stores one whole group.

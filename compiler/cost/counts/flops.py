@@ -26,9 +26,10 @@ class LayerFlops:
     attention_core: float
     """Attention core, delta rule or scan."""
     mlp: float
-    """Dense MLP, or the shared experts of a routed layer; by convention without the router."""
+    """Dense MLP, or the shared experts of a routed layer. By convention, the router is not
+    counted."""
     experts: float
-    """Routed experts, top-k per token."""
+    """Routed experts: each token is processed by its top-k experts."""
 
     @property
     def total(self) -> float:
@@ -101,9 +102,10 @@ def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> 
 
 
 def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, float]:
-    """Return the forward FLOPs per token of a layer's token mixer, as (projections, core).
+    """Return (FLOPs of the projections, FLOPs of the core) of a token mixer in the forward pass.
 
-    The token mixer is attention, linear attention or Mamba.
+    The FLOPs are per token. The token mixer is attention, linear attention or Mamba; ``sequence``
+    is the number of tokens per sequence.
     """
     # Two FLOPs per weight and token, and two per element of the core and visible key.
     if kind.mixer == "attention":
@@ -138,7 +140,10 @@ def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
 
 
 def step_flops(problem: Problem) -> float:
-    """Return the FLOPs of one training step (the global batch), without recomputation."""
+    """Return the FLOPs of one training step over the global batch.
+
+    Recomputed activations are not counted.
+    """
     sequence = problem.job.sequence_length
     return model_flops(problem.model, problem.job.global_batch * sequence, sequence)
 
@@ -146,8 +151,8 @@ def step_flops(problem: Problem) -> float:
 def model_flops_utilization(problem: Problem, seconds: float, world: int) -> float:
     """Return the model FLOPs utilization (MFU, a fraction) of a training step on ``world`` GPUs.
 
-    ``seconds`` is the time of the step. The reference is the dense peak of the GPU at the job's
-    precision, or at 16 bit if its data sheet has no peak at that precision.
+    ``seconds`` is the time of the step. MFU is relative to the dense peak of the GPUs at the job's
+    precision. If the data sheet has no peak at this precision, the 16-bit peak is used.
     """
     gpu = problem.cluster.gpu
     peak = (
@@ -160,9 +165,10 @@ def model_flops_utilization(problem: Problem, seconds: float, world: int) -> flo
 
 
 def model_flops(model: Model, tokens: float, sequence: int) -> float:
-    """Return the FLOPs of a training step over ``tokens`` tokens, without recomputation.
+    """Return the FLOPs of a training step over ``tokens`` tokens.
 
-    The result is 3 x the forward FLOPs. ``sequence`` is the number of tokens per sequence.
+    The result is 3 x the FLOPs of the forward pass. Recomputed activations are not counted.
+    ``sequence`` is the number of tokens per sequence.
     """
     kinds = Counter(model.layer_kinds)
     forward = sum(

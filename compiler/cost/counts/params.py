@@ -103,8 +103,8 @@ def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
 def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> int:
     """Return the number of parameters of one linear-attention mixer on one of ``tp`` ranks.
 
-    The projections, the convolution, and one decay and one step size per head are counted, but not
-    the norm of the head outputs.
+    They are the weights of the projections and of the convolution, and one decay and one step size
+    per head. The norm of the head outputs is not counted.
     """
     # In Megatron-Core 0.19 (ssm/gated_delta_net), projections and convolution have no bias.
     convolution = linear.conv_channels * linear.conv_size
@@ -115,8 +115,9 @@ def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> i
 def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
     """Return the number of parameters of one Mamba mixer on one of ``tp`` ranks.
 
-    The projections, the convolution with its bias, the inner norm, and one decay, one step size and
-    one skip weight per head are counted (Megatron-Core 0.19, ssm/mamba_mixer.py).
+    They are the weights of the projections, of the convolution with its bias and of the inner norm,
+    and one decay, one step size and one skip weight per head (Megatron-Core 0.19,
+    ssm/mamba_mixer.py).
     """
     convolution = mamba.conv_channels * (mamba.conv_size + 1)
     projections = hidden * (mamba.projected + mamba.inner)
@@ -126,8 +127,8 @@ def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
 def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
     """Return the number of parameters of one layer's query and key norms on one of ``tp`` ranks.
 
-    A norm per head has the same weights for all heads and ranks; a norm over all heads is split
-    over tp.
+    If each head is normalized separately, all heads and ranks have the same weights. If all heads
+    are normalized together, the weights are split over tp.
     """
     if attention.qk_norm == "none":
         return 0
@@ -141,7 +142,8 @@ def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
 def _latent_attention_params(model: Model, latent: LatentAttention, tp: int) -> int:
     """Return the number of parameters of latent attention in one layer on one of ``tp`` ranks.
 
-    Down-projections and norms are not split over tp; up-projections and the output projection are.
+    Up-projections and the output projection are split over tp. Every rank has the whole
+    down-projections and norms.
     """
     heads = model.attention.heads // tp
     query_dim = latent.qk_nope_dim + latent.qk_rope_dim
@@ -183,9 +185,9 @@ def expert_params(model: Model, etp: int = 1) -> int:
 
 
 def shared_expert_params(model: Model, tp: int = 1) -> int:
-    """Return the number of parameters of a layer's shared experts and gate on one of ``tp`` ranks.
+    """Return the number of parameters of a layer's shared experts on one of ``tp`` ranks.
 
-    The result is 0 if the model has no shared experts.
+    The gate of the shared experts is included. The result is 0 if the model has no shared experts.
     """
     experts = model.experts
     if experts is None or not experts.shared_size:
@@ -196,9 +198,10 @@ def shared_expert_params(model: Model, tp: int = 1) -> int:
 
 
 def router_params(model: Model) -> int:
-    """Return the number of parameters of the router of one layer; 0 if the model has no experts.
+    """Return the number of parameters of the router of one layer.
 
-    A router bias counts only if it is trained; some models keep it as a buffer.
+    The result is 0 if the model has no experts. A router bias is counted only if it is a trained
+    parameter; some models store the bias as a buffer.
     """
     experts = model.experts
     if experts is None:
@@ -207,11 +210,11 @@ def router_params(model: Model) -> int:
 
 
 def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """Return the numbers of (dense, routed-expert) parameters of layer ``layer`` on one rank.
+    """Return (number of dense parameters, number of routed-expert parameters) of a layer on a rank.
 
-    All parameters outside routed experts count as dense. The two numbers are separate because their
-    gradients are reduced over different process groups. Model dimensions must be divisible by the
-    parallel sizes that split them.
+    ``layer`` is the index of the layer. All parameters outside routed experts count as dense.
+    Gradients of dense and of routed-expert parameters are reduced over different process groups.
+    The parallel sizes must divide the model dimensions that they split.
     """
     return layer_kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
 
@@ -219,10 +222,10 @@ def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -
 def layer_kind_params_on_rank(
     model: Model, kind: LayerKind, degrees: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """Return the numbers of (dense, routed-expert) parameters of one layer on one rank.
+    """Return (number of dense parameters, number of routed-expert parameters) of a layer on a rank.
 
-    ``degrees`` are the parallel sizes (tp, etp, ep). All parameters outside routed experts count as
-    dense.
+    ``kind`` is the type of the layer, and ``degrees`` are the parallel sizes (tp, etp, ep). All
+    parameters outside routed experts count as dense.
     """
     tp, etp, ep = degrees
     dense = mixer_params(model, kind, tp) + norm_params_per_layer(model, kind)
@@ -237,13 +240,13 @@ def layer_kind_params_on_rank(
 def mtp_params(model: Model) -> int:
     """Return the number of parameters of one multi-token-prediction layer.
 
-    Embedding and output projection are not counted, because the layer uses those of the model.
+    Embedding and output projection are not counted, because the layer shares them with the model.
     """
     return sum(mtp_params_on_rank(model, tp=1, etp=1, ep=1))
 
 
 def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """Return the numbers of (dense, routed-expert) parameters of one prediction layer on one rank.
+    """Return (dense parameters, routed-expert parameters) of one prediction layer on one rank.
 
     A multi-token-prediction layer consists of a layer like the last decoder layer, two norms on its
     inputs, a norm on its output, and a projection from 2 x hidden to hidden (DeepSeek-V3,

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlapped_seconds
 
 BACKWARD_FACTOR = 2.5
-"""Backward time divided by forward time of the attention core: five products against two.
-
-FlashAttention-2 (arXiv:2307.08691), section 4.1. Assumed; no backward timing was fitted.
-"""
+"""Backward time of the attention core, divided by its forward time. The backward pass has five
+matrix products, the forward pass two (FlashAttention-2, arXiv:2307.08691, section 4.1). Assumed; no
+backward timing was fitted."""
 CACHE_BYTES = 2
 """Bytes per element of Q, K, V and the KV cache, 16 bit."""
 DECODE_BLOCK = 128
@@ -58,7 +57,8 @@ class PrefillFit:
     block_seconds: float
     """Fixed time per block of query rows of one head."""
     io_share: float
-    """Share of the memory bandwidth at which Q, K and V are read, O and the cache written."""
+    """Fraction of the memory bandwidth that the kernel reaches when it reads Q, K and V and writes
+    O and the cache."""
     launch_seconds: float
     norm: float
     """Norm that combines the mean work per SM with the longest block (1: sum, 8: about maximum)."""
@@ -93,9 +93,9 @@ class DecodeFit:
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     """Return the forward time in seconds of the attention core for a batch of prompts.
 
-    The time is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth, with
-    the time a of the mean work per streaming multiprocessor, and the time b of the longest block of
-    query rows.
+    The result is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth. Here
+    a is the mean time of work per streaming multiprocessor, b is the time of the longest block of
+    query rows, and overlap is ``overlapped_seconds``.
     """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows

@@ -15,8 +15,8 @@ from typing import Literal
 Operation = Literal["all_gather", "reduce_scatter", "all_to_all", "all_reduce"]
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
 MEASURED_RANKS = 8
-"""Largest number of ranks with measured latency. Beyond it, latency is assumed to grow with the
-depth of a tree."""
+"""Largest number of ranks for which the latency was measured. For more ranks, the latency is
+assumed to grow with the depth of a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +25,27 @@ class CollectiveFit:
 
     operation: Operation
     link_gb_per_s: float
-    """Data-sheet rate of the measured link, one direction."""
+    """Data-sheet rate of the measured link in one direction."""
     latency_seconds: float
     rank_seconds: float
     """Latency per rank after the first."""
     bus_gb_per_s: float
     """Rate that large messages reach."""
     copy: float
-    """Share of a rank's own part of the message that is copied."""
+    """Fraction of a rank's own part of the message that the rank copies."""
     ramp_seconds: float
     ramp_bytes: float
     crowding: float = 0.0
-    """Exponent with which bandwidth falls as (2/n); 0 behind a switch, about 2 over shared PCIe."""
+    """Exponent c in the bandwidth of n ranks, which is (2/n)^c of the bandwidth of two ranks. c is
+    0 with a switch and about 2 if the ranks share PCIe."""
     switch_factor: float = 1.0
-    """Factor on traffic time from eight ranks on, where the NVLink switch can reduce."""
+    """Factor on the transfer time for eight or more ranks, because the NVLink switch can then do
+    the reduction."""
 
     def scaled_to_link(self, link_gb_per_s: float) -> CollectiveFit:
-        """Return the collective fit with its bandwidth scaled to another link.
+        """Return this collective fit, with the bandwidth scaled to another link.
 
-        ``link_gb_per_s`` is the data-sheet rate of the other link, one direction.
+        ``link_gb_per_s`` is the data-sheet rate of the other link in one direction.
         """
         scale = link_gb_per_s / self.link_gb_per_s
         return replace(self, link_gb_per_s=link_gb_per_s, bus_gb_per_s=self.bus_gb_per_s * scale)
@@ -60,8 +62,9 @@ class InterDomainNetwork:
 def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     """Return the time in seconds of one collective among ``ranks`` ranks of one NVLink domain.
 
-    ``nbytes`` is the size of the whole message: the gathered output, the scattered input, the
-    reduced buffer, or all that one rank sends in an all-to-all, including the part for itself.
+    ``nbytes`` is the size of the whole message. For an all-gather this is the gathered output, for
+    a reduce-scatter the input, for an all-reduce the buffer. For an all-to-all it is all data that
+    one rank sends, including the part for itself.
     """
     if ranks <= 1 or nbytes <= 0.0:
         return 0.0
@@ -73,9 +76,10 @@ def two_level_collective_seconds(
 ) -> float:
     """Return the time in seconds of a collective over ``domains`` NVLink domains.
 
-    Each domain has ``local`` ranks of the group, and each GPU has its own share of the NICs. The
-    formula is not fitted. Transfers inside and between domains are pipelined, so that the slower of
-    the two determines the time.
+    Each domain has ``local`` ranks of the process group, and each GPU has its own share of the
+    NICs. Transfers inside and between domains are pipelined, so that the slower of these two
+    transfers determines the time. The time between domains is computed from the network rates; no
+    constant is fitted.
     """
     # In a ring over all n = local x domains ranks, each domain sends p (n-1)/n of the message
     # through its NICs (p: 2 for all-reduce, else 1). In an all-to-all, a rank sends every byte
@@ -110,14 +114,15 @@ def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
 
 
 def ring_passes(operation: Operation) -> int:
-    """Return how many times the message goes around the ring: 2 for all-reduce, else 1."""
+    """Return how many times a ring moves the message: 2 for all-reduce, 1 for other operations."""
     return 2 if operation == "all_reduce" else 1
 
 
 def _latency_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     """Return the latency in seconds of a collective among ``ranks`` ranks.
 
-    The latency grows with the message size, because NCCL uses another protocol for large messages.
+    The latency grows with the message size, because NCCL changes to another protocol for large
+    messages.
     """
     # Linear as a ring up to the measured number of ranks, then logarithmic as a tree.
     steps = min(ranks, MEASURED_RANKS) - 1.0
@@ -128,7 +133,7 @@ def _latency_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 
 
 def _transfer_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
-    """Return the time in seconds in which a collective transfers its bytes, without latency."""
+    """Return the time in seconds in which a collective transfers its data, without latency."""
     factor = (ring_passes(fit.operation) * (ranks - 1) + fit.copy) / ranks
     # From eight ranks on, the NVLink switch can do the reduction.
     if ranks >= MEASURED_RANKS:

@@ -24,7 +24,8 @@ CAST_ROWS_PER_SM = 4
 SHORT_ROWS = 16
 """Largest m for which the measured stacks use a separate kernel for fp8 with block scales."""
 NARROW = 128
-"""Size of a block of scales; a smaller n or k does not fill one."""
+"""Number of elements per block of scales. GEMMs with smaller n or k have a separate minimum launch
+time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +34,22 @@ class CastFit:
 
     launch_seconds: float
     row_seconds: float
-    """Fixed time per row, with four rows at a time on each SM."""
+    """Fixed time per row. Each SM processes four rows at the same time."""
     element_seconds: float
-    """Time per element of a row, serial along k."""
+    """Time per element of a row; the elements along k are processed one after the other."""
     traffic_bytes: float
     """Bytes read and written per element of A."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLaunchFloors:
-    """Shortest time between launches from the host of the measured stack, by shape."""
+    """Minimum time between host launches of the measured software stack, by shape of the GEMM."""
 
     short: float
-    """For at most 16 rows."""
+    """Minimum time for GEMMs of at most 16 rows (m)."""
     regular: float
     narrow: float
-    """For n or k below one block of scales, 128."""
+    """Minimum time for GEMMs in which n or k is smaller than one block of scales (128)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class GemmFit:
     """Dense peak according to the data sheet."""
     bytes_per_second: float
     operand_bytes: float
-    """Bytes per element of A or B, scales included."""
+    """Bytes per element of A or B, including scales."""
     peak_share: float
     """Share of the peak that is reached inside a tile."""
     sm_gb_per_s: float
@@ -68,7 +69,8 @@ class GemmFit:
     tile_seconds: float
     """Time of prologue and epilogue per tile."""
     wave: float
-    """Weight of whole waves. 1: a partial last wave takes as long as a full one; 0: no waves."""
+    """Weight of whole waves of tiles. If 1, a partial last wave takes as long as a full one; if 0,
+    the time is proportional to the number of tiles."""
     memory_share: float
     write_factor: float
     """Time per byte written, divided by time per byte read."""
@@ -81,16 +83,16 @@ class GemmFit:
     """Time of the kernel that adds the partial sums of a split K, divided by the time of its
     traffic."""
     cache_bytes: float = 0.0
-    """Approximate size up to which operands stay in L2 between calls; 0: they never do."""
+    """Approximate size up to which operands stay in L2 between calls; 0 if they never do."""
     cache_gain: float = 1.0
     """Rate of L2 divided by the rate of memory."""
     cast: CastFit | None = None
     floors: HostLaunchFloors | None = None
 
     def without_gaps_and_casts(self) -> GemmFit:
-        """Return the GEMM fit without host launch gaps and without the casts of A.
+        """Return this GEMM fit without the gaps between host launches and without the casts of A.
 
-        The result gives the GPU time of the multiplication only.
+        The resulting fit gives only the GPU time of the multiplication.
         """
         # Some measured stacks launched each GEMM from the host without a CUDA graph, and cast A
         # before each call. Training and serving steps launch GEMMs and cast A in other ways.
@@ -98,10 +100,10 @@ class GemmFit:
 
 
 def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
-    """Return the time in seconds of one GEMM, C[m, n] = A[m, k] B[k, n], with 16-bit output.
+    """Return the time in seconds of the GEMM C[m, n] = A[m, k] B[k, n] with 16-bit output.
 
-    All of m, n and k must be positive. The library is assumed to select the faster of two square
-    tile sizes, 64 x 64 and 128 x 128.
+    All of m, n and k must be positive. The library is assumed to use square tiles of 64 x 64 or of
+    128 x 128 elements, whichever are faster.
     """
     busy = min(_tiled_seconds(fit, m, n, k, 64), _tiled_seconds(fit, m, n, k, 128))
     # Long kernels lose the boost clock: the slow-down grows with their duration up to
@@ -154,17 +156,17 @@ def _cast_seconds(fit: GemmFit, cast: CastFit, m: float, k: float) -> float:
 
 
 def _launch_gap_seconds(floors: HostLaunchFloors, m: float, n: float, k: float) -> float:
-    """Return the shortest time in seconds between two launches of this GEMM from the host."""
+    """Return the minimum time in seconds between two host launches of a GEMM of shape (m, n, k)."""
     if n < NARROW or k < NARROW:
         return floors.narrow
     return floors.short if m <= SHORT_ROWS else floors.regular
 
 
 def overlapped_seconds(first: float, second: float, norm: float) -> float:
-    """Return the time in seconds of two activities that overlap imperfectly.
+    """Return the time in seconds of two activities that overlap in part.
 
-    The formula is (first^norm + second^norm)^(1/norm): the sum at norm 1, about the maximum at norm
-    8.
+    ``first`` and ``second`` are the seconds of each activity alone. The formula is (first^norm +
+    second^norm)^(1/norm): the sum if norm is 1, about the maximum if norm is 8.
     """
     # Scale by the larger duration: powers of small durations would leave the range of floats.
     if first < second:

@@ -37,8 +37,8 @@ class ExpertShape(NamedTuple):
     tp: float = 1.0
     ep: float = 1.0
     imbalance: float = 0.0
-    """Rows of the fullest rank, divided by the mean over ranks; 0 means the value of the fitted
-    measurements."""
+    """Rows of the fullest rank, divided by the mean number of rows per rank. 0 stands for the
+    imbalance in the fitted measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,29 @@ class GroupedFit:
     operand_bytes: float
     peak_share: float
     pad_rows: float
-    """Rows that padding adds per expert with tokens."""
+    """Rows that padding adds to each expert that has tokens."""
     tile_seconds: float
     memory_share: float
     launch_seconds: float
     """Launch time of all kernels of the layer."""
     row_factor: float
-    """Number of times that the rows of this rank's experts are moved, in addition to the GEMMs."""
+    """Number of times that the rows of this rank's experts are moved in memory, in addition to the
+    GEMMs."""
     token_factor: float
-    """Number of times that all tokens are moved for routing, permutation and quantising."""
+    """Number of times that all tokens are moved in memory for routing, permutation and
+    quantising."""
     norm: float
     skew: float
-    """Exponent s: the measured rank has ep^s times the rows of an even distribution."""
+    """Exponent s of the imbalance: in the measurements, the rank has ep^s times the rows of an even
+    distribution."""
     wave: float
 
 
 def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
-    """Return the forward time in seconds of the routed experts of one layer on one rank."""
+    """Return the forward time in seconds of the routed experts of one layer on one rank.
+
+    The time includes routing, permutation and activation function.
+    """
     tokens, top_k, hidden, inter, experts, tp, ep, imbalance = shape
     local = experts / ep
     inter /= tp
@@ -90,8 +96,8 @@ def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
 def _wave_seconds(fit: GroupedFit, tiles: float, depth: float, part: float) -> float:
     """Return the compute time in seconds of one grouped GEMM with inner dimension ``depth``.
 
-    ``tiles`` is the size of the output in units of full tiles. ``part`` (0 to 1) is the height of
-    the tiles in use, as a fraction of a full tile.
+    ``tiles`` is the size of the output, measured in full tiles. ``part`` (0 to 1) is the height of
+    the tiles that the kernel uses, as a fraction of the height of a full tile.
     """
     # Experts with few rows use lower tiles, which need proportionally less time per tile.
     waves = tiles / (fit.sms * part)

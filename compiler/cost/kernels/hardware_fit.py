@@ -41,10 +41,10 @@ class KernelFit:
 
     gpu: str
     fitted: bool
-    """True if the constants are fitted to measurements of this GPU type; otherwise they are those
-    of another GPU type, scaled by the data sheets."""
+    """True if the constants are fitted to measurements of this GPU type. Otherwise the constants of
+    another GPU type are scaled by the data sheets."""
     assumed: tuple[str, ...]
-    """Members of SECTIONS that are based on measurements of another GPU type."""
+    """Names in ``SECTIONS`` whose constants are based on measurements of another GPU type."""
     gemms: Mapping[str, GemmFit]
     prefill: PrefillFit
     decode: DecodeFit
@@ -52,17 +52,20 @@ class KernelFit:
     collectives: Mapping[Operation, CollectiveFit]
 
     def gemm_fit(self, precision: str) -> GemmFit:
-        """Return the GEMM fit for ``precision``, or for the best measured substitute.
+        """Return the GEMM fit for ``precision``.
 
-        ``NEAREST`` lists the substitutes of each precision; bf16 is always measured.
+        If this precision has no fit, the first available substitute in ``NEAREST`` is used. A fit
+        for bf16 always exists.
         """
         return _fit_or_substitute(self.gemms, precision)
 
     def grouped_gemm_fit(self, precision: str) -> GroupedFit:
-        """Return the grouped-GEMM fit for ``precision``, or for the best measured substitute.
+        """Return the grouped-GEMM fit for ``precision``.
 
-        If fp8 was measured with per-tensor scales and with block scales, the faster of the two fits
-        is returned, because on some GPUs one of the two kernels was not tuned.
+        If this precision has no fit, the first available substitute in ``NEAREST`` is used.
+
+        If fp8 was measured both with per-tensor scales and with block scales, the result is the fit
+        of the faster kernel. On some GPUs, one of these two kernels was not tuned.
         """
         # Per-tensor and block-scaled fp8 kernels read the same bytes per weight.
         fit = _fit_or_substitute(self.grouped, precision)
@@ -75,9 +78,10 @@ class KernelFit:
 def build_kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
     """Return the kernel and collective fits of ``gpu``.
 
-    The fits scale the data-sheet numbers of the GPU by efficiency factors from the kernel catalog.
-    If the catalog entry of the GPU lacks a section, the section is read from the entry named by its
-    key ``like``. If the GPU has no entry, all sections are read from the entry ``kernels_like``.
+    A fit multiplies the data-sheet numbers of the GPU by efficiency factors, which ``read`` reads
+    from the kernel catalog. The key ``like`` of a catalog entry names the entry from which missing
+    sections are copied. If the GPU has no entry, all sections are copied from the entry
+    ``kernels_like``.
     """
     try:
         own = read(gpu.catalog_name)
@@ -112,7 +116,8 @@ def _fill_missing_sections(entry: KernelEntry, read: ReadEntry) -> KernelEntry:
 def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
     """Return the dense peak of ``gpu`` at ``precision`` in FLOP/s.
 
-    The result is None if the data sheet has no such peak.
+    The result is None if the data sheet has no peak at this precision. For bf16, the fp16 peak is
+    accepted as well.
     """
     peak = gpu.peak_rate(PEAKS[precision])
     if peak is None and precision == "bf16":
@@ -123,9 +128,10 @@ def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
 def _fits_by_precision(
     gpu: Gpu, core: dict[str, Any], entry: KernelEntry, section: tuple[str, type[FitType]]
 ) -> dict[str, FitType]:
-    """Return the fits of one catalog section by precision, if the GPU supports the precision.
+    """Return the fits in one section of the catalog entry, by precision.
 
-    ``section`` is (name of the section, type of its fits).
+    ``section`` is (name of the section, type of its fits). ``core`` contains the data-sheet numbers
+    that all fits need. Precisions that the GPU does not support are left out, except bf16.
     """
     name, fit_type = section
     found = {}
@@ -151,7 +157,7 @@ def _collective_fit(operation: Operation, section: KernelEntry) -> CollectiveFit
 
 
 def _fit_or_substitute(fits: Mapping[str, FitType], precision: str) -> FitType:
-    """Return the fit for ``precision``, or for its best substitute in ``NEAREST``."""
+    """Return the fit for ``precision``, or for the first available substitute in ``NEAREST``."""
     for name in NEAREST.get(precision, ("bf16",)):
         if name in fits:
             return fits[name]

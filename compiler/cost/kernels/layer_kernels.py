@@ -13,13 +13,14 @@ GemmShape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
 
 SCORE_BYTES = 12
-"""Forward traffic per 16-bit score without a fused kernel: written by the first product; read,
-except for masked scores, and written by softmax; read and written, with a mask, by dropout; read by
-the second product."""
+"""Bytes moved in the forward pass per 16-bit attention score, without a fused kernel. The first
+product writes the score; softmax reads it, except if it is masked, and writes it; dropout reads and
+writes it, with a mask; the second product reads it."""
 SCORE_GRADIENT_BYTES = 17
-"""Backward traffic per score: its gradient is written; dropout reads it with the mask and writes;
-softmax reads that and its own output, except for masked scores, and writes; two products read the
-result, and one product reads the output of dropout."""
+"""Bytes moved in the backward pass per 16-bit attention score, without a fused kernel. A product
+writes the gradient of the score; dropout reads the gradient, with a mask, and writes it; softmax
+reads this gradient and the output of the forward softmax, except if the score is masked, and
+writes; two products read the result; one product reads the output of dropout."""
 HEAD_ALIGNMENT = 8
 """16-bit elements to which tensor cores require operands to be aligned (cuBLAS documentation)."""
 MISALIGNED_HEAD = 4
@@ -28,7 +29,7 @@ WEIGHT_ALIGNMENT = 64
 """16-bit elements, 128 bytes, to which rows of a weight should be aligned (NVIDIA, Matrix
 Multiplication Background User's Guide, on A100; Anthony et al. 2024, arXiv:2401.14489)."""
 MISALIGNED_WEIGHT = 1.2
-"""Approximate slow-down of a product whose weight has other row lengths; assumed."""
+"""Approximate slow-down of a product whose weight does not have this alignment; assumed."""
 STREAM_SHARE = 0.85
 """Share of the memory bandwidth that streaming kernels reach; assumed."""
 ROW_TILE = 64
@@ -44,9 +45,10 @@ class ForwardBackward:
 
 
 def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
-    """Return the (m, n, k) shapes of one layer's attention projections on one rank, forward.
+    """Return the (m, n, k) shapes of one layer's attention projections on one rank.
 
-    ``tokens`` is the number of tokens that the rank processes.
+    The shapes are those of the forward pass. ``tokens`` is the number of tokens that the rank
+    processes.
     """
     attention, t = model.attention, layout.tp
     latent = attention.latent
@@ -73,9 +75,10 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
 
 
 def mlp_gemm_shapes(model: Model, layout: Layout, tokens: float, width: float) -> list[GemmShape]:
-    """Return the (m, n, k) shapes of an MLP of inner width ``width`` on one rank, forward.
+    """Return the (m, n, k) shapes of the GEMMs of an MLP with inner width ``width`` on one rank.
 
-    Gate and up projection are one GEMM; ``tokens`` is the number of tokens that the rank processes.
+    The shapes are those of the forward pass, in which gate and up-projection are a single GEMM.
+    ``tokens`` is the number of tokens that the rank processes.
     """
     inner = width / layout.tp
     columns = 2 * inner if model.ffn.gated else inner
@@ -83,7 +86,7 @@ def mlp_gemm_shapes(model: Model, layout: Layout, tokens: float, width: float) -
 
 
 def gemm_forward_backward_seconds(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
-    """Return the forward and backward times in seconds of GEMMs with these (m, n, k) shapes.
+    """Return the forward and backward times in seconds of GEMMs with the given (m, n, k) shapes.
 
     The backward pass computes the gradients of input and weight.
     """
@@ -99,10 +102,10 @@ def gemm_forward_backward_seconds(fit: GemmFit, shapes: list[GemmShape]) -> Forw
 def unfused_attention_core_seconds(
     kernels: KernelFit, model: Model, layout: Layout, sequence: int
 ) -> ForwardBackward:
-    """Return the forward and backward times in seconds of an attention core without fused kernel.
+    """Return the forward and backward times in seconds of an attention core without a fused kernel.
 
-    The times are for one layer and micro-batch. Code older than FlashAttention computes attention
-    this way and writes the scores to memory.
+    The times are for one layer and one micro-batch. Software without FlashAttention computes
+    attention in this way: it writes the scores to memory.
     """
     # The forward pass has two batched products over the full square of scores (the masked half is
     # not skipped), then scaling, mask, softmax and dropout. The backward pass has four products and
@@ -129,8 +132,8 @@ def fused_attention_core_seconds(
 ) -> float:
     """Return the forward time in seconds of one layer's fused attention core for one micro-batch.
 
-    The work of a whole sequence is divided evenly over cp ranks. With sliding windows the result is
-    the mean over windowed and full layers.
+    The work for a sequence is divided evenly among the cp ranks. If some layers have a sliding
+    window, the result is the mean over all layers.
     """
     attention = model.attention
     latent = attention.latent
@@ -142,7 +145,7 @@ def fused_attention_core_seconds(
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
     def windowed_seconds(window: float) -> float:
-        """Return the core's forward seconds with a window of ``window`` tokens (0: no window)."""
+        """Return the core's forward seconds for a window of ``window`` tokens (0: none)."""
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 
@@ -156,7 +159,8 @@ def fused_attention_core_seconds(
 def expert_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
     """Return the (m, n, k) shapes of the forward GEMMs of one layer's routed experts on one rank.
 
-    The rows of all experts of the rank count as one GEMM. Routing is assumed to be balanced.
+    The experts of the rank are modelled as one GEMM over all their rows. Routing is assumed to be
+    balanced.
     """
     # Each rank of the expert group contributes tokens / tp, so that a rank processes top-k times
     # that number.
@@ -174,7 +178,7 @@ def expert_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[Gemm
 def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
     """Return the bytes that the element-wise kernels of one layer move in the forward pass.
 
-    Recurrent mixers are not included; ``Recurrence.streamed_bytes`` has their bytes.
+    The traffic of recurrent mixers is not included; see ``Recurrence.streamed_bytes``.
     """
     # The mixer and the MLP each have a norm (a read and a write) and a residual addition (two reads
     # and a write). Further terms are the rotation of queries and keys, the activation function

@@ -22,12 +22,12 @@ MAMBA_CHUNK = 128
 MATRIX_SHARE = 0.35
 """Share of the 16-bit matrix peak that products of 64 to 256 rows inside a chunk reach; assumed."""
 MAMBA_PASSES = 56
-"""Number of times that each channel of a Mamba layer moves through memory in the forward pass.
-Fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types. The number covers
-all that Megatron-Core does in the layer: scans, transposes, norm and gate in fp32."""
+"""Number of times that each channel of a Mamba layer moves through memory in the forward pass. The
+number covers all kernels of Megatron-Core's layer: scans, transposes, and norm and gate in fp32. It
+is fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types."""
 BACKWARD_FACTOR = 2.5
-"""Backward time divided by forward time. Assumed, because each product has two in the backward pass
-and states are recomputed."""
+"""Backward time divided by forward time. Assumed, because the backward pass has two products for
+each forward product and recomputes states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
 def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the recurrence on one rank.
 
-    ``tokens`` is the number of tokens, multiplied by the fraction of the heads that the rank has.
+    ``tokens`` is the number of tokens times the fraction of the heads that the rank computes.
     """
     fit = kernels.gemm_fit("bf16")
     # Added and not overlapped: the many small kernels run one after the other.
@@ -74,7 +74,7 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
 def _gated_delta_net(linear: LinearAttention) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Gated DeltaNet mixer.
 
-    The counts are those of the kernels in flash-linear-attention.
+    FLOPs and bytes are those of the kernels in flash-linear-attention.
     """
     # K: keys, V: values, Q: queries, T: the inverse of a triangular matrix, S: the state. Products
     # inside a chunk: the scores of keys and of queries, W = T K, U = T V, scores times values.
@@ -104,9 +104,9 @@ def _gated_delta_net(linear: LinearAttention) -> Recurrence:
 def _mamba2(mamba: Mamba) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Mamba-2 mixer with fused kernels.
 
-    The fp32 states of chunks pass through memory three times. The projection, and the outputs
-    before and after the norm, are saved for the backward pass (mamba_ssm,
-    ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn); all other tensors are recomputed.
+    The kernels move the fp32 state of each chunk through memory three times. They save the
+    projection and the outputs before and after the norm, and recompute all other tensors in the
+    backward pass (mamba_ssm, ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn).
     """
     matrices, state = mamba.groups * mamba.state_size, mamba.inner * mamba.state_size
     return Recurrence(

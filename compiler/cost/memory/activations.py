@@ -19,7 +19,7 @@ from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 @dataclass(frozen=True, slots=True)
 class LayerActivations:
-    """Activation bytes of one layer by module, so that recompute can subtract modules by name."""
+    """Activation bytes of one layer, divided into the modules that recompute settings can name."""
 
     layernorm: float
     """Outputs of the norms that are not fused with a projection."""
@@ -28,12 +28,13 @@ class LayerActivations:
     core_attn: float
     """Softmax statistics of a fused attention core, or attention matrix of an unfused core."""
     attention: float
-    """Inputs and outputs of the projections, or latents and output of latent attention; also the
-    output of the norm if it is fused with the projection."""
+    """Inputs and outputs of the projections; in latent attention, the latent vectors and the
+    attention output. If the norm is fused with the projection, the output of the norm is
+    included."""
     mla_up_proj: float
     """Outputs of the up-projections of latent attention."""
     mlp: float
-    """Dense MLP; includes the input of the MLP only if the norm is fused with the MLP."""
+    """Dense MLP. If the norm is fused with the MLP, the input of the MLP is included."""
     moe_act: float
     """Outputs of the experts' activation function."""
     moe: float
@@ -48,7 +49,7 @@ class LayerActivations:
 
     @property
     def total(self) -> float:
-        """Return the bytes that the layer saves without recompute."""
+        """Return the activation bytes that this layer saves if nothing is recomputed."""
         return (
             self.layernorm
             + self.residual
@@ -62,9 +63,9 @@ class LayerActivations:
         )
 
     def bytes_of_modules(self, modules: tuple[str, ...]) -> float:
-        """Return the activation bytes of ``modules``, which are not stored if they are recomputed.
+        """Return the sum of the activation bytes of ``modules``; recompute frees these bytes.
 
-        ``moe`` includes ``moe_act`` and ``shared_experts``.
+        The module ``moe`` includes ``moe_act`` and ``shared_experts``.
         """
         names = set(modules)
         if "moe" in names:
@@ -83,7 +84,8 @@ def layer_activations(
 ) -> LayerActivations:
     """Return the activation bytes of one layer of type ``kind`` on one rank, by module.
 
-    ``batch`` is (tokens, sequence length), both divided by cp.
+    ``batch`` is (tokens of the micro-batch, sequence length), where both numbers are divided by cp.
+    ``program`` is the memory model of the training program.
     """
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
@@ -123,7 +125,7 @@ def layer_activations(
 def _saved_product_bytes(
     model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
 ) -> float:
-    """Return the bytes of product outputs that selective recompute by operator saves in one layer.
+    """Return the bytes of matrix-product outputs that recompute by operator saves in one layer.
 
     torchtitan saves the outputs of every second matrix product
     (distributed/activation_checkpoint.py).
@@ -161,9 +163,10 @@ def _attention_core_bytes(
 def _attention_bytes(
     model: Model, t: int, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the activation bytes of attention, as (projections and output, latent up-projections).
+    """Return (bytes of projections and attention output, bytes of latent up-projections).
 
-    ``t`` is the tensor-parallel size.
+    These are the activation bytes of one attention layer. ``t`` is the tensor-parallel size.
+    Without latent attention, the second number is 0.
     """
     attention = model.attention
     latent = attention.latent
@@ -189,9 +192,9 @@ def _attention_bytes(
 def _mixer_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the activation bytes of a layer's token mixer, attention or a recurrence.
+    """Return (bytes of projections and mixer output, bytes of latent up-projections).
 
-    The result is (projections and mixer output, outputs of latent up-projections).
+    These are the activation bytes of a layer's token mixer, which is attention or a recurrence.
     """
     if kind.mixer == "attention":
         return _attention_bytes(model, layout.tp, tokens, program)
@@ -203,15 +206,15 @@ def _mixer_bytes(
 
 
 FeedForwardBytes = tuple[float, float, float, float, float]
-"""Bytes of (mlp, moe_act, moe, shared experts, gradients during the backward pass)."""
+"""(bytes of mlp, of moe_act, of moe, of shared experts, of gradients during the backward pass)."""
 
 
 def _feed_forward_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the activation bytes of a layer's MLP or experts, ordered as ``FeedForwardBytes``.
+    """Return the activation bytes of a layer's MLP or experts, in the order of FeedForwardBytes.
 
-    All are zero if the layer has neither.
+    All five numbers are zero if the layer has neither an MLP nor experts.
     """
     if kind.routed:
         return _routed_expert_bytes(model, layout, tokens, program)
@@ -236,7 +239,7 @@ def _dense_mlp_bytes(
 def _routed_expert_bytes(
     model: Model, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the activation bytes of routed and shared experts, ordered as ``FeedForwardBytes``.
+    """Return the activation bytes of routed and shared experts, in the order of FeedForwardBytes.
 
     Routing is assumed to be balanced.
     """
@@ -261,9 +264,9 @@ def _routed_expert_bytes(
 
 
 def routing_bytes(count: int) -> int:
-    """Return the bytes per token that routing to ``count`` experts saves for the backward pass.
+    """Return the bytes per token that the router saves for the backward pass.
 
-    Activations of the experts are not included.
+    ``count`` is the number of experts. Activations of the experts are not included.
     """
     # Logits and weights in fp32, a routing map of one byte per expert, and 2 x count + 1 row
     # numbers of 4 bytes for the fused permutation (Megatron-LM, moe/token_dispatcher.py;
@@ -275,10 +278,13 @@ def routing_bytes(count: int) -> int:
 def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
     """Return the activation bytes that ``layers`` layers of a rank save per micro-batch.
 
-    Full recompute saves the input of every block of layers (method ``uniform``), or recomputes the
-    first layers of each chunk and saves all activations of the other layers (method ``block``).
-    Selective recompute by operator (torchtitan) saves the outputs of the attention core and of
-    every second matrix product.
+    The result depends on the recompute setting of the layout:
+    - full, method ``uniform``: the input of every block of layers is saved;
+    - full, method ``block``: the first layers of each chunk save only their input, and the other
+      layers save all activations;
+    - selective, by module: all activations are saved except those of the selected modules;
+    - selective, by operator (torchtitan): the layer input and the outputs of the attention core and
+      of every second matrix product are saved.
     """
     recompute = layout.recompute
     if recompute.modules == OPERATORS:
@@ -295,7 +301,10 @@ def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int)
 
 
 def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:
-    """Return the bytes of recomputed activations and gradients in one layer's backward pass."""
+    """Return the bytes of temporary tensors in one layer's backward pass.
+
+    They are the recomputed activations of the layer and the gradients of activations.
+    """
     recompute = layout.recompute
     again = 0.0
     if recompute.modules == OPERATORS:

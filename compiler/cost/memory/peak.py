@@ -25,10 +25,11 @@ from parc.compiler.cost.step.context_exchange import gathered_key_value_bytes
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 
 StaticBytes = tuple[float, float, float, float, float, float]
-"""(weights, gradients, optimizer, casts, gathered weights, placeholder gradients)."""
+"""Bytes of (weights, gradients, optimizer state, low-precision copies, gathered weights,
+placeholder gradients) on one rank."""
 COMMUNICATOR_BYTES = 0.2e9
-"""NCCL buffers of one communicator in use; published breakdowns have 0.3 to 0.5 GB for two or three
-of them."""
+"""Bytes of NCCL buffers per communicator in use. Published breakdowns show 0.3 to 0.5 GB for two or
+three communicators."""
 
 
 def program_memory(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
@@ -44,7 +45,7 @@ def program_memory(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
 def weight_gradient_optimizer_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> tuple[float, float, float]:
-    """Return the bytes of (weights, gradients, optimizer state) on one rank of a stage.
+    """Return the bytes of (weights, gradients, optimizer state) on one rank of a pipeline stage.
 
     In bf16, Megatron needs 18 bytes per parameter without the distributed optimizer. With the
     distributed optimizer, a dense parameter needs 6 + 12/(dp cp) bytes and an expert parameter 6 +
@@ -69,7 +70,10 @@ def weight_gradient_optimizer_bytes(
 def cached_layer_activations(
     cost_model: CostModel, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
-    """Return the activation bytes of one layer of type ``kind``, by module; cached."""
+    """Return the activation bytes of one layer of type ``kind`` on one rank, by module.
+
+    The result is computed once for all layouts with equal inputs.
+    """
 
     def compute_layer_activations() -> LayerActivations:
         """Compute the activation bytes of one layer by module; the caller caches the result."""
@@ -87,16 +91,16 @@ def cached_layer_activations(
 def _layers_bytes(
     cost_model: CostModel, layout: Layout, layers: tuple[LayerKind, int], program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return (bytes saved per micro-batch, working set of one layer) for layers of one type.
+    """Return (bytes saved per micro-batch, bytes of the working set) of layers of one type.
 
-    ``layers`` is (layer type, number of layers). The working set is the temporary memory of the
-    layer's backward pass.
+    ``layers`` is (layer type, number of layers). The working set is the temporary memory that the
+    backward pass of one layer needs.
     """
 
     def compute_layers_bytes() -> tuple[float, float]:
-        """Compute (bytes saved per micro-batch, working set of one layer).
+        """Compute (bytes saved per micro-batch, bytes of the working set).
 
-        The caller caches both.
+        The caller caches this pair.
         """
         layer = cached_layer_activations(cost_model, layout, layers[0], program)
         return saved_activation_bytes(layer, layout, layers[1]), backward_working_bytes(
@@ -112,7 +116,10 @@ def _layers_bytes(
 def activation_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return (bytes saved by all micro-batches in flight, working set of one layer) on a rank."""
+    """Return (bytes saved by all micro-batches in flight, bytes of the working set) on one rank.
+
+    The working set is the temporary memory that the backward pass of the largest layer needs.
+    """
     problem = cost_model.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
     shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
@@ -125,7 +132,10 @@ def activation_bytes(
 def micro_batch_activation_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return (bytes that one micro-batch saves on a stage, working set of the largest layer)."""
+    """Return (bytes that one micro-batch saves on a stage, bytes of the working set).
+
+    The working set is the temporary memory that the backward pass of the largest layer needs.
+    """
     kept = working = 0.0
     for layers in load.layers_by_kind(cost_model.problem.model).items():
         own, one = _layers_bytes(cost_model, layout, layers, program)
@@ -142,9 +152,9 @@ def logits_bytes(
 ) -> float:
     """Return the bytes of logits, loss and inputs of the output projection for one micro-batch.
 
-    For Megatron they are 6TV/t + 4Th/t with T tokens, vocabulary V, hidden size h and
-    tensor-parallel size t. A multi-token-prediction layer adds its softmax and inputs: 4TV/t +
-    4Th/t.
+    For Megatron the result is 6TV/t + 4Th/t with T tokens, vocabulary V, hidden size h and
+    tensor-parallel size t. Each multi-token-prediction layer adds 4TV/t + 4Th/t for its softmax and
+    its inputs. The result is 0 on stages without the loss.
     """
     # If every rank gathers the logits of the whole vocabulary, the loss needs memory for all of
     # them, and the rank's own logits remain in 16 bit.
@@ -167,8 +177,10 @@ def gathered_weight_bytes(
 ) -> float:
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
-    The result is the largest of three sums: current and prefetched layer; one layer and the output
-    projection; the layers that stay gathered for reuse.
+    The result is the largest of three sums:
+    - the current layer and the prefetched layers;
+    - one layer and the vocabulary matrices of the stage;
+    - the layers that DeepSpeed keeps gathered for reuse.
     """
     split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
     if layout.zero_stage < 3 or not split:
@@ -194,8 +206,8 @@ def low_precision_copy_bytes(
 ) -> float:
     """Return the bytes of low-precision copies of the weights of a stage's linear layers.
 
-    The embedding has no copy. The output projection has a copy only if ``casts_head`` of the
-    program is set. Under ZeRO-3 the result is 0, because weights are quantised when they are
+    The embedding has no copy. The output projection has a copy only if the program casts it
+    (``casts_head``). Under ZeRO-3 the result is 0, because weights are quantised when they are
     gathered.
     """
     if not program.state.cast or layout.zero_stage >= 3:
@@ -215,13 +227,20 @@ def low_precision_copy_bytes(
 def _cached_static_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> StaticBytes:
-    """Return the bytes that do not depend on the micro-batch size, ordered as ``StaticBytes``."""
+    """Return the bytes on one rank of a stage that do not depend on the micro-batch size.
+
+    The order is that of ``StaticBytes``. The result is computed once for all layouts with equal
+    inputs.
+    """
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
     def compute_static_bytes() -> StaticBytes:
-        """Compute the bytes that do not depend on the micro-batch size, for the caller's cache."""
+        """Compute the bytes that do not depend on the micro-batch size.
+
+        The caller caches the result.
+        """
         return (
             *weight_gradient_optimizer_bytes(cost_model, layout, load, program),
             low_precision_copy_bytes(cost_model, layout, load, program),
@@ -235,9 +254,10 @@ def _cached_static_bytes(
 def _activation_and_logits_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the bytes of (activations, logits) at the memory peak of the step.
+    """Return (bytes of activations, bytes of logits) at the memory peak of the step.
 
-    If the optimizer step needs more memory than both, the difference is added to the activations.
+    If the optimizer step needs more memory than activations and logits together, the difference is
+    added to the activations.
     """
     # Logits and the working set of a layer peak at different times, because the backward pass of
     # the loss precedes that of all layers. The optimizer step runs after activations and logits are
@@ -263,7 +283,10 @@ def optimizer_step_bytes(
 
 
 def communicator_and_context_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
-    """Return the bytes of (communicators, driver context), which are outside torch's allocator."""
+    """Return (bytes of communicators, bytes of the driver context).
+
+    Neither is allocated by torch's allocator.
+    """
     degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
     # NCCL creates one communicator per mesh axis in use.
     communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
@@ -279,7 +302,8 @@ def stage_memory(
 ) -> StageMemory:
     """Return the memory of one rank of a pipeline stage, by term.
 
-    ``program`` is the memory model of the training program; by default that of the framework.
+    ``program`` is the memory model of the training program. If it is None, the memory model of the
+    framework's own program is used.
     """
     program = program or program_memory(cost_model, layout.zero_stage)
     weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
@@ -308,7 +332,10 @@ def stage_memory(
 
 
 def peak_stage(cost_model: CostModel, layout: Layout) -> StageMemory:
-    """Return the memory of the pipeline stage with the highest peak; on a tie, of the first one."""
+    """Return the memory of the pipeline stage with the highest peak.
+
+    If several stages have the same peak, the result is the first of these stages.
+    """
     stages = [
         stage_memory(cost_model, layout, each.load, each.first)
         for each in cost_model.equal_stage_groups(layout.split)
@@ -319,7 +346,7 @@ def peak_stage(cost_model: CostModel, layout: Layout) -> StageMemory:
 def peak_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the memory peak in bytes of the pipeline stage with the highest peak.
 
-    The search uses this function, because it is faster than ``peak_stage``.
+    The search calls this function instead of ``peak_stage`` because it is faster.
     """
     program = program_memory(cost_model, layout.zero_stage)
     most = 0.0
@@ -341,7 +368,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def memory_of_all_stages(cost_model: CostModel, layout: Layout) -> tuple[StageMemory, ...]:
-    """Return the memory of one rank of every pipeline stage."""
+    """Return the memory of one rank of each pipeline stage, by term."""
     model, split = cost_model.problem.model, layout.split
     return tuple(
         stage_memory(cost_model, layout, stage_contents(model, split, stage), stage)

@@ -9,9 +9,10 @@ from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 
 def residual_stream_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the bytes of one micro-batch's residual stream on one rank, in 16 bit.
+    """Return the 16-bit bytes of one micro-batch's residual stream on one rank.
 
-    They are 2 T h for T tokens and hidden size h, divided by tp with sequence parallelism.
+    The result is 2 T h for T tokens and hidden size h. With sequence parallelism it is divided by
+    tp.
     """
     problem = cost_model.problem
     tokens = layout.tokens(problem.job.sequence_length)
@@ -19,10 +20,10 @@ def residual_stream_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def count_stage_buffers(pp: int, vpp: int) -> int:
-    """Return the number of buffers that stay allocated between the sends of a pipeline rank.
+    """Return the number of buffers that a pipeline rank keeps for messages between stages.
 
-    They store the input and the output gradient of each of the ``vpp`` virtual stages. Each has the
-    size of the residual stream of one micro-batch.
+    Each of the ``vpp`` virtual stages has a buffer for its input and a buffer for the gradient of
+    its output. A buffer has the size of the residual stream of one micro-batch.
     """
     # Megatron's functional-test records confirm the number, to the byte for vpp = 3 and 8.
     # Without pipeline parallelism nothing is sent, so that no buffer stays.
@@ -30,12 +31,12 @@ def count_stage_buffers(pp: int, vpp: int) -> int:
 
 
 def stage_buffer_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the bytes of the buffers that stay allocated between the sends of a pipeline rank."""
+    """Return the bytes of the buffers that a pipeline rank keeps allocated for messages."""
     return count_stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(cost_model, layout)
 
 
 def library_workspace_bytes(cost_model: CostModel, program: ProgramMemory) -> float:
-    """Return the bytes of the workspaces of matrix libraries, including those of routed experts."""
+    """Return the workspace bytes of matrix libraries, including those for routed experts."""
     # TransformerEngine runs grouped GEMMs in several streams with one workspace each.
     grouped = (
         program.grouped_workspace_bytes if cost_model.problem.model.experts is not None else 0.0
@@ -49,8 +50,8 @@ def output_projection_buffer_bytes(
     """Return the bytes of the gathered input of the output projection under sequence parallelism.
 
     Megatron keeps this buffer of 2 T h bytes for T tokens and hidden size h
-    (tensor_parallel/layers.py, get_global_memory_buffer). The result is 0 for programs without this
-    buffer.
+    (tensor_parallel/layers.py, get_global_memory_buffer). For programs without this buffer the
+    result is 0.
     """
     if not (program.keeps_head_input and layout.sequence_parallel):
         return 0.0
@@ -62,8 +63,8 @@ def placeholder_gradient_bytes(
 ) -> float:
     """Return the bytes of placeholder gradients, one for each distinct shape of a weight.
 
-    TransformerEngine keeps them (pytorch/module/base.py, get_dummy_wgrad), as does Megatron's
-    output projection.
+    TransformerEngine allocates them (pytorch/module/base.py, get_dummy_wgrad). Megatron does the
+    same for its output projection.
     """
     # Autograd requires a gradient tensor for a weight even if the GEMM has already added the
     # gradient to the accumulated gradient.
@@ -76,15 +77,15 @@ def placeholder_gradient_bytes(
 
 
 WeightShapes = set[tuple[int, int]]
-"""(rows, columns) of the weights of Megatron-Core's linear layers on one rank; rows are outputs.
-Column-parallel layers split rows, row-parallel layers columns. Router and norms are not included,
-because they are not linear layers of TransformerEngine."""
+"""Set of (rows, columns) of the weights of Megatron-Core's linear layers on one rank; rows are
+outputs. Column-parallel layers are split by rows, row-parallel layers by columns. Router and norms
+are not included, because they are not linear layers of TransformerEngine."""
 
 
 def weight_shapes(model: Model, layout: Layout, load: StageContents, vocab: int) -> WeightShapes:
-    """Return the distinct (rows, columns) of the weights of a stage's linear layers.
+    """Return the distinct (rows, columns) shapes of the weights of a stage's linear layers.
 
-    ``vocab`` is the vocabulary size with the framework's padding.
+    ``vocab`` is the vocabulary size including the framework's padding.
     """
     shapes: WeightShapes = set()
     for kind in load.layers_by_kind(model):
@@ -102,7 +103,7 @@ def weight_shapes(model: Model, layout: Layout, load: StageContents, vocab: int)
 
 
 def _mlp_weight_shapes(model: Model, width: int) -> WeightShapes:
-    """Return the weight shapes of an MLP with inner width ``width`` on one rank."""
+    """Return the weight shapes of an MLP whose inner width on one rank is ``width``."""
     return {(2 * width if model.ffn.gated else width, model.hidden), (model.hidden, width)}
 
 

@@ -33,7 +33,10 @@ from parc.compiler.cost.schedules.table import (
 
 
 def gpipe_table(shape: PipelineShape) -> ActionTable:
-    """Return the action table of GPipe: all forwards, then all backwards in the same order."""
+    """Return the action table of GPipe.
+
+    Each rank runs all forwards, then all backwards in the same order.
+    """
     batches = range(shape.micro_batches)
     rows = (
         tuple(Action(rank, "F", i) for i in batches) + tuple(Action(rank, "B", i) for i in batches)
@@ -43,9 +46,10 @@ def gpipe_table(shape: PipelineShape) -> ActionTable:
 
 
 def one_f_one_b_table(shape: PipelineShape) -> ActionTable:
-    """Return the action table of 1F1B: warm-up forwards, then one forward and one backward in turn.
+    """Return the action table of 1F1B.
 
-    Rank r of p ranks has p - 1 - r warm-up forwards.
+    After the warm-up forwards, each rank alternates between one forward and one backward. Rank r of
+    p ranks has p - 1 - r warm-up forwards.
     """
     rows = []
     for rank in range(shape.ranks):
@@ -76,7 +80,10 @@ def interleaved_table(shape: PipelineShape) -> ActionTable:
 
 
 def forward_order(shape: PipelineShape) -> list[tuple[int, int]]:
-    """Return the (chunk, micro-batch) pairs of a rank in the order of its forwards."""
+    """Return (chunk, micro-batch) for each forward of a rank, in the order of execution.
+
+    Each group of micro-batches passes the chunks of the rank from first to last.
+    """
     return [
         (chunk, micro_batch)
         for first in range(0, shape.micro_batches, shape.group_size)
@@ -86,9 +93,10 @@ def forward_order(shape: PipelineShape) -> list[tuple[int, int]]:
 
 
 def backward_order(shape: PipelineShape) -> list[tuple[int, int]]:
-    """Return the (chunk, micro-batch) pairs of a rank in the order of its backwards.
+    """Return (chunk, micro-batch) for each backward of a rank, in the order of execution.
 
-    The order is that of the forwards, but each group passes the chunks from last to first.
+    The order is that of the forwards, except that each group of micro-batches passes the chunks of
+    the rank from last to first.
     """
     return [(shape.chunks - 1 - chunk, i) for chunk, i in forward_order(shape)]
 
@@ -96,7 +104,10 @@ def backward_order(shape: PipelineShape) -> list[tuple[int, int]]:
 def alternate_forward_backward(
     forwards: list[Action], backwards: list[Action], warmup: int
 ) -> RankActions:
-    """Return ``warmup`` forwards, then forwards and backwards in turn, then the last backwards."""
+    """Return the actions of a rank that alternates between forwards and backwards after a warm-up.
+
+    The result starts with ``warmup`` forwards and ends with the remaining backwards.
+    """
     # Each steady step has one forward and one backward; the remaining backwards are the cool-down.
     steady = max(len(forwards) - warmup, 0)
     pairs = chain.from_iterable(zip(forwards[warmup:], backwards, strict=False))
@@ -106,9 +117,9 @@ def alternate_forward_backward(
 def zb_h1_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of schedule ZB-H1, also called ZB1P.
 
-    ZB-H1 needs the memory of 1F1B and fills the cool-down with weight gradients. With p ranks, v
-    chunks per rank and g micro-batches per group, rank r has (v - 1) g + p - 1 - r warm-up forwards
-    and delays its weight gradients by r steps.
+    ZB-H1 needs as much memory as 1F1B and fills the cool-down with weight gradients. With p ranks,
+    v chunks per rank and g micro-batches per group, rank r has (v - 1) g + p - 1 - r warm-up
+    forwards and delays each weight gradient by r steps.
     """
     order, back = forward_order(shape), backward_order(shape)
     p = shape.ranks
@@ -129,9 +140,9 @@ def _delay_weight_gradients(
 ) -> RankActions:
     """Return the actions of a rank after the warm-up, with delayed weight gradients.
 
-    Each step has a forward (until the forwards end), an input gradient and a weight gradient. The
-    weight gradient of a micro-batch runs ``delay`` steps after its input gradient; the remaining
-    weight gradients follow the last step.
+    Each step has a forward (as long as there are any), an input gradient and a weight gradient. The
+    weight gradient of a micro-batch runs ``delay`` steps after the input gradient of that
+    micro-batch; the remaining weight gradients follow the last step.
     """
     steps = []
     for k, gradient in enumerate(inputs):
@@ -143,18 +154,18 @@ def _delay_weight_gradients(
 
 
 def zb_v_table(shape: PipelineShape) -> ActionTable:
-    """Return the action table of ZB-V, which needs the memory of 1F1B.
+    """Return the action table of ZB-V, which needs as much memory as 1F1B.
 
-    Each rank has two stages; a micro-batch passes down the ranks and back up. There is no bubble if
-    forward, input gradient and weight gradient take equally long. A step of fewer than 2p - 1
-    micro-batches on p ranks has the order of a step of 2p - 1, without the missing micro-batches.
+    Each rank has two stages; a micro-batch passes down the ranks and back up. For fewer than 2p - 1
+    micro-batches on p ranks, the table is that of 2p - 1 micro-batches, without the actions of the
+    micro-batches that do not exist.
     """
     rows = (_zb_v_actions_of_rank(shape, rank) for rank in range(shape.ranks))
     return ActionTable(tuple(rows), stage_ranks_in_v_form(shape.ranks), 2 * shape.ranks)
 
 
 def _zb_v_actions_of_rank(shape: PipelineShape, rank: int) -> RankActions:
-    """Return the actions of one rank in ZB-V: warm-up, steady state and cool-down."""
+    """Return the actions of one rank in ZB-V, in the order in which the rank runs them."""
     p = shape.ranks
     # torch's ZBVZeroBubble pads short steps in the same way and drops the actions afterwards.
     m = max(2 * p - 1, shape.micro_batches)
@@ -181,23 +192,23 @@ def _zb_v_actions_of_rank(shape: PipelineShape, rank: int) -> RankActions:
 
 
 class _ActionList:
-    """Growing list of the actions of one rank, with the next micro-batch of each computation."""
+    """Growing list of the actions of one rank that has two stages.
+
+    For each stage and computation, the list counts which micro-batch is next.
+    """
 
     def __init__(self, first: int, second: int) -> None:
-        """Create an empty list of the actions of two stages.
-
-        In the words of ``add``, such as ``F1``, digit 0 means stage ``first`` and digit 1 stage
-        ``second``.
-        """
+        """Create an empty list for a rank that has the stages ``first`` and ``second``."""
         self.stages = (first, second)
         self.count = {computation + index: 0 for computation in "FIW" for index in "01"}
         self.actions: list[Action] = []
 
     def add(self, *words: str) -> None:
-        """Append one action per word, such as ``F0``: the next forward on the first stage.
+        """Append one action per word to the list.
 
-        The letter is F (forward), I (input gradient) or W (weight gradient); the digit selects one
-        of the two stages.
+        A word such as ``F0`` has a letter for the computation, F (forward), I (input gradient) or W
+        (weight gradient), and a digit for the stage: 0 for the first stage of the rank, 1 for the
+        second. The action is that of the next micro-batch.
         """
         computations: dict[str, Computation] = {"F": "F", "I": "I", "W": "W"}
         for word in words:
@@ -209,8 +220,8 @@ class _ActionList:
 def dualpipe_v_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of DualPipeV.
 
-    Each rank has two stages; a micro-batch passes down the ranks and back up. There must be at
-    least twice as many micro-batches as ranks.
+    Each rank has two stages; a micro-batch passes down the ranks and back up. A step needs at least
+    two micro-batches per rank.
     """
     p = shape.ranks
     batches = range(shape.micro_batches)
@@ -224,9 +235,10 @@ def dualpipe_v_table(shape: PipelineShape) -> ActionTable:
 def dualpipe_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of DualPipe.
 
-    With p ranks and m micro-batches, p and m must be even and m >= 2p. There are two copies of the
-    model, and micro-batches enter them at opposite ends of the pipeline. Stage s of the second copy
-    has number p + s, is on rank p - 1 - s, and processes the second half of the micro-batches.
+    There are two copies of the model, and micro-batches enter the two copies at opposite ends of
+    the pipeline. With p ranks, stage s of the second copy has number p + s, is on rank p - 1 - s,
+    and processes the second half of the micro-batches. The number of ranks and the number of
+    micro-batches must be even, and there must be at least two micro-batches per rank.
     """
     p, half = shape.ranks, shape.micro_batches // 2
     # Each direction of the pipeline processes half of the micro-batches.
@@ -242,14 +254,14 @@ def dualpipe_table(shape: PipelineShape) -> ActionTable:
 
 
 class _DualPipeRank:
-    """Actions of one rank in the eight steps of DualPipe's program."""
+    """Actions of one rank in DualPipe or DualPipeV."""
 
     def __init__(self, stages: tuple[tuple[int, range], tuple[int, range]], above: int) -> None:
         """Create an empty list of the actions of one rank.
 
-        ``stages`` has (stage, micro-batches) for the two stages of the rank. ``above`` is the
-        distance in ranks from this rank to the rank at which the two directions of the pipeline
-        meet.
+        ``stages`` contains (stage, numbers of the micro-batches) for each of the two stages of the
+        rank. ``above`` is the distance in ranks from this rank to the rank at which the two
+        directions of the pipeline meet.
         """
         self.stages = stages
         self.above = above
@@ -261,7 +273,8 @@ class _DualPipeRank:
     def actions(self, depth: int) -> RankActions:
         """Return all actions of the rank, in the order in which the rank runs them.
 
-        ``depth`` is the distance of the rank from the rank where its micro-batches enter.
+        ``depth`` is the distance in ranks from this rank to the nearest rank at which micro-batches
+        enter the pipeline.
         """
         self._append_warm_up(depth)
         self._append_overlapped_pairs(depth)
@@ -271,8 +284,9 @@ class _DualPipeRank:
     def _append_warm_up(self, depth: int) -> None:
         """Append the forwards of the warm-up and the first backwards.
 
-        Each of the patterns F0, then F0 F1, then I1 W1 F1 is repeated. F is a forward, I an input
-        gradient, W a weight gradient; the digit selects one of the two stages of the rank.
+        Three patterns are repeated one after the other: F0, then F0 F1, then I1 W1 F1. F is a
+        forward, I an input gradient, W a weight gradient. The digit selects one of the two stages
+        of the rank.
         """
         for _ in range(2 * self.above):
             self.items.append(self._next_forward(0))
@@ -283,9 +297,9 @@ class _DualPipeRank:
             self.items += [self.weights.popleft(), self._next_forward(1)]
 
     def _append_overlapped_pairs(self, depth: int) -> None:
-        """Append overlapped pairs of a forward and a backward until the forwards end.
+        """Append pairs of a forward and a backward that overlap, until no forward is left.
 
-        A forward of one stage of the rank overlaps with a backward of its other stage.
+        The forward of a pair is on one stage of the rank, the backward on the other stage.
         """
         # The rank at which the two directions of the pipeline meet runs its first forward and
         # backward one after the other, to shorten the bubble (DualPipe, dualpipe.py, step 4).
@@ -299,9 +313,10 @@ class _DualPipeRank:
             self.items.append(OverlappedPair(self._next_forward(1), self._next_backward(0)))
 
     def _append_cool_down(self, depth: int) -> None:
-        """Append the last backwards of both stages in turn, then the delayed weight gradients.
+        """Append the remaining backwards and the delayed weight gradients.
 
-        The later half of the backwards is split into input gradient and weight gradient.
+        The first of these backwards are full backwards. The later ones are split into input
+        gradient and weight gradient.
         """
         split_from = depth + 1  # of the 2 (depth + 1) backwards, the second half is split
         for k in range(2 * (depth + 1)):
@@ -324,19 +339,19 @@ class _DualPipeRank:
         return self._next_action(index, "B", self.backwards)
 
     def _append_split_backward(self, index: int) -> None:
-        """Append the next input gradient of a stage and queue its weight gradient for later.
+        """Append the next input gradient of a stage and queue the weight gradient for later.
 
-        ``index`` is 0 or 1 for the first or the second stage of the rank.
+        ``index`` is 0 for the first stage of the rank and 1 for the second.
         """
         gradient = self._next_action(index, "I", self.backwards)
         self.items.append(gradient)
         self.weights.append(Action(gradient.stage, "W", gradient.micro_batch))
 
     def _next_action(self, index: int, computation: Computation, count: list[int]) -> Action:
-        """Return the next ``computation`` of the rank's stage number ``index`` (0 or 1).
+        """Return the next action of type ``computation`` on the rank's stage ``index`` (0 or 1).
 
-        ``count`` has the number of micro-batches so far of the two stages; that of this stage is
-        increased by one.
+        ``count`` contains the number of micro-batches that have passed each of the two stages. The
+        function increases the number of this stage by one.
         """
         stage, batches = self.stages[index]
         count[index] += 1

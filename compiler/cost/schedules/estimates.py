@@ -19,19 +19,21 @@ from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.ir import Schedule
 
 FULL_BUBBLE: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved")
-"""Schedules whose bubble is (p - 1) forwards and backwards of a chunk."""
+"""Schedules in which a rank is idle for p - 1 forwards and p - 1 backwards of a chunk, with p
+ranks."""
 MAX_GROUPS = 3
-"""Number of groups of micro-batches that are simulated to find the peak in flight. More groups have
-the same peak, because the steady state repeats; tests compare with longer steps."""
+"""Number of groups of micro-batches that are simulated to find the peak number of layers in flight.
+More groups have the same peak, because the steady state repeats; tests compare the result with that
+of longer steps."""
 
 
 @cache
 def bubble_relative_to_1f1b(schedule: Schedule, pp: int, repeated: bool) -> float:
     """Return the idle time of a pipeline rank, divided by that of a rank under 1F1B.
 
-    The result is 1 for GPipe, 1F1B and interleaving, and less for zero-bubble schedules. It is
-    valid for at least 2 ``pp`` micro-batches. ``repeated`` is True if layers are recomputed, so
-    that the input gradient includes a forward.
+    The ratio is 1 for GPipe, 1F1B and interleaving, and smaller for zero-bubble schedules. It
+    applies to steps of at least 2 ``pp`` micro-batches. ``repeated`` is True if the backward pass
+    recomputes the forward pass of the layers.
     """
     # Zero-bubble schedules fill part of the bubble with weight gradients. Forward, input gradient
     # and weight gradient are assumed to take equally long.
@@ -49,8 +51,9 @@ def bubble_relative_to_1f1b(schedule: Schedule, pp: int, repeated: bool) -> floa
 def peak_chunks_in_flight(schedule: Schedule, stage: int, shape: PipelineShape) -> int:
     """Return the peak number of chunks whose activations pipeline rank ``stage`` stores.
 
-    Zero-bubble schedules store a chunk until its weight gradient. For ZB-V the result is an upper
-    bound: in steps of few micro-batches the last ranks store fewer chunks.
+    Zero-bubble schedules store the activations of a chunk until its weight gradient is computed.
+    For ZB-V the result is an upper bound, because the last ranks store fewer chunks in steps of few
+    micro-batches.
     """
     if schedule in ("1f1b", "interleaved"):
         return chunks_in_flight(stage, shape.ranks, shape.chunks, shape.micro_batches)
@@ -66,9 +69,9 @@ def micro_batches_in_flight(
 ) -> float:
     """Return the peak number of micro-batches whose activations pipeline rank ``stage`` stores.
 
-    A micro-batch of one chunk counts as the chunk's fraction of the layers of the rank. ``chunks``
-    has the number of layers of each chunk, or is empty if all are equal; schedules other than 1F1B
-    and interleaving ignore ``chunks``.
+    The number can be a fraction: a chunk with a third of the layers of the rank adds a third of a
+    micro-batch. ``chunks`` contains the number of layers of each chunk of the rank, or is empty if
+    all chunks have equal length. Only 1F1B and interleaving take ``chunks`` into account.
     """
     if schedule in ("1f1b", "interleaved"):
         return interleaved_micro_batches_in_flight(
@@ -82,8 +85,9 @@ def interleaved_micro_batches_in_flight(
 ) -> float:
     """Return the peak number of micro-batches whose activations an interleaved 1F1B rank stores.
 
-    ``stage`` is the pipeline rank, ``vpp`` the number of chunks per rank (1: plain 1F1B).
-    ``chunks`` has the number of layers of each chunk, or is empty if all are equal.
+    ``stage`` is the pipeline rank and ``vpp`` the number of chunks per rank; with one chunk, the
+    schedule is plain 1F1B. ``chunks`` contains the number of layers of each chunk of the rank, or
+    is empty if all chunks have equal length.
     """
     if vpp == 1 or not sum(chunks):
         return chunks_in_flight(stage, pp, vpp, micro_batches) / vpp
@@ -96,7 +100,8 @@ def interleaved_micro_batches_in_flight(
 def _peak_layers_in_flight(stage: int, pp: int, micro_batches: int, chunks: tuple[int, ...]) -> int:
     """Return the peak number of layers whose activations a rank stores at the same time.
 
-    The function follows the order of chunks in Megatron's interleaved schedule.
+    The order of chunks is that of Megatron's interleaved schedule. ``chunks`` contains the number
+    of layers of each chunk of the rank.
     """
     # If chunks differ, their order matters: the first chunks of a rank are stored longest, and a
     # last chunk that contains only the loss stores nothing.

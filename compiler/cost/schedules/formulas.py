@@ -25,25 +25,25 @@ class EqualStages:
     stage: StageSeconds
     hop_seconds: float = 0.0
     overlap: float = 0.0
-    """Fraction of the shorter of an overlapped forward and backward that the longer one hides; only
-    DualPipe and DualPipeV overlap them."""
+    """Fraction of the shorter computation that the longer one hides if a forward and a backward
+    overlap. Only DualPipe and DualPipeV overlap forwards and backwards."""
 
     @property
     def pair_seconds(self) -> float:
-        """Return the time in seconds of an overlapped forward and backward (DeepSeek's F&B)."""
+        """Return the time in seconds of a forward and a backward that overlap (DeepSeek's F&B)."""
         stage = self.stage
         return stage.total - self.overlap * min(stage.forward, stage.backward)
 
     def simulation_costs(self, depth: int) -> StageCosts:
-        """Return the stage times as input of the simulation of a model with ``depth`` stages."""
+        """Return the times of ``depth`` equal stages in the form that the simulation requires."""
         return StageCosts((self.stage,) * depth, self.hop_seconds, self.overlap)
 
 
 def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
     """Return the time in seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
 
-    m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
-    seconds of one hop between ranks.
+    m is the number of micro-batches and p the number of ranks. t is the time of the forward plus
+    backward of one micro-batch on one stage, h the time of one hop between ranks.
     """
     # The bubble is (p - 1) t: GPipe (arXiv:1811.06965), section 2.3.
     p, m = shape.ranks, shape.micro_batches
@@ -53,8 +53,8 @@ def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
     """Return the time in seconds of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
 
-    m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
-    seconds of one hop between ranks.
+    m is the number of micro-batches and p the number of ranks. t is the time of the forward plus
+    backward of one micro-batch on one stage, h the time of one hop between ranks.
     """
     # The bubble is (p - 1) t (arXiv:2104.04473, section 2.2). Hops are exposed because a rank has
     # at most p micro-batches in flight: every p micro-batches wait for one round trip over all
@@ -67,8 +67,9 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of an interleaved 1F1B step; None if no formula is known.
 
-    No formula is known if a hop takes longer than the forward or the backward of a chunk, or if a
-    group has fewer micro-batches than there are ranks.
+    There is no formula in two cases:
+    - a hop takes longer than the forward or the backward of a chunk;
+    - there are more micro-batches than ranks, but fewer in the last group than there are ranks.
     """
     # For m > p: (m v + p - 1) t + 2 (p - 1) h + (v - 1) (max(0, p h - (g - p) F) + max(0, p h -
     # (l - p) B)); for m <= p: (p v + m - 1) t + 2 (p v - 1) h. m: micro-batches; p: ranks; v:
@@ -95,8 +96,9 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
 def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a ZB-H1 step; None if no formula is known.
 
-    No formula is known if hops between ranks take time, or if a rank has several chunks and the
-    last group has fewer micro-batches than there are ranks.
+    There is no formula in two cases:
+    - hops between ranks take time;
+    - a rank has several chunks, and the last group has fewer micro-batches than there are ranks.
     """
     # m v t plus the bubble max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I); for
     # m >= p the bubble is (p - 1) max(F + I - W, F, I). m: micro-batches; p: ranks; v: chunks per
@@ -121,8 +123,9 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a ZB-V step; None if no formula is known.
 
-    No formula is known if hops between ranks take time, or for fewer than 2 p - 1 micro-batches on
-    p ranks.
+    There is no formula in two cases:
+    - hops between ranks take time;
+    - p ranks process fewer than 2 p - 1 micro-batches.
     """
     # 2 m t plus the longest of eight paths through warm-up and cool-down, which were found by
     # following the critical path of the simulation. m: micro-batches; F, I, W: seconds of forward,
@@ -152,8 +155,9 @@ def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a DualPipeV step; None if no formula is known.
 
-    No formula is known if hops between ranks take time, because every overlapped pair waits for a
-    hop, or for fewer than 2 p micro-batches on p ranks.
+    There is no formula in two cases:
+    - hops between ranks take time, so that every overlapped pair waits for a hop;
+    - p ranks process fewer than 2 p micro-batches.
     """
     # (2m-p-2) F&B + 2p F + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I). m: micro-batches;
     # F, I, W: seconds of forward, input gradient and weight gradient of one stage, B = I + W; F&B:
@@ -173,18 +177,18 @@ def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | Non
 def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a DualPipe step; None if ``dualpipe_v_seconds`` returns None.
 
-    A step takes as long as with DualPipeV on half the ranks with half the micro-batches, because
-    the two ends of the pipeline mirror each other.
+    A step takes as long as a DualPipeV step on half the ranks with half the micro-batches, because
+    the two halves of the pipeline mirror each other.
     """
     return dualpipe_v_seconds(PipelineShape(shape.ranks // 2, shape.micro_batches // 2), stages)
 
 
 def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
-    """Return the peak number of chunks in flight of (interleaved) 1F1B on pipeline rank ``stage``.
+    """Return the peak number of chunks in flight on pipeline rank ``stage`` under 1F1B.
 
     A chunk in flight is one micro-batch on one chunk whose activations are stored. With m
-    micro-batches, p ranks and v chunks per rank, rank r has min(m, p - r) of them under 1F1B and
-    min(m v, 2 (p - 1 - r) + (v - 1) p + 1) under interleaved 1F1B.
+    micro-batches, p ranks and v chunks per rank, rank r stores min(m, p - r) chunks if v = 1. If v
+    > 1 (interleaved 1F1B), it stores min(m v, 2 (p - 1 - r) + (v - 1) p + 1).
     """
     # Sizes are passed as integers because the search calls this function often.
     if vpp == 1:
@@ -193,14 +197,14 @@ def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
 
 
 def gpipe_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the peak number of chunks in flight of GPipe: all micro-batches, on every rank."""
+    """Return the peak number of chunks in flight of GPipe: every rank stores all micro-batches."""
     return shape.micro_batches
 
 
 def one_f_one_b_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of 1F1B on ``rank``: min(m, p - ``rank``).
 
-    m: micro-batches; p: ranks.
+    m is the number of micro-batches and p the number of ranks.
     """
     return min(shape.micro_batches, shape.ranks - rank)
 
@@ -209,7 +213,8 @@ def interleaved_warmup_forwards(shape: PipelineShape, rank: int) -> int:
     """Return the number of warm-up forwards of interleaved 1F1B on ``rank`` (r).
 
     The number is min(m v, 2 (p - 1 - r) + (v - 1) g) for m micro-batches, p ranks, v chunks per
-    rank and g micro-batches per group. The first forward of the steady state is not counted.
+    rank and g micro-batches per group. The first forward of the steady state is not a warm-up
+    forward.
     """
     warmup = 2 * (shape.ranks - 1 - rank) + (shape.chunks - 1) * shape.group_size
     return min(warmup, shape.micro_batches * shape.chunks)
@@ -218,7 +223,8 @@ def interleaved_warmup_forwards(shape: PipelineShape, rank: int) -> int:
 def interleaved_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of interleaved 1F1B on ``rank``.
 
-    The peak is the number of warm-up forwards plus one, but at most all chunks of the step.
+    The peak is one more than the number of warm-up forwards, but at most the number of all chunks
+    of the step.
     """
     return min(interleaved_warmup_forwards(shape, rank) + 1, shape.micro_batches * shape.chunks)
 
@@ -227,7 +233,7 @@ def zb_h1_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of ZB-H1, which is the same on all ranks.
 
     The number is min(m v, p + (v - 1) g) for m micro-batches, p ranks, v chunks per rank and g
-    micro-batches per group. A chunk counts until its weight gradient has been computed.
+    micro-batches per group. A chunk is in flight until its weight gradient has been computed.
     """
     # After the input gradient a rank stores only part of the activations of a chunk, so that bytes
     # computed from this number are an upper bound. If chunks counted only until the input gradient,
@@ -238,10 +244,10 @@ def zb_h1_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
 
 
 def zb_v_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the peak number of chunks in flight of ZB-V on ``rank``: min(2 m, 2 p, m + 1 + r).
+    """Return the peak number of chunks in flight of ZB-V on ``rank`` (r): min(2 m, 2 p, m + 1 + r).
 
-    m: micro-batches; p: ranks; r: ``rank``. A chunk is half of a rank's layers, so that 2 p chunks
-    are the peak of 1F1B on its first rank.
+    m is the number of micro-batches and p the number of ranks. A chunk has half of a rank's layers,
+    so that 2 p chunks need the memory of p micro-batches, the peak of 1F1B on its first rank.
     """
     return min(2 * shape.micro_batches, 2 * shape.ranks, shape.micro_batches + 1 + rank)
 
@@ -249,8 +255,8 @@ def zb_v_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
 def dualpipe_v_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of DualPipeV: 2 p + 1 on each of p ranks.
 
-    The peak is one chunk higher than in ZB-V, because a forward starts while the backward that
-    overlaps with it still needs its own activations.
+    The peak is one chunk higher than that of ZB-V. While a forward overlaps with a backward, the
+    rank stores the activations of both.
     """
     return 2 * shape.ranks + 1
 

@@ -27,15 +27,18 @@ class PipelineSchedule:
     title: str
     table: Callable[[PipelineShape], ActionTable]
     seconds: Callable[[PipelineShape, EqualStages], float | None]
-    """Closed formula of the seconds of a step; returns None if no formula is known for the
-    sizes."""
+    """Closed formula of the seconds of a step. The function returns None if no formula is known for
+    the sizes."""
     in_flight: Callable[[PipelineShape, int], int]
-    """Peak number of chunks in flight on a rank."""
+    """Function that returns the peak number of chunks in flight on a rank."""
     size_error: Callable[[PipelineShape], str]
-    """Returns the reason why the sizes are invalid; empty if they are valid."""
+    """Function that returns the reason why the sizes are invalid, or an empty text if they are
+    valid."""
 
     def makespan_seconds(self, shape: PipelineShape, stages: EqualStages) -> float:
-        """Return the time of a step in seconds, simulated if no formula is known for its sizes.
+        """Return the time of a step in seconds.
+
+        The step is simulated if no formula is known for its sizes.
 
         Raises:
             ValueError: the sizes are invalid for the schedule.
@@ -51,7 +54,7 @@ class PipelineSchedule:
 
 
 def _empty_pipeline_error(shape: PipelineShape) -> str:
-    """Return an error text if there is no rank or no micro-batch, else an empty text."""
+    """Return an error text if the pipeline has no rank or no micro-batch, else an empty text."""
     return (
         ""
         if shape.ranks > 0 and shape.micro_batches > 0
@@ -62,7 +65,8 @@ def _empty_pipeline_error(shape: PipelineShape) -> str:
 def _group_size_error(shape: PipelineShape) -> str:
     """Return an error text if a group has fewer micro-batches than there are ranks.
 
-    A step with at most as many micro-batches as ranks is accepted.
+    Steps that have at most as many micro-batches as ranks are valid. For valid sizes the text is
+    empty.
     """
     # Megatron-Core rejects small groups (forward_backward_pipelining_with_interleaving). It also
     # rejects steps with few micro-batches, which torch allows.
@@ -87,13 +91,19 @@ def _zb_h1_size_error(shape: PipelineShape) -> str:
 
 
 def _dualpipe_v_size_error(shape: PipelineShape) -> str:
-    """Return an error text if there are fewer micro-batches than stages, which torch rejects."""
+    """Return an error text if there are fewer than two micro-batches per rank, else an empty text.
+
+    torch rejects such a step of DualPipeV.
+    """
     p, m = shape.ranks, shape.micro_batches
     return f"{m} micro-batches are fewer than {2 * p}, twice the number of ranks" * (m < 2 * p)
 
 
 def _dualpipe_size_error(shape: PipelineShape) -> str:
-    """Return an error text if the sizes fail an assertion of DualPipe.step, else an empty text."""
+    """Return an error text if the sizes are invalid for DualPipe, else an empty text.
+
+    The checks are those of DualPipe.step.
+    """
     # DualPipe mirrors the two halves of the ranks, and each direction gets half of the
     # micro-batches.
     if shape.ranks % 2 or shape.micro_batches % 2:

@@ -14,7 +14,7 @@ from parc.compiler.cost.schedules.table import ActionTable, Computation, Overlap
 
 
 class DeadlockError(ValueError):
-    """Error: ranks wait for each other, so that the action table cannot run to its end."""
+    """Error of a simulation in which ranks wait for each other, so that the step never ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class StageSeconds:
 
     @property
     def backward(self) -> float:
-        """Return the time in seconds of the backward: input gradient plus weight gradient."""
+        """Return the time in seconds of the full backward: input gradient plus weight gradient."""
         return self.input_gradient + self.weight_gradient
 
     @property
     def total(self) -> float:
-        """Return the time in seconds of forward plus backward."""
+        """Return the time in seconds of the forward plus the full backward."""
         return self.forward + self.backward
 
 
@@ -62,15 +62,15 @@ class Timeline:
     makespan_seconds: float
     busy_seconds: tuple[float, ...]
     start_seconds: tuple[tuple[float, ...], ...]
-    """Start of each item of the table's rows."""
+    """Start time of each item in each row of the action table."""
 
 
 def simulate_schedule(table: ActionTable, costs: StageCosts) -> Timeline:
-    """Return the timeline of the step that ``table`` describes.
+    """Return the start time of each action and the busy time of each rank in one step.
 
     Args:
-        table: actions in which every micro-batch passes all stages forward and backward.
-        costs: seconds of ``table.depth`` stages.
+        table: Actions of all ranks; every micro-batch must pass all stages forward and backward.
+        costs: Seconds of each of the ``table.depth`` stages.
 
     Raises:
         DeadlockError: ranks wait for each other, or for an action that the table lacks.
@@ -93,14 +93,15 @@ class _ComputationTimes:
     """Times of one type of computation, in lists by stage and then by micro-batch."""
 
     inputs: list[list[float]]
-    """Time at which the input leaves its stage; infinite until it has been computed."""
+    """Time at which the input of the computation leaves the rank that computes it; infinite until
+    the input has been computed."""
     hops: list[float]
     ends: list[list[float]]
     seconds: list[float]
 
 
 class _SimulationState:
-    """State of a simulation: clock, busy seconds and starts of every rank."""
+    """State of a simulation: clock, busy seconds and start times of every rank."""
 
     def __init__(self, table: ActionTable, costs: StageCosts) -> None:
         ranks = len(table.rows)
@@ -114,7 +115,7 @@ class _SimulationState:
         self.waits: list[tuple[list[float], int] | None] = [None] * ranks
 
     def run_until_blocked(self, rank: int) -> None:
-        """Run the actions of ``rank`` until it has finished or an input is missing."""
+        """Run the actions of ``rank`` in order until one of them lacks an input or none is left."""
         clock, busy, starts = self.clocks[rank], self.busy[rank], self.starts[rank]
         times, row = self.times, self.table.rows[rank]
         self.waits[rank] = None
@@ -145,7 +146,11 @@ class _SimulationState:
     def _start_pair(
         self, pair: OverlappedPair, rank: int, clock: float
     ) -> tuple[float, float] | None:
-        """Return the (start, end) time of ``pair``; None if an input of either half is missing."""
+        """Run the overlapped ``pair`` and return its (start time, end time).
+
+        ``clock`` is the time from which ``rank`` is free. The result is None if an input of the
+        forward or of the backward is missing.
+        """
         start = clock
         for action in pair:
             own = self.times[action.computation]
@@ -160,7 +165,7 @@ class _SimulationState:
         return start, end
 
     def unblock_neighbours(self, rank: int) -> list[int]:
-        """Return the neighbours of ``rank`` whose missing input is now available."""
+        """Return the ranks that waited for an input that ``rank`` has now computed."""
         found = []
         for other in self.neighbours[rank]:
             wait = self.waits[other]
@@ -173,11 +178,11 @@ class _SimulationState:
 def _times_by_computation(
     table: ActionTable, costs: StageCosts
 ) -> dict[Computation, _ComputationTimes]:
-    """Return input times, hop times, end times and durations for each type of computation.
+    """Return the input, hop, end and duration times for each type of computation.
 
     The types are F (forward), B (full backward), I (input gradient) and W (weight gradient). A
-    forward waits for the previous stage. A backward waits for the next stage, or on the last stage
-    for the forward of the same stage.
+    forward waits for the previous stage. A backward waits for the next stage; on the last stage, it
+    waits for the forward of the same stage.
     """
     # Lists are shared: the end times of one stage are the input times of the stage that waits for
     # it, so that no time is copied.
@@ -218,7 +223,7 @@ def _hop_seconds_after(table: ActionTable, costs: StageCosts, stage: int) -> flo
 
 
 def _communicating_ranks(table: ActionTable) -> list[tuple[int, ...]]:
-    """Return for each rank the ranks with which it exchanges activations or gradients."""
+    """Return, for each rank, the ranks with which it exchanges activations or gradients."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):
         # With two copies of the model (DualPipe), the last stage of one copy is no neighbour of the

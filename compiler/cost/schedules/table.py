@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Computation = Literal["F", "B", "I", "W"]
-"""F: forward; B: full backward; I: gradient of the input; W: gradient of the weights. B is I, then
-W."""
+"""F: forward; B: full backward; I: gradient of the input; W: gradient of the weights. A full
+backward consists of I, then W."""
 
 
 class Action(NamedTuple):
@@ -27,7 +27,10 @@ class Action(NamedTuple):
     micro_batch: int
 
     def __str__(self) -> str:
-        """Return stage, computation and micro-batch without separators, for example ``3F0``."""
+        """Return this action in torch's notation.
+
+        For example, ``3F0`` is the forward of micro-batch 0 on stage 3.
+        """
         return f"{self.stage}{self.computation}{self.micro_batch}"
 
 
@@ -38,7 +41,7 @@ class OverlappedPair(NamedTuple):
     backward: Action
 
     def __str__(self) -> str:
-        """Return both actions in torch's notation, the forward first."""
+        """Return the forward action and the backward action of this pair in torch's notation."""
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
@@ -53,17 +56,19 @@ class PipelineShape:
     ranks: int
     """Pipeline ranks, p."""
     micro_batches: int
-    """Micro-batches per step, m; for DualPipe the sum of both directions."""
+    """Micro-batches per step, m. For DualPipe, both directions of the pipeline are counted."""
     chunks: int = 1
-    """Stages per rank, v. Ignored by V-shaped schedules and DualPipe, which always have 2."""
+    """Stages per rank, v. V-shaped schedules and DualPipe always have two stages per rank and
+    ignore this number."""
     group: int = 0
-    """Consecutive micro-batches that a rank runs through one chunk; 0: as many as ranks."""
+    """Consecutive micro-batches that a rank runs through one chunk; 0 for the number of ranks."""
 
     @property
     def group_size(self) -> int:
         """Return the number of consecutive micro-batches that a rank runs through one chunk (g).
 
-        The default is the number of ranks. The result never exceeds the micro-batches of the step.
+        The default is the number of ranks. The number is at most that of the micro-batches in the
+        step.
         """
         # Megatron-Core's default group (microbatch_group_size_per_vp_stage) is the pipeline size.
         return min(self.group or self.ranks, self.micro_batches)
@@ -81,7 +86,10 @@ class ActionTable:
     model, fed from both ends of the pipeline."""
 
     def actions(self, rank: int) -> Iterator[Action]:
-        """Yield the actions of ``rank`` in order; an overlapped pair yields its forward first."""
+        """Yield the actions of ``rank`` in order.
+
+        The forward of an overlapped pair is yielded before the backward.
+        """
         for item in self.rows[rank]:
             if isinstance(item, OverlappedPair):
                 yield from item
@@ -89,20 +97,20 @@ class ActionTable:
                 yield item
 
     def __str__(self) -> str:
-        """Return one line of actions per rank."""
+        """Return this table as text, with one line of actions per rank."""
         return "\n".join(" ".join(map(str, row)) for row in self.rows)
 
 
 def stage_ranks_in_loop(ranks: int, chunks: int) -> tuple[int, ...]:
     """Return the rank of each stage if stages are assigned to the ranks in turn (interleaving).
 
-    With p ranks, stage c p + r is chunk c of rank r.
+    With p ranks, chunk c of rank r is stage c p + r.
     """
     return tuple(range(ranks)) * chunks
 
 
 def stage_ranks_in_v_form(ranks: int) -> tuple[int, ...]:
-    """Return the rank of each stage if a micro-batch passes down the ranks and back up.
+    """Return the rank of each stage if every micro-batch passes down the ranks and back up.
 
     With p ranks, rank r has the stages r and 2p - 1 - r.
     """

@@ -17,30 +17,32 @@ from parc.compiler.ir.serving import ServingLayout, ServingSetup
 PCIE_SHARE = 0.65
 """Fraction of the one-way PCIe rate that a collective over the host bridge reaches."""
 PCIE_SECONDS = 15e-6
-"""Latency of a collective over the host bridge. Fitted; its rate is measured (20 of 31.5 GB/s)."""
+"""Latency of a collective over the host bridge. The latency is fitted; the rate is measured (20 of
+31.5 GB/s)."""
 NETWORK_SECONDS = 30e-6
 """Latency of a collective between hosts on top of the fabric's latency: an assumption."""
 NETWORK_SHARE = 0.8
 """Fraction of the network rate that a collective between hosts reaches: an assumption."""
 PCIE_GB_PER_S = 31.5
-"""PCIe 4.0 x16, for hosts whose NVLink domain is smaller than the host."""
+"""Rate of PCIe 4.0 x16 in one direction, used between the NVLink domains of one host."""
 LEAST_NETWORK_GB_PER_S = 0.1
 """Lower limit of the network rate, so that a host without network data has a finite time."""
 RAMP_BYTES = 25e6
-"""Length scale of the ramp: messages much shorter than this reach half the rate of long ones."""
+"""Message size that sets how fast a link reaches its full rate: much shorter messages get half the
+rate of long ones."""
 
 
 def _bytes_with_ramp(nbytes: float) -> float:
-    """Return ``nbytes`` plus the bytes that the link loses before it reaches its full rate."""
+    """Return ``nbytes`` plus the bytes that are lost until the link reaches its full rate."""
     return nbytes + RAMP_BYTES * nbytes / (nbytes + RAMP_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class ServingLinks:
-    """Rates that collectives reach, in GB/s per GPU and direction, and their latencies."""
+    """Rates that collectives reach, in GB/s per GPU and direction, and latencies in seconds."""
 
     domain: int
-    """GPUs connected by NVLink or xGMI; 1 without such links."""
+    """GPUs connected by NVLink or xGMI; 1 if the hosts have no such links."""
     host: int
     """GPUs per host, or per NVLink domain if that is larger."""
     link_gb_per_s: float
@@ -51,10 +53,11 @@ class ServingLinks:
 
     @classmethod
     def from_cluster(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
-        """Return the rates that collectives reach on the links of ``cluster``.
+        """Return the rates and latencies that collectives reach on the links of ``cluster``.
 
-        These rates are data-sheet rates times efficiency factors. ``row`` has the factor of the GPU
-        generation for links inside a domain; the factors of PCIe and network are constants.
+        The rates are data-sheet rates times efficiency factors. For links inside a domain, the
+        factor of the GPU generation (``row``) is used. For PCIe and network, the factors are
+        constants of this module.
         """
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1
@@ -73,9 +76,9 @@ class ServingLinks:
         )
 
     def _slowest_link(self, size: int) -> tuple[float, float]:
-        """Return (bytes per second, latency in seconds) of the slowest link in a group.
+        """Return (bytes per second, latency in seconds) of the slowest link in a group of ranks.
 
-        The group has ``size`` neighbouring ranks.
+        ``size`` is the number of ranks; they are neighbours.
         """
         if size <= self.domain:
             return self.link_gb_per_s * 1e9, self.link_seconds
@@ -94,10 +97,11 @@ class ServingLinks:
         return latency + 2 * (size - 1) / size * _bytes_with_ramp(nbytes) / rate
 
     def gather_seconds(self, nbytes: float, size: int, stride: int = 1) -> float:
-        """Return the time in seconds of an all-gather or reduce-scatter.
+        """Return the time in seconds of an all-gather or of a reduce-scatter.
 
-        The whole message has ``nbytes`` bytes. The group has ``size`` ranks, each ``stride`` ranks
-        after the previous one.
+        ``nbytes`` is the size of the whole message: the gathered output, or the input that is
+        scattered. The group has ``size`` ranks, and neighbouring members are ``stride`` ranks
+        apart.
         """
         if size == 1:
             return 0.0
@@ -107,8 +111,8 @@ class ServingLinks:
     def all_to_all_seconds(self, nbytes: float, size: int) -> float:
         """Return the time in seconds of an all-to-all among ``size`` neighbouring ranks.
 
-        Each rank sends ``nbytes`` bytes in total. Traffic inside the NVLink domain and traffic that
-        leaves it overlap.
+        Each rank sends ``nbytes`` bytes in total. Traffic inside the NVLink domain overlaps with
+        traffic between domains.
         """
         if size == 1:
             return 0.0
@@ -129,7 +133,7 @@ class ServingLinks:
 
 @dataclass(frozen=True)  # without slots, so that the rates below can be cached
 class Deployment:
-    """Model on a cluster under one serving layout, with values that do not change between steps."""
+    """Model on a cluster under one serving layout, with the rates that the hardware reaches."""
 
     model: Model
     cluster: Cluster
@@ -146,17 +150,21 @@ class Deployment:
 
     @cached_property
     def memory_bytes_per_second(self) -> float:
-        """Return the bytes per second that an element-wise kernel reaches."""
+        """Return the memory bandwidth in bytes per second that an element-wise kernel reaches."""
         return self.cluster.gpu.memory_gb_per_s * 1e9 * self.hardware.memory
 
     def weight_bytes_per_second(self, bytes_per_weight: float) -> float:
-        """Return the bytes per second at which weights of ``bytes_per_weight`` bytes are read."""
+        """Return the rate in bytes per second at which GEMMs read weights.
+
+        ``bytes_per_weight`` selects the number format; weights of less than 1 byte have another
+        rate.
+        """
         row = self.hardware
         share = row.memory_fp4 if bytes_per_weight < 1 else row.memory
         return self.cluster.gpu.memory_gb_per_s * 1e9 * share
 
     def gemm_flops_per_second(self, bytes_per_weight: float) -> float:
-        """Return the FLOP/s of GEMMs whose weights have ``bytes_per_weight`` bytes.
+        """Return the FLOP/s that GEMMs reach if each weight has ``bytes_per_weight`` bytes.
 
         int4 weights are unpacked and multiplied in 16 bit.
         """
@@ -179,9 +187,9 @@ class Deployment:
         return peak * self.hardware.attention * 1e12
 
     def gemm_seconds(self, weights: float, rows: float, nbytes: float) -> float:
-        """Return the time in seconds of GEMMs with ``weights`` weights in total on ``rows`` tokens.
+        """Return the time in seconds of GEMMs that multiply ``rows`` tokens with weight matrices.
 
-        ``nbytes`` is the number of bytes per weight.
+        ``weights`` is the total number of weights, and each weight has ``nbytes`` bytes.
         """
         if not weights:
             return 0.0
@@ -194,7 +202,10 @@ class Deployment:
 
     @cached_property
     def _gemm_rates(self) -> dict[float, tuple[float, float]]:
-        """Bytes per weight -> (bytes per second, FLOP/s), filled on first use."""
+        """Return the cache {bytes per weight: (bytes per second, FLOP/s)} of GEMM rates.
+
+        The cache is filled by ``gemm_seconds``.
+        """
         return {}
 
 

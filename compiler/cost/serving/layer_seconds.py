@@ -41,8 +41,8 @@ LSE_BYTES = 4
 def context_parallel_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
     """Return the time in seconds of the context-parallel collectives (dcp and pcp) of one layer.
 
-    ``decode`` and ``prefill`` are the numbers of decoding tokens and of prompt tokens in one rank's
-    part of a step.
+    ``decode`` is the number of decoding tokens and ``prefill`` the number of prompt tokens that one
+    rank processes in a step.
     """
     layout = deployment.layout
     seconds = 0.0
@@ -63,8 +63,8 @@ def context_parallel_seconds(deployment: Deployment, decode: float, prefill: flo
 def _decode_context_exchange_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of one layer's collectives of decode context parallelism (dcp).
 
-    Queries and log-sum-exps of ``tokens`` tokens per rank are gathered, and partial outputs are
-    scattered.
+    The ranks gather queries and log-sum-exps and scatter partial outputs. ``tokens`` is the number
+    of tokens per rank.
     """
     model, layout, links = deployment.model, deployment.layout, deployment.links
     query, output = exchanged_elements_per_head(model)
@@ -74,9 +74,10 @@ def _decode_context_exchange_seconds(deployment: Deployment, tokens: float) -> f
 
 
 def exchanged_elements_per_head(model: Model) -> tuple[int, int]:
-    """Return the elements per head that decode context parallelism exchanges, as (query, output).
+    """Return (elements of a query, elements of an output) that dcp ranks exchange per head.
 
-    Latent attention exchanges absorbed queries and outputs, which are as wide as the latent vector.
+    dcp is decode context parallelism. In latent attention, the ranks exchange absorbed queries and
+    outputs, which have the width of the latent vector.
     """
     latent = model.attention.latent
     if latent is None:
@@ -85,7 +86,7 @@ def exchanged_elements_per_head(model: Model) -> tuple[int, int]:
 
 
 def cached_elements_per_token(model: Model, tp: int) -> float:
-    """Return the elements per token and attention layer in the cache of one of ``tp`` ranks."""
+    """Return the elements that one attention layer caches per token on one of ``tp`` ranks."""
     latent, attention = model.attention.latent, model.attention
     if latent is not None:
         return latent.kv_lora_rank + latent.qk_rope_dim
@@ -93,21 +94,23 @@ def cached_elements_per_token(model: Model, tp: int) -> float:
 
 
 ROUTED_BYTES = 8
-"""Bytes per routed row and hidden unit on the way to an expert and back: gather, cast, scatter."""
+"""Bytes moved per routed row and hidden unit by the kernels that gather, cast and scatter rows for
+the experts."""
 PAD_ROWS = 64
 """Mean number of empty rows per expert in tiles of 128 rows."""
 GROUPED_SHARE = 0.8
-"""Rate of grouped GEMMs divided by that of single GEMMs of the same format; it is below 1 because
-each expert has short tiles. Fitted."""
+"""Rate of grouped GEMMs divided by that of single GEMMs of the same number format. It is below 1
+because the tiles of an expert are often not full. Fitted."""
 WORST_IMBALANCE = 2.0
-"""Upper limit of the load of the busiest rank, divided by the mean."""
+"""Upper limit of the load of the busiest rank, divided by the mean load."""
 
 
 def expert_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of the shared and routed experts of one layer on one rank.
 
-    ``tokens`` is the number of tokens in one rank's part of a step. The fraction 1 - (1 - top_k /
-    experts)^n of the experts on a rank is read, with n tokens in the expert group.
+    ``tokens`` is the number of tokens that one rank processes in a step. The rank reads only
+    experts that receive a token: with n tokens in the expert-parallel group, this is the fraction 1
+    - (1 - top_k / experts)^n of its experts.
     """
     experts, part = deployment.model.experts, deployment.shard
     if experts is None:
@@ -131,10 +134,11 @@ def expert_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _load_imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
-    """Return the load of the busiest of ``ranks`` ranks, divided by the mean, for random routing.
+    """Return the load of the busiest of ``ranks`` ranks, divided by the mean load.
 
-    ``mean`` is the expected count per rank; ``used`` is the fraction of all candidates that are
-    chosen, which reduces the variance.
+    Routing is assumed to be random. The load of a rank is a number of experts or of rows, and
+    ``mean`` is its expected value. ``used`` is the fraction of all experts that are chosen (0 if
+    the load is a number of rows); a large fraction reduces the variance.
     """
     # Counts are assumed normal with variance mean x (1 - used); a Poisson count has used = 0. The
     # expected maximum is approximated as in Blom (1958).
@@ -145,7 +149,7 @@ def _load_imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
 
 @cache
 def _expected_maximum(draws: int) -> float:
-    """Return the expected value of the largest of ``draws`` standard normal values."""
+    """Return the expected maximum of ``draws`` standard normal random numbers."""
     return float(NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25)))
 
 
@@ -157,7 +161,7 @@ parallel), convolution, recurrence, gated norm, output projection."""
 def recurrent_layer_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
     """Return the time in seconds of one recurrent layer in a step, without its projections.
 
-    ``decode`` is the number of decoding requests, ``prefill`` the number of prompt tokens.
+    ``decode`` is the number of decoding requests and ``prefill`` the number of prompt tokens.
     """
     model, layout, rate = deployment.model, deployment.layout, deployment.memory_bytes_per_second
     state = recurrent_state_bytes(model, deployment.engine, layout.tp)

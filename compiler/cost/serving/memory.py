@@ -34,25 +34,25 @@ from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup
 
 @dataclass(frozen=True, slots=True)
 class CacheBlocks:
-    """Block size and layer groups of the cache of a model on one tensor-parallel rank."""
+    """Block size and groups of layers in the cache of a model on one tensor-parallel rank."""
 
     tokens: int
     """Tokens per block."""
     page_bytes: float
-    """Bytes per block and layer."""
+    """Bytes per page, which is the part of a block that belongs to one layer."""
     attention: int
-    """Number of groups of attention layers; a request occupies one block per group for each
+    """Number of groups of attention layers. Per group, a request occupies one block for each
     ``tokens`` tokens."""
     recurrent: int
     """Number of groups of recurrent layers."""
     blocks_per_state: int = 0
-    """Maximum number of blocks that a request occupies per group of recurrent layers."""
+    """Maximum number of blocks that a request occupies in each group of recurrent layers."""
 
     def pages_per_block(self, model: Model, first: int, layers: int) -> int:
-        """Return the number of pages per cache block on a pipeline stage.
+        """Return the number of pages per cache block on one pipeline stage.
 
-        A block has one page for each layer of the largest layer group on the stage. The stage has
-        ``layers`` layers from index ``first`` on.
+        A block has one page for each layer of the largest layer group on the stage. The stage
+        starts at the layer with index ``first`` and has ``layers`` layers.
         """
         stage = LayerCounts.in_range(model, first, layers)
         pages = 1
@@ -65,15 +65,16 @@ class CacheBlocks:
     def blocks_of_request(self, tokens: int, shards: int) -> int:
         """Return the number of blocks that a request of ``tokens`` tokens occupies on one rank.
 
-        ``shards`` ranks share the tokens; each of them stores all recurrent states.
+        The tokens are divided among ``shards`` ranks, but each of these ranks stores all recurrent
+        states.
         """
         return self.attention * ceil(ceil(tokens / shards) / self.tokens) + self.blocks_for_states
 
     def longest_request_tokens(self, blocks: int, shards: int) -> int | None:
         """Return the tokens of the longest request that fits into ``blocks`` blocks per rank.
 
-        ``shards`` ranks share the tokens of a request. None means that the length is unlimited,
-        because only recurrent states are stored.
+        The tokens of a request are divided among ``shards`` ranks. The result is None if the length
+        is unlimited, because the model has only recurrent states.
         """
         if not self.attention:
             return None if blocks >= self.blocks_for_states else 0
@@ -88,10 +89,11 @@ class CacheBlocks:
 def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) -> CacheBlocks:
     """Return the block size and layer groups of the cache of ``model`` on one of ``tp`` ranks.
 
-    ``block_tokens`` is the configured number of tokens per block; models with recurrent layers may
-    need longer blocks.
+    ``block_tokens`` is the configured number of tokens per block. If the model has recurrent
+    layers, blocks can be longer.
 
-    Raises: ValueError: the model has recurrent layers, and the engine declares no policy for them.
+    Raises:
+        ValueError: the model has recurrent layers, and the engine declares no policy for them.
     """
     token_bytes = cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
     layers = LayerCounts.in_range(model)
@@ -118,10 +120,11 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
 
 
 def _layer_groups(layers: LayerCounts, policy: StatePageConstants) -> tuple[int, int]:
-    """Return the numbers of layer groups in the cache, as (attention groups, recurrent groups).
+    """Return (number of attention groups, number of recurrent groups) of layers in the cache.
 
-    All groups have equally many layers: as many as there are layers of the less frequent type. If
-    both types are about equally frequent, each type has one group, and the smaller one is padded.
+    Usually, each group has as many layers as the model has layers of the less frequent type. If
+    both types are about equally frequent, there is one group per type, and the smaller group is
+    padded.
     """
     few, many = sorted((layers.attention, layers.recurrent))
     size = many if many < policy.single_group_below * few else few
@@ -129,11 +132,11 @@ def _layer_groups(layers: LayerCounts, policy: StatePageConstants) -> tuple[int,
 
 
 def kv_bytes_per_token(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
-    """Return the cache bytes per token on one rank, over all attention layers of the longest stage.
+    """Return the cache bytes per token on one rank of the longest stage, summed over its layers.
 
-    Grouped-query attention stores 2 x max(1, kv heads / tp) x head dim elements per layer; latent
-    attention stores one vector of kv_lora_rank + qk_rope_dim elements, not divided by tp. Decode
-    context parallelism divides the tokens among the dcp ranks.
+    In grouped-query attention, a layer stores 2 x max(1, kv heads / tp) x head dim elements per
+    token. In latent attention, it stores one vector of kv_lora_rank + qk_rope_dim elements, which
+    is not divided by tp. Decode context parallelism divides the tokens among the dcp ranks.
     """
     return _cache_bytes_per_token_and_sequence(model, layout, setup)[0] / layout.dcp
 
@@ -143,8 +146,8 @@ def _cache_bytes_per_token_and_sequence(
 ) -> tuple[float, float]:
     """Return (cache bytes per token, cache bytes per sequence) on one rank of the longest stage.
 
-    A running request has one recurrent state per layer; further states in the prefix cache are not
-    counted, because the engine can evict them.
+    A running request has one recurrent state per recurrent layer. Further states in the prefix
+    cache are not counted, because the engine can evict them.
     """
     # If the engine stores recurrent states in cache blocks, each state is padded to a whole block.
     # Blocks are then so long that half of the last attention block, which is empty on average,
@@ -167,16 +170,16 @@ def _cache_bytes_per_token_and_sequence(
 
 
 def kv_bytes_per_layer(model: Model, tp: int, setup: ServingSetup) -> float:
-    """Return the cache bytes per token and attention layer on one of ``tp`` ranks."""
+    """Return the bytes that one attention layer caches per token on one of ``tp`` ranks."""
     return cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
 
 
 def request_cache_bytes(
     model: Model, layout: ServingLayout, setup: ServingSetup, tokens: float
 ) -> float:
-    """Return the cache bytes of a request of ``tokens`` tokens on one rank.
+    """Return the bytes that a request of ``tokens`` tokens occupies in the cache of one rank.
 
-    Layers with a sliding window store at most the tokens of their window.
+    Layers with a sliding window store no more tokens than the window has.
     """
     window = model.attention.window
     per_token, per_sequence = _cache_bytes_per_token_and_sequence(model, layout, setup)
@@ -190,9 +193,10 @@ def request_cache_bytes(
 def _bytes_left_for_cache(
     total: float, setup: ServingSetup, weights: float, overhead: float
 ) -> float:
-    """Return the bytes left for the cache on a device of ``total`` bytes; may be negative.
+    """Return the bytes left for the cache on a device of ``total`` bytes.
 
-    ``engine.memory.budget`` selects the formula by which the engine computes its memory budget.
+    The result is negative if weights and overhead do not fit. ``engine.memory.budget`` selects the
+    formula by which the engine computes its memory budget.
     """
     memory = setup.engine.memory
     share = memory.default_share if setup.memory_share is None else setup.memory_share
@@ -211,7 +215,7 @@ def _bytes_left_for_cache(
 def serving_memory(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> ServingMemory:
-    """Return the memory of the fullest rank, if the layers are split evenly into stages."""
+    """Return the memory of the fullest rank if layers are split evenly into pipeline stages."""
     weights = weights_bytes(model, layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)
     left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
@@ -221,7 +225,7 @@ def serving_memory(
 
 
 def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
-    """Return the bytes per rank that weights and cache do not include.
+    """Return the bytes per rank in addition to weights and cache.
 
     They are the temporary tensors of the largest step, CUDA graphs, communication buffers and the
     CUDA context.
@@ -238,5 +242,8 @@ def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
 def available_cache_bytes(
     total: float, setup: ServingSetup, weights: float, overhead: float
 ) -> float:
-    """Return the bytes left for the cache on a device of ``total`` bytes, at least 0."""
+    """Return the bytes left for the cache on a device of ``total`` bytes.
+
+    The result is 0 if weights and overhead do not fit.
+    """
     return max(_bytes_left_for_cache(total, setup, weights, overhead), 0.0)

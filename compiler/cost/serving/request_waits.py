@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from parc.compiler.ir.engine_constants import ArrivalConstants
 
 BUSIEST = 0.95
-"""Upper limit of the load of a Poisson queue, which would grow without bound towards 1."""
+"""Upper limit of the load of a Poisson queue, because the queue would be infinitely long at load
+1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,13 @@ class RequestQueue:
     steps: float = 0.0
     """Steps until the request is accepted and its first token is returned."""
     present: float = 0.0
-    """Requests that are always in the system of the rank; 0 for open arrivals."""
+    """Number of requests that are always in the system of the rank; 0 under Poisson arrivals."""
 
 
 def closed_loop_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> RequestQueue:
     """Return the work ahead of a request if each rank always has ``present`` requests.
 
-    ``ranks`` data-parallel ranks share one front end.
+    The engine has ``ranks`` data-parallel ranks, which share one front end.
     """
     others = max(present - 1, 0.0)
     everywhere = max(present * ranks - 1, 0.0)
@@ -53,9 +54,8 @@ def closed_loop_queue(arrivals: ArrivalConstants, ranks: float, present: float) 
 def poisson_queue(rate: float, prefill_seconds: float) -> RequestQueue:
     """Return the work ahead of a request on a rank with Poisson arrivals.
 
-    ``rate`` is in requests per second per data-parallel rank. The number of prompts ahead is the
-    mean wait of an M/D/1 queue divided by ``prefill_seconds``: load / (2 (1 - load)) with load =
-    rate x prefill_seconds.
+    ``rate`` is the number of requests per second per data-parallel rank. The number of prompts
+    ahead is load / (2 (1 - load)) with load = rate x prefill_seconds, as in an M/D/1 queue.
     """
     load = min(rate * prefill_seconds, BUSIEST)
     # A request arrives on average in the middle of a step.
@@ -67,7 +67,7 @@ def seconds_until_prompt_runs(
 ) -> float:
     """Return the time in seconds from the arrival of a request until its prompt runs.
 
-    The result is valid if the engine has a free slot for the request.
+    The time does not include a wait for a free slot in the engine.
     """
     front = arrivals.front_seconds + arrivals.admission_seconds * queue.arrivals
     return front + queue.steps * step_seconds + queue.prompts * prefill_seconds

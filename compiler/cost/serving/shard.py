@@ -24,8 +24,9 @@ WEIGHT_BYTES = {
     "int4": 0.5 + 2.5 / 128,
     "nvfp4": 0.5 + 1 / 16,
 }
-"""Bytes per weight with its scales: fp8 blocks of 128 x 128 (fp32 scale), int4 groups of 128 (fp16
-scale, 4-bit zero), nvfp4 blocks of 16 (fp8 scale)."""
+"""Bytes per weight, including scales. Scales belong to blocks of 128 x 128 weights in fp8 (fp32
+scale), to groups of 128 in int4 (fp16 scale, 4-bit zero), and to blocks of 16 in nvfp4 (fp8
+scale)."""
 KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 """Bytes per element of the key-value cache."""
 
@@ -45,7 +46,7 @@ class MixerElements:
 
 @dataclass(frozen=True, slots=True)
 class LayerCounts:
-    """Numbers of layers by type; not whole numbers if they are means over stages."""
+    """Numbers of layers by type. The numbers can be fractions if they are means over stages."""
 
     attention: float
     """Layers that store keys and values of every token."""
@@ -58,7 +59,7 @@ class LayerCounts:
 
     @classmethod
     def from_kinds(cls, kinds: tuple[LayerKind, ...]) -> LayerCounts:
-        """Return the number of layers of each type in ``kinds``."""
+        """Return the number of layers of each type; ``kinds`` has one element per layer."""
         mixers, mlps = [kind.mixer for kind in kinds], [kind.mlp for kind in kinds]
         return cls(
             attention=mixers.count("attention"),
@@ -69,9 +70,10 @@ class LayerCounts:
 
     @classmethod
     def in_range(cls, model: Model, first: int = 0, layers: int | None = None) -> LayerCounts:
-        """Return the number of layers of each type among ``layers`` layers from index ``first`` on.
+        """Return the number of layers of each type in a range of layers.
 
-        The default is all layers of the model.
+        The range starts at the layer with index ``first`` and has ``layers`` layers. If ``layers``
+        is None, the result is that of the whole model.
         """
         sums = model.layer_type_sums
         before, after = sums[first], sums[-1 if layers is None else first + layers]
@@ -81,19 +83,19 @@ class LayerCounts:
         )
 
     def multiplied_by(self, share: float) -> LayerCounts:
-        """Return the number of layers of each type, multiplied by ``share``."""
+        """Return these numbers of layers, each multiplied by ``share``."""
         return LayerCounts(
             self.attention * share, self.recurrent * share, self.dense * share, self.routed * share
         )
 
     @property
     def mixers(self) -> float:
-        """Return the number of token mixers of all types."""
+        """Return the number of token mixers: attention, linear attention and Mamba."""
         return self.attention + self.recurrent
 
     @property
     def residual_blocks(self) -> float:
-        """Return the number of mixers and MLPs; each has one residual connection."""
+        """Return the number of mixers and MLPs; each of them has one residual connection."""
         return self.mixers + self.dense + self.routed
 
 
@@ -116,20 +118,20 @@ class Shard:
     router: float
     """Router of one routed layer, with the gate of the shared experts."""
     expert: float
-    """One routed expert, the part on this rank."""
+    """Part of one routed expert that is on this rank."""
     experts: float
-    """Routed experts per layer that the rank stores, whole or in part."""
+    """Number of routed experts per layer of which this rank stores the whole or a part."""
     embedding: float
-    """Input embedding and output projection, as far as the stage stores them."""
+    """Input embedding and output projection, if they are on the stage."""
     head: float
-    """Output projection, whether or not it shares the weights of the embedding."""
+    """Output projection, even if it shares the weights of the embedding."""
 
 
 def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """Return the number of weight elements on the fullest rank, by model part.
+    """Return the number of weight elements on the fullest rank, by part of the model.
 
-    The fullest rank is assumed to be on the first pipeline stage. This stage has as many layers as
-    the longest stage, with the layer types in the proportions of the whole model.
+    The fullest rank is assumed to store the embedding and to have as many layers as the longest
+    stage. Layer types are assumed to be distributed evenly over the stages.
     """
     tp, pp = layout.tp, layout.pp
     # Engines pad the vocabulary to whole blocks of rows before they split it over tp.
@@ -158,15 +160,16 @@ def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sha
 def layers_of_longest_stage(model: Model, layout: ServingLayout) -> int:
     """Return the number of layers of the longest pipeline stage.
 
-    If ``layout.stages`` is empty, the layers are split evenly.
+    If ``layout.stages`` is empty, the stages are assumed to be equal, except for rounding.
     """
     return max(layout.stages) if layout.stages else -(-model.layers // layout.pp)
 
 
 def _max_experts_per_rank(model: Model, layout: ServingLayout) -> float:
-    """Return the number of experts on the rank that stores the most.
+    """Return the largest number of experts that a rank stores.
 
-    The number is rounded up, because expert parallelism (ep) does not split an expert.
+    The quotient of experts and ranks is rounded up, because expert parallelism (ep) never splits an
+    expert.
     """
     if model.experts is None:
         return 0.0
@@ -174,7 +177,7 @@ def _max_experts_per_rank(model: Model, layout: ServingLayout) -> float:
 
 
 def _shared_expert_elements(model: Model) -> float:
-    """Return the number of weights in all shared experts of one layer, before splitting."""
+    """Return the number of weights in the shared experts of one layer, before tp splits them."""
     experts = model.experts
     if experts is None or not experts.shared_size:
         return 0.0
@@ -205,7 +208,8 @@ def attention_elements(model: Model, tp: int) -> MixerElements:
 def recurrent_elements(model: Model, tp: int) -> MixerElements:
     """Return the number of weights of one layer's recurrent mixer on one of ``tp`` ranks.
 
-    The recurrent mixer is linear attention or Mamba; the result is zero without one.
+    The recurrent mixer is linear attention or Mamba. Both numbers are zero if the model has
+    neither.
     """
     # Decay and step size of linear attention stay in 16 bit because their projection is too narrow
     # for blocks of scales (vLLM 0.33, layers/mamba/gdn). Vectors with one fp32 number per head
@@ -225,10 +229,10 @@ def recurrent_elements(model: Model, tp: int) -> MixerElements:
 
 
 def shard_with_expert_copies(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """Return the weight elements on the fullest rank, with all copies of shared experts.
+    """Return the weight elements on the fullest rank, by part of the model.
 
-    Some engines store whole shared experts on every rank if experts are distributed over several
-    tensor-parallel groups.
+    In contrast to ``build_shard``, copies of shared experts are counted. Some engines store whole
+    shared experts on every rank if experts are distributed over several tensor-parallel groups.
     """
     # Each rank then sends its part of the tokens to the experts, and runs that part through a whole
     # shared expert (vLLM 0.33, use_sequence_parallel_moe).
@@ -241,7 +245,10 @@ def shard_with_expert_copies(model: Model, layout: ServingLayout, setup: Serving
 
 
 def shard_elements(part: Shard, final_norm: float = 0.0) -> float:
-    """Return the total number of elements on the rank, including ``final_norm`` elements."""
+    """Return the total number of weight elements in ``part``.
+
+    ``final_norm`` is the number of elements of the final norm, which is added.
+    """
     layers = part.layers
     routed = part.router + part.shared + part.experts * part.expert
     return (
@@ -258,7 +265,7 @@ def shard_elements(part: Shard, final_norm: float = 0.0) -> float:
 def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
     """Return the bytes per weight in the projections of attention, linear attention or Mamba.
 
-    Published nvfp4 checkpoints of latent-attention models keep attention in 16 bit
+    Published nvfp4 checkpoints of latent-attention models store attention in 16 bit
     (nvidia/DeepSeek-R1-FP4 model card: only linear operators of the experts are quantized).
     """
     if setup.weights == "nvfp4" and model.attention.latent is not None:
@@ -267,22 +274,25 @@ def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
 
 
 def weights_bytes(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
-    """Return the bytes of weights on the fullest rank, with the final norm."""
+    """Return the bytes of all weights on the fullest rank."""
     part = shard_with_expert_copies(model, layout, setup)
     final = 2 * norm_params(model, model.hidden) if layout.pp == 1 else 0.0
     return shard_bytes(model, part, setup) + final
 
 
 def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
-    """Return the bytes of the weights in ``part``, without a final norm.
+    """Return the bytes of the weights in ``part``, without the final norm.
 
-    Embeddings, norms and routers are stored in 16 bit in all formats.
+    Embeddings, norms and routers are stored in 16 bit, whatever the format of other weights.
     """
     return layers_bytes(model, part, setup, part.layers) + 2 * part.embedding
 
 
 def layers_bytes(model: Model, part: Shard, setup: ServingSetup, layers: LayerCounts) -> float:
-    """Return the bytes of ``layers`` layers; ``part`` has the elements of a layer of each type."""
+    """Return the bytes of the weights of all layers that ``layers`` counts.
+
+    ``part`` contains the number of weight elements of one layer of each type.
+    """
     linear, wide = WEIGHT_BYTES[setup.weights], mixer_weight_bytes(model, setup)
     attention, recurrent = part.attention, part.recurrent
     total = layers.attention * (attention.projections * wide + 2 * attention.unquantized)

@@ -28,13 +28,16 @@ from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup,
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
 
 MOST_MOVED_LAYERS = 4
-"""Layers per end that ``stage_splits`` moves at most."""
+"""Maximum number of layers that ``stage_splits`` moves away from the first and from the last
+stage."""
 
 
 def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, ...], ...]:
-    """Return the splits of ``layers`` layers into ``pp`` stages that are worth evaluating.
+    """Return the candidate splits of ``layers`` layers into ``pp`` pipeline stages.
 
-    They are the even split, and splits with fewer layers in the first and last stage.
+    A split is the number of layers of each stage. The candidates are the even split and splits with
+    fewer layers in the first and the last stage. ``extra`` selects the stages that get the
+    remaining layers of the even split.
     """
     # The first stage stores the embedding and the last one the output projection, so that moving
     # layers to the middle leaves more memory for the cache (vllm-project/vllm #6920).
@@ -52,7 +55,10 @@ def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, .
 
 
 def service_cache_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
-    """Return block size and layer groups of the KV cache for the tokens per block in the spec."""
+    """Return the block size and layer groups of the cache of the service in ``problem``.
+
+    The number of tokens per block is that of the spec.
+    """
     service = problem.service
     return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
 
@@ -60,7 +66,7 @@ def service_cache_blocks(problem: ServingProblem, layout: ServingLayout) -> Cach
 def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
     """Return the number of decoder layers of each pipeline stage.
 
-    If ``layout.stages`` is empty, the result is the engine's default split.
+    If ``layout.stages`` is empty, the split is the default of the engine.
     """
     if layout.stages:
         return layout.stages
@@ -73,7 +79,8 @@ def stage_caches(
 ) -> tuple[StageCache, ...]:
     """Return the memory and the cache of one rank of every pipeline stage.
 
-    ``longest`` is the length of the longest request in tokens; None means the length in the spec.
+    ``longest`` is the length of the longest request in tokens. If it is None, the length in the
+    spec is used.
     """
     model, setup, memory = problem.model, problem.service.setup, problem.cluster.gpu.memory_bytes
     longest = problem.service.longest_request_tokens if longest is None else longest
@@ -106,9 +113,9 @@ def stage_caches(
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Return the number of tokens of a request that a layer with a sliding window does not store.
+    """Return how many tokens of a request a layer with a sliding window does not store.
 
-    The number is per rank, for a request of ``longest`` tokens.
+    ``longest`` is the number of tokens of the request. The result is per rank.
     """
     # In a layer without a window, each decode context-parallel (dcp) rank stores every dcp-th
     # token; in a layer with a window, each of them stores all tokens of the window.
@@ -125,8 +132,9 @@ def stage_weights_bytes(
     """Return the bytes of weights on one rank of a pipeline stage.
 
     ``place`` is (stage, index of the first layer of the stage, number of layers of the stage). The
-    first stage also stores the embedding, the last stage the output projection and the final norm.
-    For some model families, engines store the embedding or both matrices on every stage.
+    first stage also stores the embedding; the last stage also stores the output projection and the
+    final norm. For some model families, engines store the embedding, or both matrices, on every
+    stage.
     """
     whole = shard_with_expert_copies(model, layout, setup)
     return _stage_weights_bytes(model, setup, whole, layout.pp, place)
@@ -137,7 +145,8 @@ def _stage_weights_bytes(
 ) -> float:
     """Return the bytes of weights on one rank of a pipeline stage.
 
-    ``whole`` is the shard of the layout; ``place`` is that of ``stage_weights_bytes``.
+    ``whole`` contains the weight elements of the layout, by part of the model. ``place`` is (stage,
+    index of the first layer of the stage, number of layers of the stage).
     """
     stage, first, layers = place
     matrices = _vocabulary_matrices(model, setup.engine.sharding, stage, pp)
@@ -151,8 +160,8 @@ def fullest_stage_memory(
 ) -> ServingMemory:
     """Return the memory of the pipeline stage whose cache stores the fewest tokens.
 
-    ``layout.stages`` must be set. Cache bytes are scaled to the stage with the most pages per
-    block, so that a request has the same size whichever stage is the fullest.
+    ``layout.stages`` must be set. Cache bytes are scaled to the number of pages per block of the
+    widest stage, so that a request needs the same number of bytes on every stage.
     """
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)

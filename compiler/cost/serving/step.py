@@ -24,16 +24,19 @@ from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
 
 ATTENTION_KERNELS = 5
-"""Kernels per attention under a CUDA graph: norm, 2 GEMMs, rotary and cache write, attention."""
+"""Kernels per attention layer under a CUDA graph: norm, 2 GEMMs, rotary and cache write,
+attention."""
 MLP_KERNELS = 4
 """Kernels per dense MLP: norm, 2 GEMMs, activation."""
 ROUTED_KERNELS = 8
-"""Further kernels per routed layer: router, top-k, sort, 2 grouped GEMMs for 2, combine, casts."""
+"""Additional kernels per routed layer: router, top-k, sort, combine, casts, and the grouped GEMMs
+in place of the GEMMs of the MLP."""
 LATENT_KERNELS = 6
-"""Further kernels per latent attention: low-rank projections, their norms, absorbed
-up-projections."""
+"""Additional kernels per layer of latent attention: low-rank projections, the norms of these
+projections, absorbed up-projections."""
 QUANTIZE_KERNELS = {"fp8": 2, "nvfp4": 4}
-"""Casts per attention and MLP together that are not fused into the preceding kernel."""
+"""Casts per pair of attention and MLP that are not fused into the preceding kernel, by weight
+format."""
 STREAM_BYTES = 12
 """Bytes per token and hidden unit of norm, residual and activations of one residual block, as in
 training."""
@@ -41,22 +44,25 @@ training."""
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """Work of one data-parallel rank in one engine step; numbers are means, not always whole."""
+    """Work of one data-parallel rank in one engine step.
+
+    The numbers are means and can be fractions.
+    """
 
     decode: float
-    """Requests that decode."""
+    """Number of decoding requests."""
     context: float
     """Tokens to which each decoding request attends."""
     prefill: float = 0.0
-    """Prompt tokens."""
+    """Number of prompt tokens."""
     span: float = 0.0
     """Mean number of keys to which a prompt token attends."""
 
 
 def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
-    """Return the time in seconds of one engine step of ``batch`` on one pipeline stage, by term.
+    """Return the time in seconds of one engine step on one pipeline stage, by term.
 
-    The terms include the output projection and the work of the host.
+    ``batch`` is the work of the step. Output projection and host work are included.
     """
     part, setup = deployment.shard, deployment.setup
     layers = part.layers
@@ -103,7 +109,7 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
 def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     """Return the time in seconds of the attention core of one layer in a step.
 
-    Decoding requests read the cache; prompts compute attention over their own tokens.
+    Decoding requests read the cache. Prompts compute attention over their own tokens.
     """
     # Prefill context-parallel (pcp) ranks divide the tokens. Decode context-parallel (dcp) ranks
     # divide the cache of a request but not its FLOPs, because each rank computes the heads of all
@@ -128,8 +134,9 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
     """Return the number of keys that a decoding token reads on one rank, averaged over layers.
 
-    ``context`` is the number of cached tokens. In a layer without a window, each of ``ranks`` ranks
-    reads an equal part of the keys; in a layer with a window, each reads all keys of the window.
+    ``context`` is the number of cached tokens. In a layer without a sliding window, each of
+    ``ranks`` ranks reads an equal part of the keys. In a layer with a window, each rank reads all
+    keys of the window.
     """
     attention = model.attention
     if attention.window is None or attention.window >= context:
@@ -147,8 +154,8 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of the collectives of a pipeline stage.
 
     Each mixer and each MLP ends with an all-reduce. If experts are distributed over several
-    tensor-parallel groups, each routed MLP has two all-to-alls instead. ``tokens`` is the number of
-    tokens that one rank processes in a step.
+    tensor-parallel groups, each routed MLP has two all-to-alls instead of the all-reduce.
+    ``tokens`` is the number of tokens that one rank processes in a step.
     """
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
@@ -165,7 +172,10 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the time in seconds of kernel overhead and element-wise memory traffic of a stage."""
+    """Return the time in seconds of kernel overhead and element-wise kernels of a pipeline stage.
+
+    ``tokens`` is the number of tokens that one rank processes in a step.
+    """
     layers, model = deployment.shard.layers, deployment.model
     kernels = layers.attention * ATTENTION_KERNELS + layers.recurrent * RECURRENT_KERNELS
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS

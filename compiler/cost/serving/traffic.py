@@ -35,17 +35,18 @@ from parc.compiler.ir.serving import (
 )
 
 ROUNDS = 24
-"""Iterations of the fixed point between running requests and step time."""
+"""Maximum number of iterations to find the number of decoding requests."""
 LEAST_RUNNING = 1e-3
-"""Least number of decoding requests, on average over time, with which an engine is evaluated."""
+"""Minimum number of decoding requests, averaged over time, for which an engine is evaluated."""
 RUNNING_TOLERANCE = 1e-6
 """Relative error of the number of decoding requests under Poisson arrivals."""
 PIPELINE_BALANCE = 1.1
-"""Time of a pipeline step, divided by that of a step with even stages. Micro-batches differ in
-prompts and contexts, and all wait for the slowest (Sarathi-Serve, section 3.3). An assumption: no
-measurement determines it."""
+"""Time of a pipeline step, divided by that of a step with equal micro-batches. Micro-batches differ
+in prompts and contexts, and all of them wait for the slowest (Sarathi-Serve, section 3.3). The
+number is an assumption; no measurement determines it."""
 OVERLOAD = 4.0
-"""Requests in the system, divided by slots, if the engine cannot sustain the request rate."""
+"""Upper limit of the requests in the system, divided by slots; it applies if the engine cannot
+sustain the request rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,12 @@ class SteadyState:
     running: float
     decode: StepTerms
     step_seconds: float
-    """Mean step, including the prompts of other requests."""
+    """Mean duration of a step, including the prompts of other requests."""
     prefill_seconds: float
-    """Seconds that the prompt of one request adds to steps."""
+    """Seconds that the prompt of one request adds to the steps of other requests."""
     first_seconds: float
-    """Seconds from admission to the first token: earlier prompts, the request's own, one step."""
+    """Seconds from admission to the first token: earlier prompts, the prompt of the request, one
+    step."""
     request_seconds: float
     """Seconds from admission to the last token."""
 
@@ -114,8 +116,8 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
 def _max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
     """Return the number of requests that one data-parallel rank can run at the same time.
 
-    The cache and a limit of the engine bound the number. It is 0 if not even one request fits into
-    the cache.
+    The number is limited by the cache and by the engine's maximum. It is 0 if the cache cannot
+    store even one request.
     """
     engine, setup = deployment.engine, deployment.setup
 
@@ -139,8 +141,8 @@ def _closed_loop_state(
 ) -> SteadyState:
     """Return the steady state in which each of ``busy`` ranks always has ``present`` requests.
 
-    The data-parallel ranks of an engine run their steps together. A rank without requests runs a
-    dummy batch, as in vLLM, which takes as long as a step but yields no tokens.
+    The ranks are the data-parallel ranks of one engine, which run their steps together. In vLLM, a
+    rank without requests runs a dummy batch, which takes as long as a step but yields no tokens.
     """
     queue = closed_loop_queue(deployment.engine.arrivals, busy, present)
 
@@ -163,17 +165,17 @@ def _closed_loop_state(
 def _open_arrival_state(
     deployment: Deployment, traffic: Traffic, rate: float, slots: float
 ) -> tuple[SteadyState, float]:
-    """Return the steady state under Poisson arrivals, and the number of requests in the system.
+    """Return (steady state, number of requests in the system) under Poisson arrivals.
 
-    ``rate`` is in requests per second per data-parallel rank. The number of decoding requests
-    follows from Little's law and is at most ``slots``.
+    ``rate`` is the number of requests per second per data-parallel rank. The number of decoding
+    requests follows from Little's law and is at most ``slots``.
     """
 
     def state_with(running: float) -> SteadyState:
         return _steady_state(deployment, traffic, running, partial(poisson_queue, rate))
 
     def missing_requests(running: float) -> float:
-        """Return the decoding requests that Little's law gives, minus ``running``."""
+        """Return the number of decoding requests by Little's law, minus the assumed ``running``."""
         found = state_with(running)
         return min(rate * (found.request_seconds - found.first_seconds), slots) - running
 
@@ -182,9 +184,10 @@ def _open_arrival_state(
 
 
 def _smallest_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the smallest root of ``function`` between ``low`` and ``high``.
+    """Return the smallest argument between ``low`` and ``high`` at which ``function`` is zero.
 
-    Without a root, the result is ``low`` if the function is negative there, else ``high``.
+    If there is none, the result is ``low`` for a function that is negative at ``low``, else
+    ``high``.
     """
     # The secant through two points left of the smallest root of a convex function never passes that
     # root. Little's law is nearly convex, because steps grow longer with more requests and the
@@ -217,7 +220,8 @@ def _steady_state(
 ) -> SteadyState:
     """Return the steady state with ``running`` decoding requests per data-parallel rank.
 
-    ``queue_ahead`` maps the seconds that a prompt adds to steps to the work ahead of a new request.
+    ``queue_ahead`` returns the work ahead of a new request. Its argument is the time in seconds
+    that one prompt adds to the steps.
     """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
@@ -241,8 +245,8 @@ def _prefill_seconds(
 ) -> float:
     """Return the time in seconds that one request's prompt adds to the steps of other requests.
 
-    With prefill on separate GPUs, the result is the time of the prompt on these GPUs. ``decode`` is
-    the time of a step without prompts.
+    If separate GPUs run the prompts, the result is the time of the prompt on these GPUs. ``decode``
+    is the time of a step without prompts.
     """
     setup = deployment.setup
     span = mean_visible_prompt_keys(deployment.model, traffic.input_tokens)
@@ -259,9 +263,10 @@ def _prefill_seconds(
 
 
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the latency of a prompt divided by the seconds that it occupies one pipeline stage.
+    """Return the latency of a prompt, divided by the time in which it occupies one pipeline stage.
 
-    The chunks of a prompt pass the stages one after the other: (chunks + pp - 1) / chunks.
+    The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
+    + pp - 1) / chunks.
     """
     limit = deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     chunks = max(math.ceil(traffic.input_tokens / limit), 1)
@@ -271,8 +276,8 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
 def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
-    Each stage works on 1/pp of the requests. All stages are assumed to be as slow as the last one,
-    which has the output projection.
+    Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as
+    the last one, which has the output projection.
     """
     layout = deployment.layout
     if layout.pp == 1:

@@ -27,7 +27,7 @@ class EfficiencyParameter:
     low: float
     high: float
     seen_in: str
-    """Kind of runs that determine the parameter."""
+    """Description of the runs that determine the parameter."""
 
 
 PARAMETERS: dict[str, EfficiencyParameter] = {
@@ -81,8 +81,8 @@ PARAMETERS: dict[str, EfficiencyParameter] = {
         spread=0.7, low=0.05, high=8.0, seen_in="one layout with several micro-batch sizes"
     ),
 }
-"""Fitted field of ``Efficiency`` -> spread and bounds of its prior; the spreads are those between
-published runs."""
+"""Fitted field of ``Efficiency`` -> spread and bounds of its prior. The spreads are those observed
+between published runs."""
 OTHER = EfficiencyParameter(spread=0.3, low=1e-6, high=1e3, seen_in="more runs of other kinds")
 
 TERMS: dict[str, tuple[float, float]] = {
@@ -91,11 +91,12 @@ TERMS: dict[str, tuple[float, float]] = {
     "rank_seconds": (0.0, 1.0),
     "ramp_seconds": (0.0, 1.0),
 }
-"""Term of a collective that ``--nccl`` measures -> lowest and highest valid value."""
+"""Constant of a collective that ``--nccl`` measures -> (lowest valid value, highest valid
+value)."""
 
 
 def hardware_class(gpu: Gpu, stack: KernelStack) -> str:
-    """Return ``generation/stack``, the name of the efficiency parameters that apply to ``gpu``."""
+    """Return ``generation/stack``, the name of the efficiency parameters for ``gpu``."""
     return f"{gpu.generation}/{stack.name}"
 
 
@@ -115,13 +116,16 @@ def efficiency_for_stack(generation: Generation, stack: KernelStack) -> Efficien
 
 
 def numeric_efficiency_parameters(row: Efficiency) -> dict[str, float]:
-    """Return the numeric efficiency parameters in ``row`` by name, without boolean flags."""
+    """Return {name: value} of all numeric efficiency parameters in ``row``.
+
+    Boolean flags are left out.
+    """
     values = {field.name: getattr(row, field.name) for field in fields(Efficiency)}
     return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
 
 def valid_parameter_range(name: str) -> tuple[float, float] | None:
-    """Return the lowest and the highest valid value of the parameter ``name``.
+    """Return (lowest valid value, highest valid value) of the parameter ``name``.
 
     The result is None if there is no such parameter.
     """
@@ -135,21 +139,28 @@ def valid_parameter_range(name: str) -> tuple[float, float] | None:
 
 
 def parameter_prior(name: str, centre: float) -> Prior:
-    """Return the prior of the parameter ``name`` around ``centre``, its value in the catalog."""
+    """Return the prior of the parameter ``name``.
+
+    ``centre`` is the value of the parameter in the catalog. The prior is centred on this value, or
+    on the nearest bound of the parameter.
+    """
     parameter = PARAMETERS.get(name, OTHER)
     inside = min(max(centre, parameter.low), parameter.high)
     return Prior(inside, parameter.spread, parameter.low, parameter.high)
 
 
 def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:
-    """Return the efficiency parameters ``row`` with the calibrated ``values`` in their place."""
+    """Return the efficiency parameters ``row``, overwritten by the calibrated ``values``."""
     # Names with a dot are terms of a collective (``calibrated_kernels``).
     own: dict[str, Any] = {name: value for name, value in values if "." not in name}
     return replace(row, **own) if own else row
 
 
 def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
-    """Return ``kernels`` with the constants of collectives that were measured on this cluster."""
+    """Return ``kernels`` with the calibrated constants of collectives.
+
+    The calibration of ``problem`` contains the constants that were measured on the cluster.
+    """
     terms = calibrated_collective_constants(problem.calibration)
     if not terms:
         return kernels

@@ -19,8 +19,8 @@ from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit,
 
 T = TypeVar("T")
 FOUR_BIT = 0.9
-"""Factor from the step-level efficiency of 8-bit multiplications to that of 4-bit ones; fitted to 8
-published runs of dense models."""
+"""Step-level efficiency factor of 4-bit multiplications, divided by that of 8-bit multiplications.
+Fitted to 8 published runs of dense models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,18 @@ class GroupSpans:
     tp: GroupSpan
     cp: GroupSpan
     cp_a2a: GroupSpan
-    """Neighbouring ranks that exchange heads for tokens in hierarchical context parallelism; a
-    single rank without a hierarchy."""
+    """Neighbouring ranks that exchange heads for tokens in hierarchical context parallelism.
+    Without a hierarchy, the group is a single rank."""
     cp_p2p: GroupSpan
-    """Ring over these groups of neighbours; the whole group ``cp`` without a hierarchy."""
+    """Ring of hierarchical context parallelism, with one member per group of neighbours. Without a
+    hierarchy, the ring is the whole group ``cp``."""
     dp_cp: GroupSpan
     ep: GroupSpan
     etp: GroupSpan
     edp: GroupSpan
     dp_shard_cp: GroupSpan
-    """Ranks over which one copy of the state of dense parameters is sharded: the group dp_cp, or
-    a part of it in hybrid sharding."""
+    """Ranks over which one copy of the state of dense parameters is sharded. They are the group
+    dp_cp, or a part of this group in hybrid sharding."""
     edp_shard: GroupSpan
     """Ranks over which one copy of the state of expert parameters is sharded."""
     dp_replicate: GroupSpan
@@ -68,8 +69,8 @@ class CostModel:
     ) -> None:
         """Compute the link rates and efficiency factors of the problem's cluster.
 
-        ``row`` are the efficiency parameters to use; by default, those of the GPU generation for
-        the software stack of the framework.
+        ``row`` contains the efficiency parameters. If it is None, the parameters of the GPU
+        generation for the framework's software stack are used.
         """
         self.problem = problem
         self.framework = framework
@@ -85,9 +86,9 @@ class CostModel:
         self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the result of ``compute()``, which is called only once per ``key``.
+        """Return the result of ``compute()``. The function is called only once per ``key``.
 
-        The key must contain every quantity that the result depends on.
+        The key must contain every quantity on which the result depends.
         """
         try:
             return cast(T, self._memo[key])
@@ -96,14 +97,14 @@ class CostModel:
             return value
 
     def group_spans(self, layout: Layout) -> GroupSpans:
-        """Return the distribution of all process groups of ``layout`` over NVLink domains."""
+        """Return how the process groups of ``layout`` are distributed over NVLink domains."""
         degrees = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
         # Without ZeRO the mesh of some frameworks has an axis of replicas in place of shards.
         key = (*degrees, layout.cp_a2a, layout.dp_replicate, layout.zero_stage == 0)
         return self.cached(("groups", key), lambda: self._compute_group_spans(layout))
 
     def _compute_group_spans(self, layout: Layout) -> GroupSpans:
-        """Compute the distribution of all process groups of ``layout`` over NVLink domains.
+        """Compute how the process groups of ``layout`` are distributed over NVLink domains.
 
         The method ``group_spans`` caches the result.
         """
@@ -128,11 +129,12 @@ class CostModel:
     def _shard_span(
         self, mesh: Mesh, shard: tuple[str, ...], whole: tuple[str, ...], copies: int
     ) -> GroupSpan:
-        """Return the distribution over NVLink domains of the ranks that shard one copy of a state.
+        """Return how the ranks that shard one copy of a state are distributed over NVLink domains.
 
-        With a single copy, these are all ranks along the mesh axes ``whole``. With ``copies``
-        copies, they are the ranks along the axes ``shard``; in a mesh without the axis dp_shard,
-        the first 1/copies of the ranks along ``whole``.
+        These ranks are:
+        - if there is a single copy: all ranks along the mesh axes ``whole``;
+        - if the mesh has an axis dp_shard: the ranks along the axes ``shard``;
+        - otherwise: the first 1/``copies`` of the ranks along the axes ``whole``.
         """
         together = self._axes_span(mesh, *whole)
         if copies == 1:
@@ -144,23 +146,27 @@ class CostModel:
         return GroupSpan(size, min(together.local, size))
 
     def _replica_span(self, mesh: Mesh, copies: int) -> GroupSpan:
-        """Return the distribution over NVLink domains of the ranks that store the same shard."""
+        """Return how the ranks that store copies of one shard are distributed over NVLink domains.
+
+        ``copies`` is the number of copies.
+        """
         if any(axis.name == "dp_replicate" for axis in mesh.axes):
             return self._axes_span(mesh, "dp_replicate")
         # Copies of one shard are assumed to be in different domains.
         return GroupSpan(copies, 1)
 
     def _axes_span(self, mesh: Mesh, *names: str) -> GroupSpan:
-        """Return the distribution over NVLink domains of the groups over the mesh axes ``names``.
+        """Return how a process group along the mesh axes ``names`` is spread over NVLink domains.
 
-        Results are cached by the sizes and strides of the axes, because many meshes share them.
+        The result is cached by the sizes and strides of the axes, because many meshes share these
+        axes.
         """
         axes = mesh.select_axes(*names)
         key = ("span", *((axis.size, axis.stride) for axis in axes))
         return self.cached(key, lambda: group_span(axes, self.links.domain))
 
     def equal_stage_groups(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-        """Return the pipeline ranks of ``split``, grouped by equal layers and other modules."""
+        """Return the pipeline ranks of ``split`` in groups with equal layers and other modules."""
         # Cached by the identity of the split, because hashing it is slow and layouts share splits.
         entry = self._classes.get(id(split))
         # A stored reference to the split keeps its id from being reused by another object.
@@ -170,20 +176,19 @@ class CostModel:
         return entry[1]
 
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
-        """Return the numbers of (dense, routed-expert) parameters of one layer on one rank."""
+        """Return (number of dense, number of routed-expert) parameters of one layer on one rank."""
         degrees = (layout.tp, layout.etp, layout.ep)
         return params.layer_kind_params_on_rank(self.problem.model, kind, degrees)
 
     def stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
-        """Return the numbers of (dense, routed-expert) parameters of a stage on one rank."""
+        """Return (number of dense, number of routed-expert) parameters of a stage on one rank."""
         key = (layout.tp, layout.etp, layout.ep, layout.pp > 1, load)
         return self.cached(("stage", key), lambda: self._count_stage_parameters(layout, load))
 
     def _count_stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
-        """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
+        """Compute (number of dense, number of routed-expert) parameters of a stage on one rank.
 
-        The first stage includes the embedding; the last stage includes the final norm and the
-        output projection.
+        Embedding, final norm and output projection are counted on the stages that store them.
         """
         # With tied embeddings and pp > 1, the last stage stores a copy of the embedding. Any other
         # stage with multi-token-prediction layers also stores a copy, as in Megatron-Core.

@@ -17,19 +17,22 @@ from parc.compiler.ir import Axis, Cluster, Efficiency
 
 @dataclass(frozen=True, slots=True)
 class GroupSpan:
-    """Distribution of the ``size`` ranks of a process group: ``local`` ranks per NVLink domain."""
+    """Distribution of a process group over NVLink domains.
+
+    The group has ``size`` ranks, with up to ``local`` ranks in each domain.
+    """
 
     size: int
     local: int
 
     @property
     def domains(self) -> int:
-        """Return the number of NVLink domains that the group spans."""
+        """Return the number of NVLink domains over which the group is distributed."""
         return -(-self.size // self.local)
 
 
 def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
-    """Return the distribution over NVLink domains of a process group over the mesh axes ``axes``.
+    """Return how a process group along the mesh axes ``axes`` is distributed over NVLink domains.
 
     Each NVLink domain consists of ``domain`` consecutive ranks.
     """
@@ -48,7 +51,8 @@ class Links:
     """Links of a cluster with the rates and latencies that collectives of training reach."""
 
     domain: int
-    """GPUs of an NVLink domain; GPUs of a host if the node type has no such domain."""
+    """Number of GPUs of an NVLink domain. If the node type has no NVLink domain, the GPUs of a
+    host."""
     fits: dict[Operation, CollectiveFit]
     network: InterDomainNetwork
 
@@ -56,7 +60,7 @@ class Links:
     def from_cluster(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
         """Return the links of ``cluster`` with the rates that collectives reach on them.
 
-        These rates are data-sheet rates times measured efficiency factors. ``kernels`` has the
+        A rate is a data-sheet rate times a measured efficiency factor. ``kernels`` contains the
         factors inside an NVLink domain, ``row`` the factor between domains.
         """
         node = cluster.node

@@ -9,7 +9,7 @@ from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit
 
 @dataclass(frozen=True, slots=True)
 class StageContents:
-    """Contents of one pipeline rank, summed over its virtual stages."""
+    """Layers and other modules of one pipeline rank, in all its virtual stages together."""
 
     counts: tuple[int, ...]
     """Number of decoder layers of each layer type, in the order of ``Model.kinds``."""
@@ -19,11 +19,12 @@ class StageContents:
     final_norm: bool
     """True if the rank has the norm after the last decoder layer."""
     chunks: tuple[int, ...] = ()
-    """Number of layers of each virtual stage, with prediction layers; empty if all are equal."""
+    """Number of layers of each virtual stage, including prediction layers. Empty if all stages have
+    the same number."""
 
     @property
     def layers(self) -> int:
-        """Return the number of decoder layers, without prediction layers."""
+        """Return the number of decoder layers, without multi-token-prediction layers."""
         return sum(self.counts)
 
     def routed_layers(self, model: Model) -> int:
@@ -31,9 +32,10 @@ class StageContents:
         return sum(n for kind, n in zip(model.kinds, self.counts, strict=True) if kind.routed)
 
     def layers_by_kind(self, model: Model) -> dict[LayerKind, int]:
-        """Return the number of layers per layer type, without types that the stage lacks.
+        """Return {layer type: number of layers} of this pipeline rank.
 
-        Multi-token-prediction layers count as layers of the type of the last decoder layer.
+        Types without layers are left out. Multi-token-prediction layers count as layers of the type
+        of the last decoder layer.
         """
         counts = dict(zip(model.kinds, self.counts, strict=True))
         # A prediction layer is built like the last decoder layer (Megatron-Core and DeepSeek-V3).
@@ -43,9 +45,10 @@ class StageContents:
 
 @dataclass(frozen=True, slots=True)
 class EqualStageGroup:
-    """Group of ``count`` pipeline ranks with equal contents; ``first`` is the earliest of them.
+    """Group of ``count`` pipeline ranks with equal contents.
 
-    The earliest rank has the memory peak, because it has the most micro-batches in flight.
+    ``first`` is the earliest of these ranks. It has the highest memory peak, because it has the
+    most micro-batches in flight.
     """
 
     load: StageContents
@@ -54,12 +57,12 @@ class EqualStageGroup:
 
 
 def stage_contents(model: Model, split: PipelineSplit, stage: int) -> StageContents:
-    """Return the layers and other modules of pipeline rank ``stage`` in all its virtual stages."""
+    """Return the layers and other modules of pipeline rank ``stage``, in all its virtual stages."""
     return contents_of_chunks(model, split.chunks[stage])
 
 
 def contents_of_chunks(model: Model, chunks: tuple[ModelChunk, ...]) -> StageContents:
-    """Return the layers and other modules of the virtual stages ``chunks`` together."""
+    """Return the layers and other modules of the virtual stages ``chunks``, summed up."""
     kinds, pattern = model.kinds, model.layer_kinds
     layers: list[LayerKind] = []
     mtp_layers = 0
@@ -78,7 +81,7 @@ def contents_of_chunks(model: Model, chunks: tuple[ModelChunk, ...]) -> StageCon
 
 
 def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
-    """Return True if ``chunk`` contains the norm after the last layer.
+    """Return True if ``chunk`` contains the norm that follows the last decoder layer.
 
     Source: Megatron-Core, transformer_block.py, has_final_layernorm_in_this_stage.
     """
@@ -92,7 +95,7 @@ def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
 def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
     """Return the pipeline ranks in groups with equal layers and other modules.
 
-    Groups are in the order of their earliest ranks.
+    The groups are sorted by their earliest rank.
     """
     seen: dict[StageContents, list[int]] = {}
     for stage in range(len(split.chunks)):

@@ -13,14 +13,14 @@ from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.ir import LayerKind, Layout
 
 MERGE_BYTES = 10
-"""Traffic per output element and ring step: a 16-bit part is read, the fp32 sum read and
-written."""
+"""Bytes moved per output element and ring step: a 16-bit partial output is read, the fp32 sum is
+read and written."""
 STEP_SECONDS = 2e-5
-"""Launch time per ring step for which the stream waits; assumed."""
+"""Launch time per ring step, during which the stream waits; assumed."""
 
 
 def key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the 16-bit bytes of the keys and values of a rank's own tokens per micro-batch."""
+    """Return the 16-bit bytes of keys and values that a rank computes per layer and micro-batch."""
     attention = cost_model.problem.model.attention
     if attention.latent is None:
         width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
@@ -32,7 +32,10 @@ def key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def query_output_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the 16-bit bytes of the queries and attention outputs on a rank per micro-batch."""
+    """Return the 16-bit bytes of the queries and attention outputs on a rank.
+
+    The bytes are per layer and micro-batch.
+    """
     attention = cost_model.problem.model.attention
     width = 2 * attention.heads * attention.head_dim
     if attention.latent is not None:
@@ -44,7 +47,7 @@ def query_output_bytes(cost_model: CostModel, layout: Layout) -> float:
 def gathered_key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the bytes of other ranks' keys and values that a rank saves for the backward pass.
 
-    Only the gather variant of context parallelism saves them.
+    The result is 0 unless context parallelism uses the gather variant.
     """
     if layout.cp == 1 or layout.cp_comm != "all_gather":
         return 0.0
@@ -66,10 +69,10 @@ def all_gather_exchange_seconds(cost_model: CostModel, layout: Layout, groups: G
 def ulysses_exchange_seconds(cost_model: CostModel, layout: Layout, group: GroupSpan) -> float:
     """Return the exposed seconds of Ulysses context parallelism per layer and micro-batch.
 
-    Queries, keys and values pass through all-to-alls before the attention core, and the attention
-    output passes through one after it, forward and backward (DeepSpeed-Ulysses, arXiv:2309.14509,
-    section 3.1). If there are fewer key-value heads than ranks, the time to copy heads is not
-    modelled.
+    Queries, keys and values pass through all-to-alls before the attention core. The attention
+    output passes through one all-to-all after the core (DeepSpeed-Ulysses, arXiv:2309.14509,
+    section 3.1). Forward and backward pass are counted, but not the time to copy heads if there are
+    fewer key-value heads than ranks.
     """
     nbytes = key_value_bytes(cost_model, layout) + query_output_bytes(cost_model, layout)
     # Forward and backward send the same bytes.
@@ -82,7 +85,7 @@ def ring_exchange_seconds(
     """Return the exposed seconds of ring context parallelism per layer and micro-batch.
 
     In each step of the ring, a rank sends keys and values to the next rank. These transfers overlap
-    with the attention core, whose forward pass needs ``core`` seconds.
+    with the attention core. ``core`` is the time of the core's forward pass in seconds.
     """
     # A ring of c ranks has c - 1 steps. The backward pass sends twice the bytes of the forward
     # pass. Each step also launches kernels and adds its part of the output to the fp32 sum: once in
@@ -105,8 +108,8 @@ def attention_exchange_seconds(
 ) -> float:
     """Return the exposed time in seconds of context parallelism in one attention layer.
 
-    The time is per micro-batch, and 0 if cp is 1. ``core`` is the forward time of the attention
-    core in seconds.
+    The time is per micro-batch; without context parallelism it is 0. ``core`` is the forward time
+    of the attention core in seconds.
     """
     # In the hierarchical variant (a2a+p2p), neighbouring ranks exchange heads for tokens by
     # all-to-all, so that each rank has the tokens of all its neighbours for its part of the heads.
@@ -129,7 +132,8 @@ def mixer_exchange_seconds(
     """Return the exposed time in seconds of context parallelism in one layer of type ``kind``.
 
     The time is per micro-batch. ``core`` is the forward time of the layer's attention core in
-    seconds. In recurrent layers, ranks exchange heads for tokens by all-to-all.
+    seconds. In recurrent layers, ranks use an all-to-all, after which each rank has all tokens for
+    a part of the heads.
     """
     if layout.cp == 1 or kind.mixer == "none":
         return 0.0
@@ -154,7 +158,7 @@ def context_exchange_bytes(
 ) -> dict[str, float]:
     """Return {mesh axis: bytes that a rank sends for context parallelism} of one layer.
 
-    The bytes are per micro-batch, forward and backward pass together.
+    The bytes are those of one micro-batch in the forward and backward pass together.
     """
     if kind.mixer == "none":
         return {}

@@ -10,22 +10,23 @@ from parc.compiler.cost.step.offload import gradient_offload_seconds, weight_fet
 from parc.compiler.ir import Layout
 
 SEPARATE_BYTES = 10
-"""Traffic per gradient that a separate kernel adds: the sum read and written in 32 bit, the
-gradient read in 16 bit. Matched runs of BigScience take 1 % longer in bf16 than in fp16, so that
-both formats are added in the same way."""
+"""Bytes moved per gradient if a separate kernel adds it: the sum is read and written in 32 bit, the
+gradient is read in 16 bit. The same number is used for bf16 and fp16, because matched runs of
+BigScience take only 1 % longer in bf16 than in fp16."""
 OVERLAP_NORM = 3.0
-"""Norm that combines traffic and computation (1: sum, 8: about the maximum). Part of the traffic is
-exposed long before it takes longer than the computation."""
+"""Norm that combines traffic and computation (1: sum, 8: about the maximum). With this norm, part
+of the traffic is exposed even if it takes less time than the computation."""
 ALWAYS_EXPOSED = 0.05
-"""Share of the traffic that is exposed in any case: about one bucket of gradients or parameters."""
+"""Fraction of the traffic that is always exposed: about one bucket of gradients or parameters."""
 
 
 def gradient_accumulation_seconds(
     cost_model: CostModel, layout: Layout, parameters: float
 ) -> float:
-    """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
+    """Return the time in seconds to add the gradients of one micro-batch to the sum of the step.
 
-    ``parameters`` is the number of gradients. The result is 0 with sharded gradients (ZeRO 2, 3).
+    ``parameters`` is the number of gradients. If gradients are sharded (ZeRO 2 and 3), the result
+    is 0.
     """
     # Sharded gradients are reduced first, so that their sum is small.
     if layout.zero_stage > 1:
@@ -41,10 +42,11 @@ def gradient_accumulation_seconds(
 
 
 def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
-    """Return the bytes of gradients and weights exchanged per step, as (dense, routed experts).
+    """Return (bytes of dense parameters, bytes of routed experts) that are exchanged per step.
 
-    The bytes are those of the data-parallel group of the largest pipeline stage; with hybrid
-    sharding, of the ranks over which one copy of the state is sharded.
+    Gradients and weights of the largest pipeline stage are counted, exchanged in the data-parallel
+    group. With hybrid sharding, only the exchange among the ranks of one copy of the state is
+    counted.
     """
     # Without ZeRO, an all-reduce moves twice the gradients. ZeRO-1 scatters gradients and gathers
     # 16-bit parameters. ZeRO-2 does so with every micro-batch, unless gradients stay unsharded in a
@@ -61,7 +63,7 @@ def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, f
 
 
 def replica_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the bytes of gradients that a rank sends per step to the other copies of its shard."""
+    """Return the gradient bytes that a rank sends per step to ranks with copies of its shard."""
     copies = layout.dp_replicate
     if copies == 1 or not layout.zero_stage:
         return 0.0
@@ -78,7 +80,10 @@ def replica_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
-    """Return the numbers of (dense, routed-expert) parameters of the largest pipeline stage."""
+    """Return (number of dense, number of routed-expert) parameters of the largest pipeline stage.
+
+    The numbers are those of one rank.
+    """
     loads = [
         cost_model.stage_parameters(layout, each.load)
         for each in cost_model.equal_stage_groups(layout.split)
@@ -87,7 +92,10 @@ def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[flo
 
 
 def keeps_unsharded_gradients(cost_model: CostModel, layout: Layout) -> bool:
-    """Return True if gradients stay unsharded until the last micro-batch of a pipeline."""
+    """Return True if gradients stay unsharded until the last micro-batch of a pipeline.
+
+    The result is False without ZeRO 2 or 3.
+    """
     pipelined = layout.pp > 1 and layout.zero_stage > 1
     return pipelined and cost_model.framework.gradient_exchange.keeps_pipeline_gradients
 
@@ -95,7 +103,7 @@ def keeps_unsharded_gradients(cost_model: CostModel, layout: Layout) -> bool:
 def exchanges_per_micro_batch(cost_model: CostModel, layout: Layout) -> bool:
     """Return True if every micro-batch gathers weights or scatters gradients.
 
-    The result is False if that happens only once per step.
+    The result is False if weights and gradients are exchanged only once per step.
     """
     return layout.zero_stage == 3 or (
         layout.zero_stage == 2 and not keeps_unsharded_gradients(cost_model, layout)
@@ -105,7 +113,7 @@ def exchanges_per_micro_batch(cost_model: CostModel, layout: Layout) -> bool:
 def reduces_replicas_once(cost_model: CostModel, layout: Layout) -> bool:
     """Return True if the copies of a hybrid shard all-reduce their gradients only once per step.
 
-    Every micro-batch then scatters gradients only among the ranks of one copy.
+    In this case, every micro-batch scatters gradients only among the ranks of one copy.
     """
     if layout.dp_replicate == 1 or not exchanges_per_micro_batch(cost_model, layout):
         return False
@@ -116,7 +124,7 @@ def reduces_replicas_once(cost_model: CostModel, layout: Layout) -> bool:
 def _gradient_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds to reduce gradients and gather parameters once.
 
-    Overlap with computation is not subtracted.
+    The time is not reduced by overlap with computation.
     """
     grad = cost_model.problem.job.gradient_bytes
     groups, links = cost_model.group_spans(layout), cost_model.links
@@ -132,9 +140,9 @@ def _gradient_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
 
 
 def replica_all_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
-    """Return the time in seconds to all-reduce gradients over the copies of a hybrid shard.
+    """Return the time in seconds of one all-reduce of gradients over the copies of a hybrid shard.
 
-    torch does so with every micro-batch, unless set_requires_all_reduce disables it.
+    torch runs this all-reduce with every micro-batch, unless set_requires_all_reduce disables it.
     """
     if layout.dp_replicate == 1:
         return 0.0
@@ -148,9 +156,10 @@ def replica_all_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
 
 
 def _repeated_replica_seconds(cost_model: CostModel, layout: Layout) -> float:
-    """Return the time in seconds of each all-reduce of gradients over the copies of a shard.
+    """Return the seconds per round in which the copies of a hybrid shard all-reduce gradients.
 
-    The result is 0 if the copies all-reduce only once per step.
+    A round is one exchange of gradients and weights between data-parallel ranks. The result is 0 if
+    there are rounds in every micro-batch, but only one all-reduce per step.
     """
     return (
         0.0
@@ -162,7 +171,7 @@ def _repeated_replica_seconds(cost_model: CostModel, layout: Layout) -> float:
 def final_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the exposed time in seconds to reduce gradients at the end of a ZeRO-3 pipeline.
 
-    The result is 0 unless gradients stay unsharded until the last micro-batch.
+    The result is 0 at other ZeRO stages, and if every micro-batch scatters its gradients.
     """
     if layout.zero_stage < 3 or not keeps_unsharded_gradients(cost_model, layout):
         return 0.0
@@ -176,8 +185,9 @@ def data_parallel_round_seconds(
 ) -> tuple[float, float, float]:
     """Return (seconds of one round, always exposed seconds, extra seconds of the last round).
 
-    A round is one exchange of gradients and weights between replicas, without overlap. It happens
-    with every micro-batch if ``exchanges_per_micro_batch``, else once per step.
+    A round is one exchange of gradients and weights between data-parallel ranks, without overlap.
+    There is one round per micro-batch if ``exchanges_per_micro_batch`` returns True, else one per
+    step.
     """
     last = (
         replica_all_reduce_seconds(cost_model, layout)
@@ -188,9 +198,9 @@ def data_parallel_round_seconds(
 
 
 def _traffic_per_round(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of one round of data-parallel traffic, always exposed seconds of the round).
+    """Return (seconds of one round of data-parallel traffic, seconds that are always exposed).
 
-    A round is one exchange of gradients and weights between replicas, without overlap.
+    A round is one exchange of gradients and weights between data-parallel ranks, without overlap.
     """
     parameters = largest_stage_parameters(cost_model, layout)
     offloaded = gradient_offload_seconds(cost_model, layout, parameters)
@@ -211,7 +221,7 @@ def gathers_weights_once(cost_model: CostModel, layout: Layout) -> bool:
 
 
 def weight_collective_seconds(cost_model: CostModel, layout: Layout, operation: Operation) -> float:
-    """Return the time in seconds of one collective over the largest stage's 16-bit parameters."""
+    """Return the seconds of one collective over the 16-bit parameters of the largest stage."""
     groups, parts = cost_model.group_spans(layout), largest_stage_parameters(cost_model, layout)
     return sum(
         cost_model.links.collective_seconds(operation, 2.0 * parameters, group)
@@ -220,10 +230,11 @@ def weight_collective_seconds(cost_model: CostModel, layout: Layout, operation: 
 
 
 def _zero3_traffic(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of ZeRO-3's traffic per micro-batch, always exposed seconds of the traffic).
+    """Return (seconds of ZeRO-3's traffic per micro-batch, seconds that are always exposed).
 
     Weights are gathered for the forward and for the backward pass, and gradients are scattered. The
-    transfer of a unit overlaps with the computation of another unit, except the first gather.
+    transfer of each unit overlaps with the computation of another unit, except that nothing
+    overlaps with the gather of the first unit.
     """
     # If gradients stay unsharded in a pipeline, weights stay gathered from a backward pass to the
     # next forward pass, so that each micro-batch needs only one gather.
@@ -252,7 +263,7 @@ def _zero3_traffic(cost_model: CostModel, layout: Layout) -> tuple[float, float]
 def _gradient_scatter_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds to scatter the gradients of the largest stage.
 
-    Gradients have 16 bit, or 4 bit with the quantized gradients of ZeRO++.
+    Gradients have 16 bit. With the quantized gradients of ZeRO++, they have 4 bit.
     """
     groups, links = cost_model.group_spans(layout), cost_model.links
     dense, expert = largest_stage_parameters(cost_model, layout)
@@ -262,7 +273,7 @@ def _gradient_scatter_seconds(cost_model: CostModel, layout: Layout) -> float:
 
 
 def gradient_overlap_fraction(cost_model: CostModel) -> float:
-    """Return the fraction of a micro-batch's time that can overlap with gradient traffic."""
+    """Return the fraction of a micro-batch's time during which gradient traffic can overlap."""
     # Megatron and DeepSpeed pipelines of 2021 and 2022 reduced gradients after the backward pass.
     return 0.0 if cost_model.efficiency.unfused else cost_model.efficiency.dp_overlap
 
@@ -270,8 +281,8 @@ def gradient_overlap_fraction(cost_model: CostModel) -> float:
 def exposed_seconds(traffic: float, least: float, window: float) -> float:
     """Return the exposed time in seconds of traffic that overlaps with computation.
 
-    ``traffic`` and ``window`` are the seconds of the traffic and of the computation. The result is
-    at least ``least``.
+    ``traffic`` is the time of the traffic and ``window`` that of the computation. ``least`` is the
+    time that is exposed in any case.
     """
     return max(overlapped_seconds(traffic, window, OVERLAP_NORM) - window, least)
 

@@ -38,21 +38,22 @@ LAUNCH_NORM = 4.0
 """Norm that combines the host's launch time and the device time (1: sum, 8: about the maximum);
 assumed."""
 TP_BACKWARD = 0.5
-"""Exposed share of the backward collectives of sequence parallelism; assumed, after the collectives
-that Megatron-LM overlaps with GEMMs."""
+"""Minimum exposed fraction of the backward collectives with sequence parallelism. Assumed, based on
+the collectives that Megatron-LM overlaps with GEMMs."""
 WEIGHT_GRADIENTS = 0.25
-"""Share of a layer's backward GEMMs that overlap with tensor-parallel collectives: the weight
-gradients of the first projections of attention and MLP, about half of their backward pass."""
+"""Fraction of a layer's backward GEMMs that overlap with tensor-parallel collectives. These GEMMs
+are the weight gradients of the first projections of attention and MLP, which take about half of the
+backward time of these projections."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds of one layer and micro-batch by term."""
+    """Time of one layer and micro-batch in seconds, by term."""
 
     forward: float
     """Computation of the forward pass."""
     core: float
-    """Attention core, a part of ``forward``."""
+    """Forward pass of the attention core, which is part of ``forward``."""
     backward: float
     tp_forward: float
     """Exposed tensor-parallel collectives of the forward pass."""
@@ -62,25 +63,25 @@ class LayerTime:
 
     @property
     def compute(self) -> float:
-        """Return the time in seconds of computation, forward and backward."""
+        """Return the time in seconds of computation in the forward and backward pass."""
         return self.forward + self.backward
 
     @property
     def tp(self) -> float:
-        """Return the exposed seconds of tensor-parallel collectives, forward and backward."""
+        """Return the exposed seconds of tensor-parallel collectives, forward plus backward."""
         return self.tp_forward + self.tp_backward
 
     @property
     def total(self) -> float:
-        """Return the time in seconds of computation and of exposed communication."""
+        """Return the sum of computation and exposed communication in seconds."""
         return self.compute + self.tp + self.cp + self.ep
 
     @property
     def forward_pass(self) -> float:
-        """Return the time in seconds of the forward pass with its exposed communication.
+        """Return the time in seconds of the forward pass, including exposed communication.
 
-        The result includes half of the time of dispatch and combine, and a third of the
-        context-parallel time.
+        Half of the time of dispatch and combine and a third of the context-parallel time belong to
+        the forward pass.
         """
         # A ring sends twice as many bytes in the backward pass as in the forward pass.
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
@@ -129,7 +130,10 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
 
 
 def _cached_gemm_seconds(cost_model: CostModel, shape: GemmShape) -> ForwardBackward:
-    """Return the forward and backward times in seconds of one GEMM, from the cache if possible."""
+    """Return the forward and backward times in seconds of a GEMM of shape (m, n, k).
+
+    The times are computed once per shape.
+    """
     # Many layers and layouts have GEMMs of the same shape.
     return cost_model.cached(
         ("gemm", shape), lambda: gemm_forward_backward_seconds(cost_model.gemm, [shape])
@@ -139,7 +143,7 @@ def _cached_gemm_seconds(cost_model: CostModel, shape: GemmShape) -> ForwardBack
 def _gemm_shapes(
     cost_model: CostModel, layout: Layout, kind: LayerKind, tokens: float
 ) -> list[GemmShape]:
-    """Return the (m, n, k) shapes of a layer's forward GEMMs, without routed experts."""
+    """Return the (m, n, k) shapes of a layer's forward GEMMs, except those of routed experts."""
     model, shapes = cost_model.problem.model, []
     part = recurrence_of_layer(model, kind)
     if kind.mixer == "attention":
@@ -158,8 +162,8 @@ def _recurrence_seconds(
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a recurrence, without its projections.
 
-    The times include the products of chunks, convolution, norms and gate. They are zero for layers
-    without recurrence.
+    The times include the matrix products inside chunks, convolution, norms and gate. Both times are
+    zero for layers without recurrence.
     """
     part = recurrence_of_layer(cost_model.problem.model, kind)
     if part is None:
@@ -176,7 +180,7 @@ def _attention_core_seconds(
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a layer's attention core.
 
-    Both are zero for layers without attention.
+    Both times are zero for layers without attention.
     """
     if kind.mixer != "attention":
         return ZERO
@@ -205,8 +209,8 @@ def _exposed_tp_seconds(
 ) -> ForwardBackward:
     """Return the exposed forward and backward times in seconds of tensor-parallel collectives.
 
-    Backward collectives overlap with GEMMs of ``window`` seconds: up to half of the collectives
-    with sequence parallelism, all of them without it. Forward collectives, and collectives of
+    Backward collectives overlap with GEMMs that take ``window`` seconds. With sequence parallelism,
+    at most half of these collectives can overlap. All forward collectives, and all collectives of
     experts with etp > 1, are exposed.
     """
     if layout.tp == 1:
@@ -226,7 +230,7 @@ def _exposed_tp_seconds(
 def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds of output projection and loss of one micro-batch.
 
-    Forward and backward pass are both counted.
+    The time includes the forward and the backward pass.
     """
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
@@ -247,8 +251,8 @@ def recompute_seconds(
     """Return the time in seconds of forward work that one layer repeats in its backward pass.
 
     Full recompute repeats the forward pass with its communication. Selective recompute repeats the
-    attention core, other modules in proportion to their FLOPs, and dispatch and combine if the
-    experts are recomputed.
+    attention core, and other modules in proportion to their FLOPs. If the experts are recomputed,
+    dispatch and combine are repeated as well.
     """
     recompute = layout.recompute
     if recompute.granularity == "none":
@@ -272,10 +276,10 @@ def _recomputed_module_fraction(
 
 
 def _recomputed_layer_fraction(cost_model: CostModel, layout: Layout) -> float:
-    """Return the fraction of layers that are recomputed.
+    """Return the fraction of layers that full recompute repeats.
 
-    The block method recomputes the first ``layers`` of each chunk; other methods recompute all
-    layers.
+    The block method recomputes the first ``layers`` layers of each chunk, where ``layers`` is the
+    recompute setting. Other methods recompute all layers.
     """
     recompute = layout.recompute
     if recompute.method != "block" or recompute.layers is None:
@@ -287,7 +291,7 @@ def _recomputed_layer_fraction(cost_model: CostModel, layout: Layout) -> float:
 def _module_fraction(cost_model: CostModel, module: str, kind: LayerKind) -> float:
     """Return the fraction of a layer's forward computation that ``module`` needs, by FLOPs.
 
-    Modules without matrix products count 3 %.
+    The result is 0.03 for modules without matrix products.
     """
     # ``mlp_in`` is an MLP without its last product, which a compiler removes from the recomputation
     # because no gradient needs it; ``attn_out`` is the output projection.

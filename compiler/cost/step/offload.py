@@ -11,13 +11,14 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.ir import Layout, Problem
 
 CPU_ADAM_PARAMETERS_PER_SECOND = 3.9e9
-"""CPU-Adam per host: 10 G parameters in 2.57 s on two 24-core Xeons (ZeRO-Offload, table 4)."""
+"""Parameters that CPU-Adam updates per second and host: 10 G parameters in 2.57 s on two 24-core
+Xeons (ZeRO-Offload, table 4)."""
 HOST_STATE_BYTES = 16.0
 """Bytes per parameter on the host: fp32 master weight, two moments, fp32 gradient."""
 NVME_STATE_BYTES = 12.0
-"""Bytes per parameter that are read from NVMe before the update and written after it."""
+"""Bytes per parameter that are read from NVMe before the update, and written to NVMe after it."""
 NVME_GB_PER_S = 1.6
-"""Share of the host's NVMe rate per GPU (ZeRO-Infinity, section 5.2)."""
+"""NVMe rate of a host per GPU (ZeRO-Infinity, section 5.2)."""
 
 
 def host_bytes_per_second(problem: Problem, device: str = "cpu") -> float:
@@ -29,7 +30,8 @@ def host_bytes_per_second(problem: Problem, device: str = "cpu") -> float:
 def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> float:
     """Return the number of parameters whose optimizer state one rank stores.
 
-    ``stage_parameters`` has the (dense, routed-expert) parameters of the rank's pipeline stage.
+    ``stage_parameters`` is (number of dense parameters, number of routed-expert parameters) of the
+    rank's pipeline stage.
     """
     if not layout.zero_stage:
         return sum(stage_parameters)
@@ -41,7 +43,11 @@ def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> f
 def offloaded_host_bytes(
     cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the bytes of offloaded state in the memory of one host; 0 without offloading."""
+    """Return the bytes of offloaded state in the memory of one host.
+
+    The result is 0 if no state is offloaded. ``stage_parameters`` is (number of dense parameters,
+    number of routed-expert parameters) of a pipeline stage.
+    """
     offload, parameters = layout.offload, shard_parameters(layout, stage_parameters)
     each = HOST_STATE_BYTES * (offload.optimizer == "cpu") + 2.0 * (offload.parameters == "cpu")
     if offload.optimizer == "nvme":
@@ -53,7 +59,10 @@ def offloaded_host_bytes(
 def gradient_offload_seconds(
     cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the time in seconds to send a rank's shard of 16-bit gradients to the host once."""
+    """Return the time in seconds in which a rank sends its shard of 16-bit gradients to the host.
+
+    The result is 0 if the optimizer is not offloaded.
+    """
     if layout.offload.optimizer == "none":
         return 0.0
     return (
@@ -64,7 +73,10 @@ def gradient_offload_seconds(
 def weight_fetch_seconds(
     cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the time in seconds to read a rank's shard of 16-bit weights before one gather."""
+    """Return the seconds in which a rank reads its offloaded 16-bit weights before one gather.
+
+    The result is 0 if the weights are not offloaded.
+    """
     device = layout.offload.parameters
     if device == "none":
         return 0.0
@@ -81,7 +93,7 @@ def offloaded_update_seconds(
     """Return the time in seconds of an offloaded optimizer step.
 
     The result is the sum of three times: Adam on the CPU cores of the host, transfer of the state
-    from and to NVMe, and transfer of the new weights to the GPU.
+    from NVMe and back, and transfer of the new weights to the GPU.
     """
     # No overlap of transfers and updates is assumed.
     parameters, problem = shard_parameters(layout, stage_parameters), cost_model.problem

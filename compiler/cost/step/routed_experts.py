@@ -16,36 +16,37 @@ from parc.compiler.ir.problem import Job
 PASS_BYTES = 4
 """Traffic per element of one permutation of routed tokens: read and written in 16 bit."""
 PASSES = 4
-"""Permutations with all-to-all, in dispatch and combine: by rank before it, by expert after it."""
+"""Permutations of tokens in dispatch and combine if an all-to-all is used: by rank before the
+all-to-all, by expert after it."""
 SINGLE_COPY_PASSES = 2
-"""Permutations with DeepEP and HybridEP: by expert on arrival, and back."""
+"""Permutations of tokens if DeepEP or HybridEP is used: by expert on arrival, and back."""
 UNFUSED_TRAFFIC = 3.0
-"""Traffic of permutations as separate PyTorch kernels, divided by that of fused ones; token
-dropping uses separate kernels. Fitted to published runs with and without it."""
+"""Traffic of permutations as separate PyTorch kernels, divided by that of fused kernels. Runs with
+token dropping use separate kernels. Fitted to published runs with and without token dropping."""
 CAST_BYTES = 8
-"""Traffic per element quantised to 8 or 4 bit: padded for its expert (read and written), then read
-and written twice, by row and by column."""
+"""Bytes moved per element that is quantised to 8 or 4 bit. The element is padded for its expert
+(read and written), then read and written by row and again by column."""
 FUSED_CASTS = 0.25
-"""Share of the cast traffic that remains if the grouped MLP is one kernel: incoming gradients."""
+"""Fraction of the cast traffic that remains if the grouped MLP is one kernel: the casts of incoming
+gradients."""
 FUSED_GEMMS = 0.8
-"""Time of a grouped MLP in one kernel, divided by that of one kernel per matrix; fitted to
-published runs of both."""
+"""Time of a grouped MLP in one kernel, divided by the time with one kernel per matrix. Fitted to
+published runs of both variants."""
 LOW_LAUNCH = 1.5
-"""Host launch time with casts per expert, divided by that in 16 bit; fitted to published runs of
-both."""
+"""Host launch time with casts per expert, divided by the launch time in 16 bit. Fitted to published
+runs of both variants."""
 MAX_HIDDEN_SHARE = 0.45
-"""Largest share of dispatch and combine that ``moe_overlap`` hides behind another micro-batch.
-Traces of Qwen3-30B on 16 H100 show 37 % (Megatron-Bridge, expert-parallel overlap); fitted to them
-together with published step times."""
+"""Largest fraction of dispatch and combine that ``moe_overlap`` hides behind another micro-batch.
+Traces of Qwen3-30B on 16 H100 show 37 % (Megatron-Bridge, expert-parallel overlap). The value is
+fitted to these traces and to published step times."""
 HIDING_COMPUTE_SHARE = 0.5
-"""Share of a routed layer's computation behind which dispatch and combine can be hidden;
-assumed."""
+"""Fraction of a routed layer's computation that can hide dispatch and combine; assumed."""
 
 
 def routed_expert_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the routed experts of one layer.
 
-    ``tokens`` is the number of tokens per micro-batch in a tensor-parallel group.
+    ``tokens`` is the number of tokens per micro-batch that a tensor-parallel group processes.
     """
     gemms, moved = (
         _grouped_gemm_seconds(cost_model, layout, tokens),
@@ -63,7 +64,7 @@ def routed_expert_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
 def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the grouped GEMMs of one layer.
 
-    The result is cached, and layers of equal shapes share it.
+    The times are computed once per shape.
     """
     shapes = expert_gemm_shapes(cost_model.problem.model, layout, tokens)
     return cost_model.cached(
@@ -72,7 +73,10 @@ def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
 
 
 def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
-    """Return the bytes that permutations, activation function and casts of routed tokens move."""
+    """Return the bytes that kernels move for routed tokens in the forward and backward pass.
+
+    The kernels are permutations, activation function and casts.
+    """
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     experts = model.experts
     if experts is None:
@@ -93,7 +97,7 @@ def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -
 
 
 def routed_launch_seconds(cost_model: CostModel) -> float:
-    """Return the time in seconds of the host to launch the forward kernels of one routed layer.
+    """Return the time in seconds in which the host launches the forward kernels of a routed layer.
 
     The launches of the backward pass take twice as long.
     """
@@ -106,8 +110,8 @@ def dispatch_seconds(
 ) -> float:
     """Return the exposed time in seconds of dispatch and combine in one routed layer.
 
-    There are four transfers per micro-batch: dispatch and combine, forward and backward.
-    ``compute`` is the device time of the layer in seconds, forward and backward.
+    Per micro-batch there are four transfers: dispatch and combine, in the forward and in the
+    backward pass. ``compute`` is the device time of the layer in seconds, forward plus backward.
     """
     job, model = cost_model.problem.job, cost_model.problem.model
     if layout.ep == 1 or model.experts is None:
@@ -151,7 +155,9 @@ def single_copy_dispatch_seconds(
 def token_copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
     """Return the mean number of copies of a token that a rank sends over the slowest links.
 
-    ``group`` is the expert-parallel group.
+    ``group`` is the expert-parallel group. If this group spans several NVLink domains and each
+    token is sent once per domain, only copies to other domains are counted. Otherwise all copies to
+    other ranks are counted.
     """
     if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size
@@ -175,8 +181,8 @@ def expected_distinct_parts(experts: Experts, parts: int) -> float:
     """Return the expected number of parts that contain at least one of a token's top-k experts.
 
     The E experts are divided into ``parts`` equal parts, and all sets of k different experts are
-    equally likely. The result is parts x (1 - C(E - E/parts, k) / C(E, k)), with binomial
-    coefficients C.
+    assumed to be equally likely. The result is parts x (1 - C(E - E/parts, k) / C(E, k)), with
+    binomial coefficients C.
     """
     # Ratio of the two binomials, factor by factor, to avoid huge integers.
     missed = 1.0

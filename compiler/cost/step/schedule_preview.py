@@ -23,27 +23,29 @@ from parc.compiler.cost.step.step_time import (
 from parc.compiler.ir import Layout, ModelChunk
 
 MOST_ROUNDS = 2
-"""Simulated micro-batches per pipeline rank, enough for warm-up, steady state and cool-down."""
+"""Number of simulated micro-batches per pipeline rank, rounded down. Two are enough to show
+warm-up, steady state and cool-down."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulePreview:
-    """Simulation of a step that was shortened in its steady state."""
+    """Simulation of one training step, in which repetitions of the steady state are left out."""
 
     table: ActionTable
     timeline: Timeline
     costs: StageCosts
     micro_batches: int
-    """Micro-batches that were simulated."""
+    """Number of micro-batches that were simulated."""
     left_out: int
-    """Micro-batches of the steady state that were left out: a multiple of the pipeline size."""
+    """Number of micro-batches that were left out of the steady state. It is a multiple of the
+    pipeline size."""
 
 
 def preview_schedule(cost_model: CostModel, layout: Layout) -> SchedulePreview:
-    """Return the simulation of the schedule of ``layout`` with the estimated seconds of each chunk.
+    """Return a simulation of the schedule of ``layout`` with the estimated times of its chunks.
 
-    Steps of many micro-batches are shortened, unless the schedule would be invalid for the smaller
-    number of micro-batches.
+    In a step of many micro-batches, repetitions of the steady state are left out. If the schedule
+    is invalid for the smaller number of micro-batches, the whole step is simulated.
     """
     whole = layout.micro_batches(cost_model.problem.job.global_batch)
     # The steady state repeats every ``pp`` micro-batches, so that only whole rounds are left out.
@@ -62,7 +64,7 @@ def preview_schedule(cost_model: CostModel, layout: Layout) -> SchedulePreview:
 
 
 def _stage_costs(cost_model: CostModel, layout: Layout, table: ActionTable) -> StageCosts:
-    """Return the times in seconds of all stages of ``table`` for the simulation."""
+    """Return the times of all stages of ``table`` in the form that the simulation requires."""
     # The n-th stage of a rank is its n-th chunk.
     next_chunk = [0] * layout.pp
     stages = []
@@ -75,10 +77,10 @@ def _stage_costs(cost_model: CostModel, layout: Layout, table: ActionTable) -> S
 
 
 def _chunk_seconds(cost_model: CostModel, layout: Layout, chunk: ModelChunk) -> StageSeconds:
-    """Return the times in seconds of forward, input gradient and weight gradient of a chunk.
+    """Return the times in seconds of forward, input gradient and weight gradient of one chunk.
 
-    Recomputation is part of the input gradient; the remaining time of the backward pass is divided
-    equally between the two gradients.
+    Recomputation counts as part of the input gradient. The remaining time of the backward pass is
+    divided equally between the two gradients.
     """
     load = contents_of_chunks(cost_model.problem.model, (chunk,))
     counts = load.layers_by_kind(cost_model.problem.model)

@@ -28,13 +28,13 @@ from parc.compiler.cost.step.offload import offloaded_update_seconds, shard_para
 from parc.compiler.ir import LayerKind, Layout, StepTime
 
 OPTIMIZER_BYTES = 40
-"""Bytes per parameter that one Adam step reads and writes: three fp32 states read and written,
-gradient read, 16-bit copy."""
+"""Bytes per parameter that one Adam step reads and writes: three fp32 states (read and written),
+the gradient (read) and the 16-bit copy of the weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """Seconds of one micro-batch on one pipeline rank, forward and backward, by term."""
+    """Time of one micro-batch on one pipeline rank in seconds, forward plus backward, by term."""
 
     compute: float
     recompute: float
@@ -44,7 +44,7 @@ class StageTime:
 
     @property
     def total(self) -> float:
-        """Return the time in seconds of all terms, over all chunks of the rank."""
+        """Return the sum of all terms in seconds."""
         return self.compute + self.recompute + self.tp + self.cp + self.ep
 
 
@@ -53,7 +53,7 @@ def stage_time(
 ) -> StageTime:
     """Return the time in seconds of one micro-batch on a pipeline rank, by term.
 
-    ``load`` has the layers and other modules of the rank; ``layers`` has the time of one layer of
+    ``load`` contains the layers and other modules of the rank, ``layers`` the time of one layer of
     each type.
     """
     compute = recompute = tp = cp = ep = 0.0
@@ -75,10 +75,12 @@ def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
     """Return the time in seconds of one training step, by term.
 
     The total is T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed pipeline, data-parallel
-    and optimizer time, with m micro-batches, t_r seconds per micro-batch on pipeline rank r, and v
-    chunks per rank. The slowest rank determines the steady state; other ranks only add to the
-    bubble, of which the schedule leaves the fraction b (``bubble_relative_to_1f1b``). The formula
-    is that of Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, generalized to unequal stages.
+    and optimizer time. Here m is the number of micro-batches, t_r the time per micro-batch on
+    pipeline rank r, and v the number of chunks per rank. b is the bubble of the schedule relative
+    to that of 1F1B (``bubble_relative_to_1f1b``).
+
+    The slowest rank determines the steady state; other ranks only add to the bubble. The formula is
+    that of Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, generalized to unequal stages.
     """
     micro_batches = layout.micro_batches(cost_model.problem.job.global_batch)
     classes = cost_model.equal_stage_groups(layout.split)
@@ -106,7 +108,7 @@ def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
 
 
 def bubble_fraction_of_1f1b(layout: Layout) -> float:
-    """Return the bubble of the layout's schedule, as a fraction of the bubble of 1F1B."""
+    """Return the bubble of the layout's schedule, divided by the bubble of 1F1B."""
     return bubble_relative_to_1f1b(
         layout.schedule, layout.pp, layout.recompute.granularity == "full"
     )
@@ -115,7 +117,7 @@ def bubble_fraction_of_1f1b(layout: Layout) -> float:
 def straggler_factor(cost_model: CostModel, layout: Layout) -> float:
     """Return the factor by which the slowest host slows down computation: 1 + s log2(hosts).
 
-    s is the ``straggler`` parameter of the software stack, fitted to published runs.
+    s is the parameter ``straggler`` of the software stack, which is fitted to published runs.
     """
     # More hosts have a slower slowest one; runs of one layout on few and on many hosts determine s.
     hosts = layout.world / cost_model.problem.cluster.node.gpus
@@ -123,9 +125,10 @@ def straggler_factor(cost_model: CostModel, layout: Layout) -> float:
 
 
 def cached_layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
-    """Return the times of one layer by term, computed once for all layouts with equal inputs.
+    """Return the times of one layer of type ``kind``, by term.
 
-    The key of the cache lists every quantity of the layout that the result depends on.
+    The times are computed once for all layouts with equal inputs. The cache key therefore contains
+    every quantity of the layout on which the times depend.
     """
     groups = cost_model.group_spans(layout)
     context = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
@@ -138,7 +141,8 @@ def cached_layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) ->
 def stage_boundary_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the bytes that a rank sends per micro-batch from one pipeline stage to the next.
 
-    They are 2 T h for T tokens and hidden size h, divided by tp with sequence parallelism.
+    The number is 2 T h for T tokens and hidden size h. With sequence parallelism it is divided by
+    tp.
     """
     # Versions of Megatron that predate sequence parallelism, and DeepSpeed's pipeline, also send
     # 1/tp from each rank, and gather the parts on arrival (Narayanan et al. 2021, section 4.1).
@@ -148,7 +152,7 @@ def stage_boundary_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 
 def stage_boundary_seconds(cost_model: CostModel, layout: Layout) -> float:
-    """Return the exposed time in seconds to send one activation to the next pipeline stage."""
+    """Return the exposed time in seconds to send a micro-batch to the next pipeline stage."""
     if layout.pp == 1:
         return 0.0
     groups, nbytes = cost_model.group_spans(layout), stage_boundary_bytes(cost_model, layout)
@@ -161,7 +165,7 @@ def stage_boundary_seconds(cost_model: CostModel, layout: Layout) -> float:
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
     """Return the number of hops between stages on the critical path of a step.
 
-    The number equals that of the simulation if hops are short.
+    For short hops, the number equals that of the event simulation.
     """
     # In 1F1B a rank has at most ``pp`` micro-batches in flight, so that every ``pp`` micro-batches
     # wait for one round trip over all ranks. Interleaving hides hops except while the pipeline
@@ -187,7 +191,7 @@ def _dp_seconds(cost_model: CostModel, layout: Layout, slowest: StageTime) -> fl
 def optimizer_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds of the optimizer and of other work that happens once per step.
 
-    Adam reads and writes the shard at memory bandwidth, unless the optimizer is offloaded.
+    Unless the optimizer is offloaded, Adam reads and writes the rank's shard at memory bandwidth.
     """
     parameters, row = largest_stage_parameters(cost_model, layout), cost_model.efficiency
     seconds = row.step_seconds

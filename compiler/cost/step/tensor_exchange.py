@@ -16,11 +16,11 @@ from parc.compiler.ir import LayerKind, Layout
 
 @dataclass(frozen=True, slots=True)
 class LayerCollective:
-    """Collective that one layer runs several times per micro-batch."""
+    """Collective that one layer calls one or more times per micro-batch."""
 
     operation: Operation
     nbytes: float
-    """Size of the whole message, as ``Links.collective_seconds`` defines it."""
+    """Size of the whole message in bytes, before it is divided among the ranks."""
     forward: int
     """Number of calls in the forward pass."""
     backward: int
@@ -29,9 +29,9 @@ class LayerCollective:
 def dense_collectives(
     cost_model: CostModel, layout: Layout, kind: LayerKind
 ) -> tuple[LayerCollective, ...]:
-    """Return the collectives of one layer over the tensor-parallel group.
+    """Return the collectives of mixer and dense MLP in one layer over the tensor-parallel group.
 
-    Mixer and dense MLP have them; routed experts have ``expert_collectives``.
+    Collectives of routed experts are not included; see ``expert_collectives``.
     """
     # With sequence parallelism, mixer and MLP each gather their input and scatter their output; the
     # backward pass does the same and gathers the input again for the weight gradient. Without
@@ -52,7 +52,7 @@ def dense_collectives(
 def expert_collectives(
     cost_model: CostModel, layout: Layout, kind: LayerKind
 ) -> tuple[LayerCollective, ...]:
-    """Return the collectives of one routed layer over the tensor-parallel group of the experts."""
+    """Return the collectives that the experts of one layer run over their tensor-parallel group."""
     experts = cost_model.problem.model.experts
     if layout.tp == 1 or layout.etp == 1 or not kind.routed or experts is None:
         return ()
@@ -65,7 +65,7 @@ def expert_collectives(
 
 
 def hidden_state_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the 16-bit bytes of one micro-batch's hidden states on a tensor-parallel group."""
+    """Return the 16-bit bytes of one micro-batch's hidden states in a tensor-parallel group."""
     problem = cost_model.problem
     return 2 * layout.tokens(problem.job.sequence_length) * problem.model.hidden
 
@@ -73,7 +73,10 @@ def hidden_state_bytes(cost_model: CostModel, layout: Layout) -> float:
 def collective_forward_backward_seconds(
     cost_model: CostModel, exchanges: tuple[LayerCollective, ...], group: GroupSpan
 ) -> tuple[float, float]:
-    """Return the (forward, backward) times in seconds of these collectives, without overlap."""
+    """Return (forward seconds, backward seconds) of the collectives ``exchanges``, without overlap.
+
+    ``group`` is the process group of these collectives.
+    """
     forward = backward = 0.0
     for one in exchanges:
         seconds = cost_model.links.collective_seconds(one.operation, one.nbytes, group)
@@ -83,9 +86,9 @@ def collective_forward_backward_seconds(
 
 
 def sent_bytes(exchanges: tuple[LayerCollective, ...], ranks: int) -> float:
-    """Return the bytes that one of ``ranks`` ranks sends if each collective runs as a ring.
+    """Return the bytes that one of ``ranks`` ranks sends in the collectives ``exchanges``.
 
-    The bytes of the forward and of the backward pass are added.
+    Each collective is assumed to run as a ring. The bytes of forward and backward pass are added.
     """
     passes = (
         (one.forward + one.backward) * ring_passes(one.operation) * one.nbytes for one in exchanges

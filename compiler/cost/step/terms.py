@@ -191,4 +191,4 @@ TERMS: dict[str, Term] = {
         ),
     )
 }
-"""Field of ``StageMemory`` or ``StepTime`` -> its term."""
+"""Field of ``StageMemory`` or ``StepTime`` -> term that describes the field."""
