@@ -43,9 +43,9 @@ def find_vacancies(
 ) -> Vacancies | None:
     """Return the node ranks on drained hosts, and the free hosts that can replace these hosts.
 
-    None after an error: the cluster has no host of a given name (H03), or too few free hosts (T11).
-    ``suggest_smaller`` returns the help text of T11 for a number of hosts: the largest plan that
-    fits on these hosts.
+    Returns None after an error: a drained host is not in the cluster (H03), or there are too few
+    free hosts (T11). ``suggest_smaller`` is a function: number of hosts -> help text of T11, which
+    names the largest plan that fits on this number of hosts.
     """
     # Sorted, so that the result does not depend on the order of the --drain options.
     names = tuple(sorted(set(drained), key=natural_key))
@@ -81,7 +81,8 @@ def _check_names(
 ) -> bool:
     """Return True if every drained name is a host of the cluster; otherwise report the names (H03).
 
-    Hosts that the spec already lists as unavailable are accepted, so that a drain can be repeated.
+    A host that the spec already lists as unavailable is accepted, so that the same drain can be
+    repeated.
     """
     known = {host.name for host in hosts} | set(cluster.unavailable)
     unknown = [name for name in names if name not in known]

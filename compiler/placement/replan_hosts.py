@@ -39,10 +39,10 @@ class ReplannedTraining:
 def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTraining | None:
     """Return the plan with every drained host replaced by an idle or spare host.
 
-    A free host with the same leaf switch and NVLink domain is preferred, because then no link
-    carries more traffic than before. If there is none, the nearest free hosts are compared by
-    ``Cost``; on a tie, the host nearest in the switch tree wins, then the first by name. None if an
-    error was reported to ``sink``.
+    A free host with the same leaf switch and NVLink domain is preferred, because no link then
+    carries more traffic than before. If there is no such host, the nearest free hosts are compared
+    by ``Cost``. On a tie, the host nearest in the switch tree wins, then the first by name. Returns
+    None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_smaller_dp(plan, hosts), sink)
     if found is None:
@@ -92,10 +92,10 @@ def _replace_hosts(
 def _best_replacement(
     problem: PlacementProblem, seats: list[Host], node: int, free: list[Host]
 ) -> Host:
-    """Return the best of the ``free`` hosts for the node rank ``node``.
+    """Return the best of the ``free`` hosts for the node rank ``node``, whose host is drained.
 
-    A host with the leaf switch and NVLink domain of the drained host is best. If there is none, it
-    is the one of the nearest hosts that gives the least cost.
+    A host with the leaf switch and NVLink domain of the drained host is the best. If there is no
+    such host, the nearest hosts are compared, and the one with the least cost is returned.
     """
     sites, old = problem.sites, seats[node]
     here = sites.site_by_host[old.name]

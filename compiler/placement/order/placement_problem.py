@@ -81,8 +81,8 @@ class PlacementProblem:
     def nic_seconds(self) -> tuple[float, ...]:
         """Return the seconds for which each phase keeps the NICs of the busiest host busy.
 
-        A phase is the traffic of one parallel axis. If every NVLink domain ends at its host, these
-        seconds are the same for all orders of hosts.
+        A phase is the traffic of one parallel axis. The result counts all messages that leave a
+        host. If every NVLink domain ends at its host, it is the same for all orders of hosts.
         """
         fullest = (max(one.node_egress.values(), default=0) for one in self.flows)
         return tuple(
@@ -116,7 +116,11 @@ class PlacementProblem:
         return Cost(round_cost(exposed), *map(round_cost, bytes_))
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
-        """Yield the seconds that each phase keeps the NICs of the busiest host busy."""
+        """Yield, for each phase, the seconds for which the NICs of the busiest host are busy.
+
+        A phase is the traffic of one parallel axis. ``place`` contains the site (set of equivalent
+        hosts) of every node rank.
+        """
         if not self.sites.multi_host_domains:
             yield from self.nic_seconds
             return
@@ -129,7 +133,7 @@ class PlacementProblem:
 def domain_of_each_node_rank(sites: Sites, place: Sequence[int]) -> list[int]:
     """Return the number of the NVLink domain of each node rank.
 
-    A domain that is a single host has a negative number that no other node rank has.
+    Each domain that consists of a single host has its own negative number.
     """
     found = (sites.domains[site] for site in place)
     # ~node is negative and different for every node rank.
