@@ -58,7 +58,7 @@ class RankOrder(Protocol):
         """Return the dense and the expert mesh of ``layout``, in this order."""
 
     def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the families of process groups of the framework, one per axis (tp, dp, ...)."""
+        """Return the families of process groups that the framework creates (tp, dp, ep, ...)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def divisors(number: int) -> tuple[int, ...]:
 def parallel_size_choices(problem: Problem) -> Iterator[ParallelSizes]:
     """Yield all combinations of parallel sizes within ``goals.limits``.
 
-    A size that the spec does not fix is a divisor of the remaining ranks.
+    If the spec does not fix a size, all divisors of the remaining ranks are tried.
     """
     for tp, cp, pp, dp in _dense_choices(problem):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
@@ -104,7 +104,7 @@ def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
-    """Yield all combinations (tp, cp, pp, dp) for the layers without experts."""
+    """Yield all combinations (tp, cp, pp, dp) of the parallel sizes of the dense mesh."""
     for tp, cp in _tp_cp_choices(problem):
         remaining = max(problem.cluster.gpus // (tp * cp), 1)
         for pp in _pp_choices(problem, remaining):
@@ -120,8 +120,8 @@ def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
 def _tp_choices(problem: Problem) -> tuple[int, ...]:
     """Return the tensor-parallel sizes to try.
 
-    Each size divides both the number of attention heads and the number of GPUs in an NVLink
-    domain. If domains are smaller than a host, the GPUs of a host count instead.
+    Each size divides the number of attention heads. Each size also divides the number of GPUs in an
+    NVLink domain, or in a host if hosts are larger than NVLink domains.
     """
     if problem.pins.tp:
         return (problem.pins.tp,)
@@ -153,8 +153,8 @@ def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
 def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the data-parallel sizes to try.
 
-    The only size is ``dp``, with one exception: if the goal is fewest-gpus and the spec does not
-    fix dp, all divisors of ``dp`` are tried.
+    If the goal is fewest-gpus and the spec does not fix dp, all divisors of ``dp`` are tried.
+    Otherwise the only size is ``dp``.
     """
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
@@ -163,10 +163,10 @@ def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
 
 
 def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
-    """Return the pairs (ep, etp) to try.
+    """Return the pairs (ep, etp) to try for a pipeline stage of ``stage_ranks`` ranks.
 
-    The number of experts must be divisible by ep. ``stage_ranks``, the number of ranks per pipeline
-    stage, must be divisible by ep x etp. A model without experts has only the pair (1, tp).
+    The number of experts must be divisible by ep, and ``stage_ranks`` by ep x etp. Sizes that the
+    spec fixes are not checked. A model without experts has a single pair.
     """
     pins, experts = problem.pins, problem.model.experts
     if experts is None:
@@ -187,7 +187,7 @@ def stage_choices(
 ) -> list[tuple[int, PipelineSplit]]:
     """Return the pairs (virtual pipeline size, stage split) that the framework can express.
 
-    Pairs are in ascending order of the virtual pipeline size.
+    Pairs are sorted by the virtual pipeline size.
     """
     pinned = problem.pins.vpp
     if pinned:
@@ -215,17 +215,17 @@ def stage_choices(
 def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
     """Return True if all of ``chunks`` model chunks can have the same number of layers.
 
-    The embedding and the loss may each count as one layer.
+    The embedding and the loss are layers too if this makes the chunks equal.
     """
     return any((layers + ends) % chunks == 0 for ends in (0, 1, 2))
 
 
 @cache
 def truncated_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
-    """Return an even stage split that leaves out the layers that remain after division.
+    """Return an even stage split that drops the layers that remain after division.
 
-    This split is used if the framework cannot express the pipeline size that the spec fixes. It
-    gives the rules something to check; the rules that require all layers (P01, P02) reject it.
+    This split is used if the framework cannot express the pipeline size that the spec fixes. The
+    rules that require all layers (P01, P02) reject the split, so that the user gets a diagnostic.
     """
     count = layers // (pp * vpp)
     chunks = tuple(
@@ -247,8 +247,8 @@ def truncated_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
 def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the micro-batch sizes to try, in sequences, within ``goals.limits``.
 
-    Unless the spec fixes the size, these are the divisors of the number of sequences per replica,
-    up to ``MAX_MICRO_BATCH``.
+    If the spec does not fix the size, the sizes are the divisors, up to ``MAX_MICRO_BATCH``, of the
+    number of sequences per replica.
     """
     share = problem.job.global_batch // dp
     if problem.pins.micro_batch:

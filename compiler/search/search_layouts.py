@@ -26,11 +26,11 @@ MAX_EXAMINED = 512
 
 
 def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
-    """Return the ranked candidates; None after a diagnostic that explains why there are none.
+    """Return the ranked candidates and the number of rejected layouts per reason.
 
-    Each rejected layout is counted under the code of the first rule that it violates, or under
-    ``recompute`` if the same layout fits with less recompute. Layouts with weights or optimizer
-    state in host memory are enumerated only if no other layout fits.
+    The reason is the code of the first rule that a layout violates. It is ``recompute`` if the same
+    layout fits with less recompute. Layouts with weights or optimizer state in host memory are
+    tried only if no other layout fits. Returns None after a diagnostic if there are no candidates.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
     rules = all_rules(problem, cost_model.framework)
@@ -71,10 +71,11 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
 def _fallback_candidate(
     filters: list[LayoutFilter], cost_model: CostModel, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
-    """Return the layout that needs the least memory if it might fit; None after a diagnostic.
+    """Return the layout that needs the least memory, if this layout might fit.
 
-    A layout might fit if the low end of its memory estimate is within the limit. In that case,
-    ``check_memory`` warns that the plan may run out of memory (G02).
+    A layout might fit if the low end of its memory estimate is within the limit. ``check_memory``
+    then warns that the plan can run out of memory (G02). Otherwise the result is None, after a
+    diagnostic.
     """
     limit_bytes = memory_limit_bytes(cost_model)
     found = [

@@ -186,7 +186,7 @@ def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> 
 
 
 def _group_sizes_in_host(meshes: tuple[Mesh, ...], ranks_per_node: int) -> set[int]:
-    """Return the sizes of the process groups that are blocks of consecutive ranks inside a host."""
+    """Return the sizes of the blocks of consecutive ranks that process groups span in a host."""
     sizes = set()
     for mesh in meshes:
         for axis in mesh.axes:
