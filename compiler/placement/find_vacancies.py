@@ -66,7 +66,7 @@ def find_vacancies(
 
 
 def list_moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
-    """Return the move of each node rank in ``lost`` from its host in ``plan`` to its new host.
+    """Return, for each node rank in ``lost``, the move from its host in ``plan`` to a new host.
 
     The new host is ``hosts[node rank]``.
     """

@@ -90,8 +90,8 @@ def place_ranks(
 ) -> Placement:
     """Return the placement of ``layout`` on the best order of hosts that the search finds.
 
-    Orders of hosts are compared by the following criteria. A criterion counts only if all criteria
-    before it are equal:
+    Orders of hosts are compared by these criteria. A criterion counts only if all criteria before
+    it are equal:
 
     - exposed seconds; all orders within the tolerance of the best order count as equal,
     - weighted bytes over the busiest uplink; if the placement policy lets some traffic cross racks
@@ -101,8 +101,8 @@ def place_ranks(
     - number of hosts that are not in name order,
     - position among the named orders of ``topology/arrange_hosts.py``.
 
-    If ``layout.placement`` of the spec is not ``auto``, the first criterion is dropped. ``names``
-    always keeps the name order. The order in which the spec lists the hosts has no effect.
+    If ``layout.placement`` of the spec is not ``auto``, the first criterion is dropped. If it is
+    ``names``, the name order is always used. The order of hosts in the spec has no effect.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout. A valid layout never needs more.

@@ -41,8 +41,8 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTra
 
     A free host with the same leaf switch and NVLink domain is preferred, because no link then
     carries more traffic than before. If there is no such host, the nearest free hosts are compared
-    by ``Cost``. On a tie, the host nearest in the switch tree wins, then the first by name. Returns
-    None if an error was reported to ``sink``.
+    by ``Cost``. On a tie, the host nearest in the switch tree is used, then the first by name.
+    Returns None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_smaller_dp(plan, hosts), sink)
     if found is None:
@@ -71,7 +71,7 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
 
 
 def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
-    """Return the cost of an order of hosts, given by node rank."""
+    """Return the cost of the order of hosts ``hosts``, which are listed by node rank."""
     site = problem.sites.site_by_host
     return problem.cost([site[host.name] for host in hosts])
 

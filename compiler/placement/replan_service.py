@@ -46,8 +46,8 @@ def replan_service(
     """Return the plan with every drained host replaced by an idle or spare host.
 
     The replacement is the free host with which the engines span the fewest NVLink domains, then the
-    fewest switches. On a tie, the host nearest to the drained one in the switch tree wins, then the
-    first by name. Returns None if an error was reported to ``sink``.
+    fewest switches. On a tie, the host nearest to the drained one in the switch tree is used, then
+    the first by name. Returns None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_fewer_replicas(plan, hosts), sink)
     if found is None:

@@ -104,7 +104,7 @@ def _place_layout(cost_model: CostModel, layout: Layout) -> PlacedLayout:
 
 
 def _with_alternative(chosen: PlacedLayout, other: PlacedLayout) -> PlacedLayout:
-    """Return ``chosen`` with the placement of the rank order ``other`` as an alternative."""
+    """Return ``chosen`` with the placement of ``other`` added to the alternatives."""
     best = next(one for one in other.placement.alternatives if one.chosen)
     name = f"order {other.layout.order}, {best.name}"
     row = PlacementAlternative(name, best.uplink_bytes, best.exposed_seconds, chosen=False)

@@ -58,7 +58,7 @@ class LayoutPoint(NamedTuple):
         return self.tp * self.cp * self.pp * self.dp
 
     def with_recompute_level(self, level: int) -> LayoutPoint:
-        """Return a copy of this point with the recompute level number ``level``."""
+        """Return a copy of this point with recompute level ``level`` (0 is the least recompute)."""
         return LayoutPoint(*self[:8], level)
 
 
@@ -185,9 +185,10 @@ def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[i
 def stage_choices(
     problem: Problem, framework: Framework, pp: int
 ) -> list[tuple[int, PipelineSplit]]:
-    """Return the pairs (virtual pipeline size, stage split) that the framework can express.
+    """Return the pairs (virtual pipeline size, stage split) to try with ``pp`` pipeline stages.
 
-    Pairs are sorted by the virtual pipeline size.
+    Pairs are sorted by the virtual pipeline size. Splits that the framework cannot express are left
+    out, unless the spec fixes the pipeline size.
     """
     pinned = problem.pins.vpp
     if pinned:
@@ -248,7 +249,7 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the micro-batch sizes to try, in sequences, within ``goals.limits``.
 
     If the spec does not fix the size, the sizes are the divisors, up to ``MAX_MICRO_BATCH``, of the
-    number of sequences per replica.
+    number of sequences per replica and step.
     """
     share = problem.job.global_batch // dp
     if problem.pins.micro_batch:

@@ -66,9 +66,9 @@ def _find_first_edit(
 ) -> str:
     """Return the first of several edits: it solves ``finding`` and violates no further rule.
 
-    The fix of ``finding`` is tried first, then the nearest values of the setting to which the
-    finding points. ``at`` is (code of the finding, name of this setting). Returns "" if there is no
-    such edit.
+    The fix of ``finding`` is tried first. If it is not a plain edit, it cannot be tried. Then come
+    the nearest values of the setting to which the finding points. ``at`` is (code of the finding,
+    name of this setting). Returns "" if there is no such edit.
     """
     code, name = at
     edits = [] if finding.fix.endswith(": auto") else [finding.fix]
@@ -196,9 +196,9 @@ def explain_invalid(
 ) -> None:
     """Report why none of ``layouts`` is valid, with one error per root cause.
 
-    The errors are rules that the layout with the fewest violated rules violates. If all layouts
-    have some of these rules in common, only these rules are reported. A violation that is a
-    consequence of another one is not reported.
+    The errors explain the layout that violates the fewest rules. If some rules are violated by all
+    layouts, only these rules are reported. A violation that is a consequence of another one is not
+    reported.
     """
     rules = all_rules(problem, framework)
     broken = {

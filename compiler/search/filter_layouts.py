@@ -239,7 +239,7 @@ class LayoutFilter:
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
     ) -> tuple[int, ...]:
-        """Return, for each recompute level, the index of the first rule that the layout violates.
+        """Return, per recompute level, the index of the first rule that the layout violates.
 
         The layout is ``point`` with this recompute level. ``first`` is the index of the first
         violated rule among those that do not read the recompute level.
@@ -311,7 +311,7 @@ class LayoutFilter:
     def _activations(
         self, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[StageActivations, float]:
-        """Return (activation bytes of one micro-batch, bytes that are free for activations)."""
+        """Return (activation bytes of one micro-batch, bytes that activations can use)."""
         tp, cp, _, _, _, etp, vpp, size, _ = point
         key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
         cell = self._memory.activations.get(key)

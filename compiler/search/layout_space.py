@@ -76,8 +76,8 @@ class LayoutSpace:
     def parallel_sizes(self) -> Iterator[ParallelSizes]:
         """Yield the parallel sizes to try.
 
-        If the variant sets a shard size that the spec does not fix, dp must be larger than the
-        shard size and a multiple of it.
+        If the variant sets a shard size and the spec does not, dp must be larger than the shard
+        size and a multiple of the shard size.
         """
         shard, pinned = self.shard, self.problem.pins.dp_shard
         for degrees in parallel_size_choices(self.problem):

@@ -131,7 +131,7 @@ class LayoutRanking:
         return (self._gpus_to_minimize(row.key[1]), row.score, self._simplicity(*row.key))
 
     def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
-        """Return a layout that passed the filter, with its exact step time and peak memory."""
+        """Return the layout of ``survivor`` with its exact step time and peak memory."""
         layout = self._builds[survivor.variant](survivor.point)
         seconds = step_time(self._cost_model, layout).total_seconds
         key = (survivor.variant, survivor.point)

@@ -28,7 +28,7 @@ MAX_EXAMINED = 512
 def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
     """Return the ranked candidates and the number of rejected layouts per reason.
 
-    The reason is the code of the first rule that a layout violates. It is ``recompute`` if the same
+    The reason is the code of the first rule that a layout violates, or ``recompute`` if the same
     layout fits with less recompute. Layouts with weights or optimizer state in host memory are
     tried only if no other layout fits. Returns None after a diagnostic if there are no candidates.
     """
@@ -71,11 +71,11 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
 def _fallback_candidate(
     filters: list[LayoutFilter], cost_model: CostModel, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
-    """Return the layout that needs the least memory, if this layout might fit.
+    """Return the layout that needs the least memory, if this layout might fit into memory.
 
-    A layout might fit if the low end of its memory estimate is within the limit. ``check_memory``
-    then warns that the plan can run out of memory (G02). Otherwise the result is None, after a
-    diagnostic.
+    A layout might fit if the low end of its memory estimate is within the limit; ``check_memory``
+    warns about such a plan (G02). If the layout does not fit, or if no layout is valid, a
+    diagnostic is reported and the result is None.
     """
     limit_bytes = memory_limit_bytes(cost_model)
     found = [
@@ -99,7 +99,7 @@ def _fallback_candidate(
 
 
 def _plan_candidates(cost_model: CostModel, ranked: list[RankedLayout]) -> Iterator[Candidate]:
-    """Yield each ranked layout as a candidate of the plan, with its MFU."""
+    """Yield one candidate of the plan per ranked layout, with the MFU of the layout."""
     for row in ranked:
         mfu = model_flops_utilization(cost_model.problem, row.seconds, row.layout.world)
         yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)

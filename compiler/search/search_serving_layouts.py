@@ -82,7 +82,7 @@ def _with_best_stages(
 
 
 def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
-    """Return the best candidate of each tensor-parallel size except that of the chosen layout."""
+    """Return the best candidate of each tensor-parallel size other than the chosen one."""
     best: dict[int, ServingEstimate] = {}
     for found in order:
         best.setdefault(found.layout.tp, found)
@@ -183,7 +183,7 @@ def _no_layout_finding(problem: ServingProblem) -> Finding:
 
 
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
-    """Return a finding that lists, for each limit, the best value of all layouts in ``found``."""
+    """Return a finding that lists, for each limit, the best value of any layout in ``found``."""
     ttft = min(found, key=lambda one: one.ttft_seconds)
     tpot = min(found, key=lambda one: one.tpot_seconds)
     served = max(one.requests_per_second for one in found)

@@ -90,8 +90,9 @@ def _work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int,
 def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:
     """Return True if stages like ``large`` need at least as much memory as stages like ``small``.
 
-    This is certain if ``large`` contains at least as many layers of each kind and is earlier in the
-    pipeline, because earlier stages keep more micro-batches in flight.
+    This is certain if ``large`` contains at least as much of every kind of layer and is earlier in
+    the pipeline, because earlier stages keep more micro-batches in flight. Otherwise the result is
+    False.
     """
     # Earlier ranks keep more micro-batches in flight in 1F1B schedules.
     if large.first >= small.first or small.load.chunks != large.load.chunks:

@@ -108,8 +108,8 @@ class MeshTimes:
         Args:
             batch: cache of the whole search.
             layout: any layout with these parallel sizes.
-            rows: times by micro-batch size. Parallel sizes whose process groups span equal links use
-                the same dictionary.
+            rows: times by micro-batch size. Parallel sizes whose process groups span equal links
+                use the same dictionary.
             stride: distance between neighboring pipeline stages, in ranks.
         """
         self._batch, self._rows, self._stride = batch, rows, stride

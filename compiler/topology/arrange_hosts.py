@@ -71,21 +71,21 @@ def named_host_orders(
 
 
 def hosts_by_name(cluster: Cluster) -> tuple[Host, ...]:
-    """Return the usable hosts sorted as Slurm numbers them: by name, n2 before n10."""
+    """Return the usable hosts sorted by name, with n2 before n10, as Slurm numbers them."""
     return tuple(sorted(cluster.hosts, key=lambda host: natural_key(host.name)))
 
 
 def _rack_orders(racks: tuple[Rack, ...]) -> list[tuple[Rack, ...]]:
-    """Return the racks in the order of the spec, and by descending number of hosts.
+    """Return two orders of the racks: as in the spec, and by descending number of hosts.
 
-    The second order is omitted if it equals the first.
+    If the two orders are equal, only one of them is returned.
     """
     largest_first = tuple(sorted(racks, key=lambda rack: -len(rack.hosts)))
     return [racks] if largest_first == racks else [racks, largest_first]
 
 
 def _stage_major_node_ranks(numbering: NodeNumbering) -> list[int]:
-    """Return all node ranks, pipeline stage by pipeline stage."""
+    """Return all node ranks, sorted such that those of the first pipeline stage come first."""
     inner, span = numbering.pp_stride, numbering.pp_stride * numbering.pp
     return [
         outer + stage * inner + position

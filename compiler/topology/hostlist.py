@@ -156,7 +156,7 @@ def _strip_item(text: str, start: int, end: int) -> tuple[int, str]:
 
 
 def _ranges_in_bracket(match: re.Match[str], column: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first number, last number, digits) of every range in a bracket of a host list item."""
+    """Yield (first number, last number, number of digits) of every range in a bracket."""
     at = column + match.start(1)
     for text in match[1].split(","):
         found = _RANGE.fullmatch(text)

@@ -23,10 +23,10 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
-        """Return False if an equivalent site that comes earlier must be used before ``site``.
+        """Return False if another site can be used in place of ``site`` without any difference.
 
-        This is the case if ``site`` or a switch above it is empty, and an equivalent sibling that
-        comes before this empty branch is empty too.
+        This is so if ``site`` or a switch above it is empty, and an equivalent site or switch that
+        comes before the empty one is also empty. Only the first of these is used.
         """
         path = sites.tree_paths[site]
         for depth in range(1, len(path) + 1):
@@ -36,7 +36,7 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
         return True
 
     def place_from(node: int) -> Iterator[list[int]]:
-        """Yield ``place`` for every way to place ``node`` and all later node ranks."""
+        """Yield ``place`` once for every way to place ``node`` and all later node ranks."""
         if node == nodes:
             yield place
             return
@@ -54,7 +54,7 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
 
 
 def _add_to_path(path: Branch, used: dict[Branch, int], change: int) -> None:
-    """Add ``change`` to the number of node ranks below each switch on ``path``."""
+    """Add ``change`` to the number of node ranks in each branch of the tree on ``path``."""
     for depth in range(1, len(path) + 1):
         branch = path[:depth]
         used[branch] = used.get(branch, 0) + change
@@ -64,11 +64,11 @@ class _SymmetryBreaker:
     """Switches (or NVLink domains or sites) that are interchangeable while they are empty."""
 
     def __init__(self, earlier: dict[Branch, list[Branch]]) -> None:
-        """Store ``earlier``: branch of the tree -> the equivalent siblings that come before it."""
+        """Store, for each branch of the tree, the equivalent siblings that come before it."""
         self._earlier = earlier
 
     def has_earlier_free_equivalent(self, branch: Branch, used: dict[Branch, int]) -> bool:
-        """Return True if an equivalent sibling that is empty comes before ``branch``."""
+        """Return True if an equivalent sibling that comes before ``branch`` has no node ranks."""
         return any(not used.get(other) for other in self._earlier[branch])
 
 

@@ -186,7 +186,7 @@ class LinkLoads:
         return tiers
 
     def swap(self, one: int, other: int) -> None:
-        """Exchange the hosts of two node ranks; one of them may be an idle host."""
+        """Exchange the hosts of two node ranks, or of a node rank and an idle host."""
         here, there = self.place[one], self.place[other]
         if here == there:
             return

@@ -225,7 +225,7 @@ class ByteBound:
 
     @cached_property
     def _pipeline_bytes(self) -> float:
-        """Return the weighted bytes of two messages for each pipeline of the job."""
+        """Return the weighted bytes of two messages per pipeline, for all pipelines of the job."""
         problem = self.time_bound.problem
         return sum(
             2 * problem.nodes // model.size * model.least_messages * unit

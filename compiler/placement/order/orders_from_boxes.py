@@ -78,8 +78,8 @@ def node_axes_within(
 def box_shapes(axis_sizes: tuple[int, ...], most: int) -> list[BoxShape]:
     """Return the shapes of all boxes with at most ``most`` node ranks.
 
-    A box is a set of neighboring node ranks that share a switch. Its shape is its length along each
-    node axis, a divisor of the size of that axis.
+    A box is a set of neighboring node ranks that share a switch. The shape of a box is a tuple of
+    its lengths along the node axes. Each length divides the size of the node axis.
     """
     choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in axis_sizes]
     return [shape for shape in product(*choices) if prod(shape) <= most]

@@ -21,8 +21,8 @@ def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) 
 
     First, node ranks below the busiest link are moved next to their communication partners. In
     small jobs, all other pairs are then tried. A swap is kept if it reduces ``LinkLoads.score``.
-    Exposed times up to ``floor_seconds`` count as equal. When they are reached, swaps reduce the
-    weighted bytes, and the busiest link is the one with the most weighted bytes.
+    When the exposed time is at most ``floor_seconds``, swaps reduce the weighted bytes, and the
+    busiest link is the one with the most weighted bytes.
     """
     best = loads.score(floor_seconds)
     while trials > 0:

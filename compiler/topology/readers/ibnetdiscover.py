@@ -136,10 +136,10 @@ def _host_paths(
 def _join_tier(
     level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _ConnectedSwitches
 ) -> None:
-    """Merge zones that cables connect at tier ``level`` or at the tier below.
+    """Merge the zones that are connected by cables of tier ``level`` or of the tier below.
 
-    A zone is a set of connected switches. Only cables to a switch of the same or a lower tier are
-    followed.
+    A zone is a set of connected switches. The tier of a cable is the higher tier of its two
+    switches.
     """
     for switch in (one for one in tier if tier[one] in (level, level - 1)):
         for other in between[switch]:

@@ -75,7 +75,8 @@ class Reading:
     def leave_out(self, text: str, span: Span, hint: str = "") -> None:
         """Report that ``text`` of the file is not carried over to the spec (I04).
 
-        A note with the line number is added too, even after MOST_FINDINGS findings.
+        A note with the line number is always added, even if the report itself is ignored after
+        MOST_FINDINGS findings.
         """
         finding = Finding(f"not carried over: {text[:80]}", help=hint)
         self.report("I04", finding, span)

@@ -131,8 +131,8 @@ def _record_hardware(host: str, entry: Node, facts: _HostHardware) -> None:
 def _drop_hosts_without_gpus(reading: Reading, facts: _HostHardware) -> Fragment | None:
     """Return the content of the file without the hosts that have no GPUs.
 
-    Reports an error if the other hosts have different numbers of GPUs (I03). If no host has GPUs,
-    all hosts are kept.
+    If no host has GPUs, all hosts are kept. Reports an error if the hosts with GPUs have different
+    numbers of GPUs (I03).
     """
     without = facts.gpus.pop(0, [])
     counts = sorted(facts.gpus)

@@ -96,7 +96,7 @@ def _read_model(root: Node, reading: Reading) -> None:
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
-    """Return ``switches`` with entries for switches that are listed only as children of others."""
+    """Return ``switches`` with entries for switches that are listed only as children."""
     for switch in list(switches.values()):
         for child in switch.children:
             switches.setdefault(child, Switch(child, switch.span))
@@ -120,7 +120,10 @@ def _switch_entries(root: Node) -> list[tuple[str, Node]]:
 def _read_blocks(
     root: Node, leaf_of_block: dict[str, str], reading: Reading
 ) -> list[tuple[str, list[str], Node]]:
-    """Return (leaf switch, host names, entry) of every block; report a missing switch (I02)."""
+    """Return (leaf switch, host names, entry in the file) of every block.
+
+    Reports a block without a switch (I02).
+    """
     found = []
     entries = root.items("blocks", required=False) + root.items("capacity_blocks", required=False)
     for entry in entries:
