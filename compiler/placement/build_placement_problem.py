@@ -55,8 +55,8 @@ TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in TRAFFIC_GROUPS
 } | {"etp": "tp_seconds"}
-"""Parallel axis -> field of the estimated step time that contains its exposed seconds. Several axes
-may share a field."""
+"""Parallel axis -> field of the estimated step time that contains the exposed seconds of this axis.
+Several axes can have the same field."""
 
 
 def build_placement_problem(

@@ -22,7 +22,7 @@ class Vacancies:
     all_hosts: tuple[Host, ...]
     """All hosts of the cluster, including drained and spare ones."""
     lost: tuple[int, ...]
-    """Node ranks whose host is drained. There are at least as many hosts in ``free``."""
+    """Node ranks whose host is drained. ``free`` contains at least as many hosts."""
     free: tuple[Host, ...]
     """Idle hosts in the order of the spec, then spare hosts."""
 

@@ -52,7 +52,7 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 class RankOrder(Protocol):
-    """Protocol of the parts of a framework that placement needs: meshes and process groups."""
+    """Protocol for the parts of a framework that placement needs: meshes and process groups."""
 
     def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh of ``layout``, in this order."""
@@ -233,7 +233,7 @@ def _describe_order(found: EvaluatedOrder) -> str:
 
 
 def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
-    """Return the proof that compares ``cost`` with its lower bounds ``least``.
+    """Return the proof of how close ``cost`` is to the lower bounds ``least``.
 
     The quality of the proof is optimal (no gap), bounded (small gap of the exposed time) or
     heuristic.
@@ -266,7 +266,7 @@ def _bytes_gap(cost: Cost, least: Cost) -> float | None:
 def _node_ranks_and_pipeline(
     cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int
 ) -> NodeNumbering:
-    """Return the numbering of the hosts: node ranks, pipeline axis, and hosts to keep together."""
+    """Return the numbering of the node ranks of a job with ``per_node`` ranks per host."""
     dense = meshes[0]
     pipeline = dense.axis_by_name("pp")
     # If not aligned, a host has ranks of several stages, so stages cannot be placed separately.

@@ -16,9 +16,9 @@ from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import common_switch_level
 
 MOST_SITES = 8
-"""Number of sites (sets of equivalent hosts) that are evaluated per drained host, the nearest in
-the switch tree. It limits the time of a replan; a site farther away shares fewer switches and is
-seldom better."""
+"""Number of sites (sets of equivalent hosts) that are evaluated per drained host. These are the
+nearest sites in the switch tree. The limit bounds the time of a replan; a site farther away shares
+fewer switches and is seldom better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class ReplannedTraining:
     before: Cost
     """Cost of the old order of hosts."""
     after: Cost
-    """Cost of the new order of hosts. Both costs count the links of all hosts, including drained
-    and spare ones, because only costs over the same links can be compared."""
+    """Cost of the new order of hosts. ``before`` and ``after`` both count the links of all hosts,
+    including drained and spare ones, so that the two costs can be compared."""
 
 
 def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTraining | None:

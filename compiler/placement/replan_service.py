@@ -35,7 +35,7 @@ class ReplannedService:
     """All drained hosts, including those that earlier replans drained."""
     moves: tuple[Move, ...]
     engines: tuple[int, ...]
-    """Numbers of the replicas that now run on other hosts."""
+    """Indexes of the replicas that now run on other hosts."""
     before: EngineSpread
     after: EngineSpread
 

@@ -16,8 +16,8 @@ from parc.compiler.placement.order.search_orders import QUICK
 from parc.compiler.placement.place_ranks import place_ranks
 
 MOST_RANKS = 32_768
-"""Number of ranks above which candidates are not placed, because that would dominate the time of a
-search."""
+"""Number of ranks above which candidates are not placed, because placement would dominate the time
+of a search."""
 
 
 def placement_scorer(cost_model: CostModel) -> Callable[[Layout], float] | None:

@@ -63,7 +63,8 @@ class LayoutPoint(NamedTuple):
 
 
 BuildLayout = Callable[[LayoutPoint], Layout]
-"""Function that builds the layout of a point, for formulas and rules that read a whole layout."""
+"""Function: ``LayoutPoint`` -> layout. Formulas and rules that read a whole layout need this
+function."""
 
 
 MAX_VPP = 12
@@ -72,7 +73,7 @@ MAX_MICRO_BATCH = 8
 """Largest micro-batch that is tried, in sequences. GEMMs are large enough at this size; a larger
 one only increases the pipeline bubble."""
 MIN_CP_TOKENS = 2048
-"""Fewest tokens per context-parallel rank, unless the spec fixes cp."""
+"""Least number of tokens per context-parallel rank, unless the spec fixes cp."""
 
 
 @cache
@@ -187,8 +188,8 @@ def stage_choices(
 ) -> list[tuple[int, PipelineSplit]]:
     """Return the pairs (virtual pipeline size, stage split) to try with ``pp`` pipeline stages.
 
-    Pairs are sorted by the virtual pipeline size. Splits that the framework cannot express are left
-    out, unless the spec fixes the pipeline size.
+    Pairs are sorted by the virtual pipeline size. If the framework cannot express a split, the pair
+    is left out, unless the spec fixes pp or vpp.
     """
     pinned = problem.pins.vpp
     if pinned:

@@ -25,7 +25,8 @@ MAX_EXAMINED = 4_096
 MAX_VALUES = 6
 """Largest number of values of a setting that are tried as the first of several edits."""
 NUMERIC_PINS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
-"""Pins that are fixed by the nearest valid number. All other pins are fixed by their removal."""
+"""Pins with a number, for which the fix is the nearest valid number. For all other pins, the fix is
+to remove the pin."""
 NAMED_PINS = ("schedule", "cp_comm", "order")
 """Pins whose value is a name."""
 BOOLEANS = {"true": True, "false": False}
@@ -66,9 +67,9 @@ def _find_first_edit(
 ) -> str:
     """Return the first of several edits: it solves ``finding`` and violates no further rule.
 
-    The fix of ``finding`` is tried first. If it is not a plain edit, it cannot be tried. Then come
-    the nearest values of the setting to which the finding points. ``at`` is (code of the finding,
-    name of this setting). Returns "" if there is no such edit.
+    The fix of ``finding`` is tried first, then the nearest values of the setting to which the
+    finding points. ``at`` is (code of the finding, name of this setting). If no edit works, the
+    result is "". A fix that is not a plain edit cannot be tried, and is returned as it is.
     """
     code, name = at
     edits = [] if finding.fix.endswith(": auto") else [finding.fix]
@@ -238,13 +239,15 @@ class _Violation:
 
     code: str
     fields: tuple[str, ...]
-    """Fields of the rule; only ``path`` for a split of the layers that does not exist."""
+    """Spec paths to which the finding can point. If the framework has no split of the layers, only
+    ``path``."""
     path: str
     finding: Finding
     solved: bool
     """True if a valid layout exists after the fix of the finding."""
     own: bool
-    """True if the rule reads only layout values that the spec fixes, and at least one."""
+    """True if the spec fixes all layout values that the rule reads, and the rule reads at least
+    one."""
 
     def with_fix_for(self, problem: Problem, framework: Framework) -> _Violation:
         """Return this violation with a new fix that is suggested for ``problem``.

@@ -26,12 +26,12 @@ from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
 COVERED_BY_SIBLING = "recompute"
-"""Key under which layouts are counted that are slower than a sibling with less recompute."""
+"""Key for the number of layouts that are left out because a sibling with less recompute fits."""
 
 
 @dataclass(slots=True, eq=False)
 class CheckedSplit:
-    """Split of the layers into pipeline stages, with the results of rules that read only it."""
+    """Split of the layers into pipeline stages, with the results of rules that read only stages."""
 
     vpp: int
     split: PipelineSplit
@@ -46,13 +46,15 @@ class CheckedSplit:
 
 @dataclass(slots=True, eq=False)
 class CheckedMesh:
-    """Parallel sizes, with the micro-batch sizes that they allow and the rules they violate."""
+    """Parallel sizes with the micro-batch sizes to try, and the first rule that each violates."""
 
     degrees: ParallelSizes
     batches: list[tuple[int, int, int]]
-    """(micro-batch size, micro-batches per step, index of the first violated rule)."""
+    """(micro-batch size, micro-batches per step, index of the first violated rule) of each
+    micro-batch size."""
     static: dict[StageShape, tuple[float, ...]]
-    """Bytes per stage class that do not depend on the micro-batch; empty if these do not fit."""
+    """For each shape of the stages, the bytes per group of equal stages that do not depend on the
+    micro-batch; empty if these bytes do not fit."""
     times: MeshTimes | None = None
 
 
@@ -81,7 +83,8 @@ class LayoutFilter:
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
-        """Numbers of layouts dropped by each rule, by memory, and by a sibling, in this order."""
+        """Number of layouts dropped by each rule, by the memory limit, and because of a sibling
+        with less recompute, in this order."""
         self._memory = PeakMemoryCache(cost_model, self.build_layout, space.constants["zero_stage"])
         self._time = StepTimeCache(cost_model, self.build_layout)
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}

@@ -30,9 +30,10 @@ class LayoutSpace:
     constants: dict[str, Any]
     """Values of the fields that are equal in all layouts of the space."""
     shard: int
-    """Number of data-parallel ranks over which the state is sharded; 0 stands for all of them."""
+    """Number of data-parallel ranks over which the state is sharded; 0 means all data-parallel
+    ranks."""
     schedule: Schedule | None
-    """Pipeline schedule; None stands for interleaved with virtual stages, and 1f1b without."""
+    """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     exchange: ChooseExchange
     """Function that chooses how the context-parallel ranks exchange keys and values."""
 

@@ -33,15 +33,16 @@ from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
 ActivationKey = tuple[StageShape, int, int, int, int, int]
-"""(shape, tp, cp, etp, micro-batch, vpp if recompute counts layers per chunk, else 0)."""
+"""(shape, tp, cp, etp, micro-batch, vpp). The last number is 0 if the search does not try block
+recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
-"""(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each stage
-class that can have the peak."""
+"""(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
+of equal stages that can have the memory peak."""
 BytesPerLayer = tuple[tuple[float, float], ...]
 """(bytes that one layer keeps for the backward pass, bytes of its working set) per layer kind."""
 StageRows = tuple[tuple[tuple[int, ...], float, float, float], ...]
 """(layers by kind, bytes of logits and loss, bytes of the embedding's dropout mask, bytes of the
-output projection's input) of each stage class."""
+output projection's input) of each group of equal stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class MicroBatchBytes:
     """Bytes of one micro-batch that are allocated outside of the layers."""
 
     stream: float
-    """Bytes of one stage input."""
+    """Bytes of the input of one stage."""
     mask: float
     """Bytes of the embedding's dropout mask, fragmentation included."""
     buffer: float
@@ -63,10 +64,10 @@ class StageActivations:
     """Bytes of activations of one micro-batch on each pipeline stage, fragmentation included."""
 
     levels: tuple[tuple[tuple[float, float], ...], ...]
-    """(bytes per micro-batch in flight, bytes that are needed only once), by recompute level and
-    group of equal stages."""
+    """For each recompute level and each group of equal stages: (bytes per micro-batch in flight,
+    bytes that are allocated only once)."""
     stream: float
-    """Bytes of one stage input."""
+    """Bytes of the input of one stage."""
 
 
 class PeakMemoryCache:

@@ -12,7 +12,8 @@ from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes
 
 TIE = 0.03
-"""Relative difference of step times that counts as a tie: the noise between published runs."""
+"""Relative difference up to which step times count as equal. It is the noise between published
+runs."""
 KEPT = 20
 """Number of candidates that the plan stores."""
 RESCORED = 10

@@ -23,14 +23,15 @@ class StageShape:
     pp: int
     classes: tuple[EqualStageGroup, ...]
     peak_candidates: tuple[EqualStageGroup, ...]
-    """Classes that can have the peak memory; each of the other classes contains less of every
-    kind."""
+    """Groups of stages that can have the memory peak. Each other group needs at most as much memory
+    as one of these."""
     counts: tuple[tuple[int, ...], ...]
-    """Layers by kind, prediction layers included, for each class of ``peak_candidates``."""
+    """Layers by kind, including multi-token prediction layers, for each group in
+    ``peak_candidates``."""
     work: tuple[tuple[tuple[int, ...], int, int], ...]
     """(layers by kind, output heads, ranks) for each set of ranks with equal computation time."""
     schedule: Schedule | None
-    """Pipeline schedule; None stands for interleaved with virtual stages, and 1f1b without."""
+    """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -90,9 +91,8 @@ def _work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int,
 def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:
     """Return True if stages like ``large`` need at least as much memory as stages like ``small``.
 
-    This is certain if ``large`` contains at least as much of every kind of layer and is earlier in
-    the pipeline, because earlier stages keep more micro-batches in flight. Otherwise the result is
-    False.
+    This is certain if ``large`` contains at least as many layers and modules of each kind and is
+    earlier in the pipeline, because earlier stages keep more micro-batches in flight.
     """
     # Earlier ranks keep more micro-batches in flight in 1F1B schedules.
     if large.first >= small.first or small.load.chunks != large.load.chunks:

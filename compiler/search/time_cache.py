@@ -53,16 +53,16 @@ class MicroBatchTimes:
     head: float
     layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
     repeats: dict[tuple[LayerKind, int, int], tuple[float, float]] = field(default_factory=dict)
-    """For (kind, recompute level, chunks): (compute, total with recompute) of one layer."""
+    """(kind, recompute level, chunks) -> (computation, total with recompute) of one layer."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
         default_factory=dict
     )
-    """For (shape, recompute level, vpp): (time of the slowest stage, computation in that stage, sum
-    over all stages)."""
+    """(shape, recompute level, vpp) -> (time of the slowest stage, computation in that stage, total
+    time of all stages)."""
     hops: dict[int, float] = field(default_factory=dict)
-    """Exposed seconds of one hop, by the rank stride between pipeline stages."""
+    """Distance between neighboring pipeline stages, in ranks -> exposed seconds of one hop."""
     idle: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Fraction of the 1F1B bubble that the schedule leaves, by (pp, recompute level)."""
+    """(pp, recompute level) -> fraction of the 1F1B bubble that remains with the schedule."""
 
 
 class StepTimeCache:
@@ -123,7 +123,7 @@ class MeshTimes:
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
-        """Return the seconds per step of layout ``point``, whose stages are those of ``shape``."""
+        """Return the seconds per step of layout ``point`` with the pipeline stages ``shape``."""
         row = self._rows.get(point.micro_batch)
         if row is None:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
@@ -197,10 +197,7 @@ class MeshTimes:
     def _layer_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
     ) -> tuple[float, float]:
-        """Return the computation time and the total time of one layer, in seconds, with recompute.
-
-        Recompute is included in the total time only.
-        """
+        """Return (computation, total time with recompute) of one layer of ``kind``, in seconds."""
         key = (kind, point.level, point.pp * point.vpp if self._block else 1)
         timed = row.repeats.get(key)
         if timed is None:

@@ -39,8 +39,8 @@ class NodeNumbering:
     pp_stride: int
     """Distance in node ranks between consecutive stages of a replica; 0 if stages share a host."""
     hosts_together: int
-    """Hosts that should share an NVLink domain or a rack: the largest tensor or expert parallel
-    block that fits into one."""
+    """Number of consecutive hosts that should share an NVLink domain or a rack. These hosts contain
+    the largest tensor, context or expert parallel block that fits."""
 
 
 def named_host_orders(

@@ -14,7 +14,7 @@ from math import gcd, prod
 from parc.compiler.ir.placement import Mesh
 
 MOST_KEPT = 16
-"""Number of cached results. One plan has fewer, so it never evicts its own entries."""
+"""Number of cached results. One plan needs fewer, so a plan never evicts its own results."""
 
 
 @dataclass(frozen=True, slots=True)

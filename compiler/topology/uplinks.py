@@ -27,7 +27,7 @@ class Flow:
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
-    """Fraction of the communication time that is not overlapped with compute, 0 to 1."""
+    """Fraction (0 to 1) of the communication time that does not overlap with computation."""
     parallel: int
     """Number of equal messages that one entry of the lists below represents."""
     senders: tuple[int, ...]

@@ -61,7 +61,7 @@ def _add_to_path(path: Branch, used: dict[Branch, int], change: int) -> None:
 
 
 class _SymmetryBreaker:
-    """Switches (or NVLink domains or sites) that are interchangeable while they are empty."""
+    """Table of switches, NVLink domains and sites that are interchangeable while they are empty."""
 
     def __init__(self, earlier: dict[Branch, list[Branch]]) -> None:
         """Store, for each branch of the tree, the equivalent siblings that come before it."""

@@ -38,7 +38,7 @@ class Sites:
     domains: tuple[int, ...]
     """NVLink domain of every site; SINGLE_HOST if each host of the site is an NVLink domain."""
     tiers: tuple[Tier, ...]
-    """Levels with more than one switch, the leaf first."""
+    """Levels with more than one switch, the leaf switches first."""
     nic_bytes_per_s: float
     """Rate of all NICs of one host, one direction; inf if hosts have no NICs."""
 
@@ -49,7 +49,7 @@ class Sites:
 
     @cached_property
     def multi_host_domains(self) -> bool:
-        """Return True if an NVLink domain has several hosts."""
+        """Return True if any NVLink domain has several hosts."""
         return any(domain != SINGLE_HOST for domain in self.domains)
 
     @cached_property

@@ -18,7 +18,7 @@ from parc.compiler.placement.order.placement_problem import (
 )
 
 Score = tuple[float, float, float]
-"""Key of an order of hosts that swaps minimize; the first entry is compared first."""
+"""Score of an order of hosts, which swaps minimize. The first number is compared first."""
 
 RemotePartners = list[tuple[int, set[int]]]
 """Node ranks below a link, each with the node ranks with which it communicates over the link."""

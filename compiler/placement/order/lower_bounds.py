@@ -123,8 +123,8 @@ class _SinglePhaseBound:
     model: CutModel
     flow: Flow
     host_bytes_per_s: float
-    """Rate of the NICs of one host, for an NVLink domain, whose hosts share no uplink; 0.0 for a
-    switch."""
+    """For an NVLink domain, the rate of the NICs of one host, because the hosts share no uplink.
+    0.0 for a switch."""
 
     def __call__(self, contained: int, rate: float) -> float:
         """Return the least seconds of the phase if ``contained`` node ranks are below the switch.
@@ -142,11 +142,11 @@ class _SinglePhaseBound:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds for the process groups that must span two switches of ``level``.
+        """Return the least seconds that groups that span switches keep the busiest uplink busy.
 
-        In any order of hosts, these groups do not fit below single switches. Each of them sends
-        messages out of at least two switches, and the busiest uplink carries at least the mean of
-        all uplinks.
+        In any order of hosts, some process groups do not fit below a single switch of ``level``.
+        Each of these groups sends messages out of at least two switches. The busiest uplink carries
+        at least the mean of all uplinks.
         """
         cut = level.least_groups_cut(self.model.size)
         sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
@@ -201,10 +201,10 @@ class ByteBound:
         return found
 
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
-        """Return the weighted bytes per step of the process groups that must span two switches.
+        """Return the least weighted bytes per step of process groups that span several switches.
 
-        In any order of hosts, these groups do not fit below single switches. Each of them sends
-        messages out of at least two switches.
+        In any order of hosts, some process groups do not fit below a single switch of ``level``.
+        Each of these groups sends messages out of at least two switches.
         """
         return sum(
             2 * level.least_groups_cut(model.size) * model.least_messages * unit

@@ -124,7 +124,8 @@ def ranks_by_box(
 BEAM = 6
 """Number of box shapes that the beam search keeps from level to level."""
 SAMPLES = 3
-"""Number of box sets that are scored per shape: the first, a middle and the last one."""
+"""Number of positions of a switch that are scored per shape: the start, the middle and the end of
+the job."""
 STEPS = 400_000
 """Approximate number of messages that are counted to score the shapes of one level."""
 FEWEST_SHAPES = 8

@@ -35,9 +35,9 @@ class Cost:
     total_weighted: float
     """Weighted bytes per step over all uplinks of switches."""
     busiest_bytes: float = field(default=0.0, compare=False)
-    """Bytes per step over the busiest uplink, without weights; only for reports."""
+    """Bytes per step over the busiest uplink, without weights. Used only in reports."""
     total_bytes: float = field(default=0.0, compare=False)
-    """Bytes per step over all uplinks, without weights; only for reports."""
+    """Bytes per step over all uplinks, without weights. Used only in reports."""
 
     def cost_sort_key(self, floor_seconds: float) -> tuple[float, ...]:
         """Return the key by which costs are compared: the order with the smallest key is the best.
@@ -53,14 +53,14 @@ class Cost:
 class PlacementProblem:
     """Node ranks that send messages to one another, and the hosts on which they can be placed.
 
-    A site is a set of equivalent hosts. A candidate solution, ``place``, contains the site of every
-    node rank.
+    A site is a set of equivalent hosts. A solution is a list ``place`` with the site of every node
+    rank.
     """
 
     nodes: int
     """Node ranks of the job."""
     flows: tuple[Flow, ...]
-    """Phases: the traffic of each parallel axis that leaves a host."""
+    """Messages between hosts, one entry per phase. A phase is the traffic of one parallel axis."""
     cut_models: tuple[CutModel, ...]
     """Process groups of each phase, as input of the lower bounds."""
     node_axis_sizes: tuple[int, ...]
@@ -74,8 +74,9 @@ class PlacementProblem:
     """Weight (0 to 1) of the bytes of each phase when equally fast orders are compared. A phase of
     small weight crosses switches first; by default, this is the traffic of pipelines."""
     tie_seconds: float = 0.0
-    """Tolerance in seconds: orders count as equally fast if they expose at most this much more than
-    the best order; infinite if the placement policy ignores time."""
+    """Tolerance in seconds. Orders of hosts count as equally fast if their exposed time exceeds
+    that of the best order by at most the tolerance. It is infinite if the placement policy ignores
+    time."""
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:

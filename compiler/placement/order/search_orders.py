@@ -26,8 +26,8 @@ BOXES = "boxes"
 SWAPS = "swaps"
 ALL_ORDERS = "every order"
 MOST_NODES, MOST_SITES = 16, 24
-"""Node ranks and sites up to which the orders of a job may be few enough to evaluate all of them;
-above, counting them would already take too long."""
+"""Limits on the node ranks and sites of a job for which all orders are evaluated. In a larger job,
+counting the orders would already take too long."""
 SMALL = 1e-9
 """Relative difference up to which two costs differ only by rounding error."""
 
@@ -40,15 +40,16 @@ class SearchBudget:
     """
 
     max_orders: int
-    """Largest number of orders of a small job for which all orders are evaluated."""
+    """Largest number of orders of a job for which all orders are evaluated; 0 to never evaluate
+    all."""
     box_messages: int
-    """Number of messages to count while orders made of boxes are evaluated."""
+    """Limit on the messages that are counted to evaluate orders made of boxes."""
     swap_messages: int
-    """Number of messages and links to evaluate while swaps are tried."""
+    """Limit on the messages and links that are evaluated to try swaps."""
     swap_starts: int
     """Number of orders that swaps start from; 0 turns swaps off."""
     minimize_bytes: bool
-    """True to continue with minimizing bytes after the exposed time cannot be reduced further."""
+    """True to reduce the weighted bytes when the exposed time cannot be reduced further."""
 
 
 THOROUGH = SearchBudget(6_000, 3_000_000, 2_000_000, 3, minimize_bytes=True)
@@ -62,7 +63,7 @@ class EvaluatedOrder:
     """Order of hosts with its cost."""
 
     method: str
-    """BOXES, SWAPS, ALL_ORDERS, or the name of a named order."""
+    """BOXES, SWAPS, ALL_ORDERS, or the name of the order."""
     nested: tuple[BoxShape, ...]
     """Box shapes of the order, the narrowest level first; empty for other methods."""
     place: tuple[int, ...]
@@ -77,8 +78,8 @@ class SearchResult:
     better: EvaluatedOrder | None
     """Order that is better than all named orders; None if a named order is the best."""
     least: Cost
-    """Lower bound of each part of the cost. After all orders were evaluated, the byte bounds hold
-    only for orders that are tied with the fastest one."""
+    """Lower bound of each part of the cost. If all orders were evaluated, the bounds on bytes hold
+    only for orders that are as fast as the best one."""
     floor_seconds: float
     """Exposed seconds up to which orders count as equally fast."""
 

@@ -8,8 +8,8 @@ from itertools import chain, combinations
 from parc.compiler.placement.order.link_loads import LinkLoads, RemotePartners, Score
 
 MOST_TRIED = 40
-"""Limit on the node ranks on either side of the busiest link that are exchanged first. The pairs
-grow with the square of this number, and the budget must also suffice for the other pairs."""
+"""Limit on the node ranks on each side of the busiest link that are tried first. The number of
+pairs grows with the square of this limit, and the budget must also suffice for other pairs."""
 SMALL_JOB = 64
 """Number of hosts up to which all pairs of hosts are tried."""
 ROUNDING = 1e-9

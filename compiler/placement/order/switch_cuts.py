@@ -31,12 +31,14 @@ class CutModel:
     """Node ranks per group; 0 if no bound is known, because the groups are not boxes of the
     grid."""
     least_messages: float
-    """Least number of messages that leave a set of node ranks with a part of one group."""
+    """Least number of messages that leave a set of node ranks if the set contains only a part of
+    one process group."""
     quadratic: bool
-    """True for all-to-all: k of n node ranks send k (n - k) / (n - 1) times as much as one."""
+    """True for all-to-all: a part of k of n node ranks sends k (n - k) / (n - 1) times as many
+    messages as a part of one node rank."""
     line: bool = False
-    """True for a pipeline: each hop carries two messages, so a part without either end sends
-    two."""
+    """True for a pipeline. Each hop carries two messages, so a part that contains neither end of
+    the pipeline sends two messages."""
 
     def least_messages_out(self, contained: int) -> float:
         """Return the least number of messages that leave a set of ``contained`` node ranks.
@@ -80,7 +82,8 @@ def cut_model_of(
 class GridView:
     """Grid of node ranks in which lines, slices, rows and columns are process groups.
 
-    ``across``, ``whole``, ``rows`` and ``columns`` are indexes into ``models``, or None.
+    ``across``, ``whole``, ``rows`` and ``columns`` are phases (traffic of one parallel axis), given
+    by their index in ``models``. A phase is None if the grid has no such process groups.
     """
 
     models: tuple[CutModel, ...]

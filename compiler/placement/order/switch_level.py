@@ -10,8 +10,8 @@ from math import inf, sqrt
 
 MOST_SLACK = 64
 """Largest number of idle hosts for which the bound over all switches of a level is computed. With
-more idle hosts, switches can be filled in so many ways that the bound is weak and slow; the bounds
-of single groups remain."""
+more idle hosts, switches can be filled in so many ways that the bound is weak and slow. The bounds
+of single process groups are always computed."""
 
 SwitchCost = Callable[[int, float], float]
 """Function from (node ranks below a switch, rate of its uplink in bytes/s) to the cost of the
@@ -27,8 +27,8 @@ class SwitchLevel:
     switches: tuple[tuple[int, float], ...]
     """(hosts below, bytes/s of the uplink) of every switch."""
     host_bytes_per_s: float = 0.0
-    """Rate of the NICs of a host, set for NVLink domains only: their traffic leaves over the NICs
-    of each host, not over a shared uplink."""
+    """Rate of the NICs of a host. Set only for NVLink domains, because messages leave a domain over
+    the NICs of each host and not over a shared uplink."""
 
     @cached_property
     def idle_hosts(self) -> int:

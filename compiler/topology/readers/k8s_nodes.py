@@ -19,7 +19,7 @@ _TIERS = (
     re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,2})"),
     re.compile(r"network\.topology\.nvidia\.com/tier-([0-9]{1,2})"),
 )
-"""Labels with numbered tiers; tier 0 is the nearest."""
+"""Labels with numbered tiers; tier 0 is the nearest to the host."""
 _NAMED = (
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
@@ -27,7 +27,7 @@ _NAMED = (
     tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (3, 2, 1)),
     tuple(f"cloud.google.com/gce-topology-{part}" for part in ("subblock", "block")),
 )
-"""Labels with named tiers, the leaf first."""
+"""Labels with named tiers, the leaf switch first."""
 _DOMAINS = (
     "accelerator.topograph.run/domain",
     "network.topology.nvidia.com/accelerator",

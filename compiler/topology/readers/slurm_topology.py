@@ -30,7 +30,7 @@ _KEYS = {
     "blocksizes": set[str](),
     "aggregatedblock": {"nodes", "blockindex", "blocksize"},
 }
-"""Other keys that an entry may have, by its first key."""
+"""First key of an entry -> other keys that the entry can contain."""
 
 
 @dataclass(frozen=True, slots=True)
