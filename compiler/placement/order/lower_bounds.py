@@ -142,7 +142,7 @@ class _SinglePhaseBound:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds that groups that span switches keep the busiest uplink busy.
+        """Return the least seconds for which groups that span switches keep an uplink busy.
 
         In any order of hosts, some process groups do not fit below a single switch of ``level``.
         Each of these groups sends messages out of at least two switches. The busiest uplink carries

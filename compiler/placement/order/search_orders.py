@@ -147,7 +147,7 @@ class _OrderSearch:
     def result(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the search result: the lower bounds, and the best order of hosts in ``found``.
+        """Return the lower bounds and the best order of hosts in ``found`` as the search result.
 
         The order is left out if an order of ``start`` is at least as good.
         """
