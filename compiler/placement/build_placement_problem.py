@@ -55,8 +55,8 @@ TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in TRAFFIC_GROUPS
 } | {"etp": "tp_seconds"}
-"""Parallel axis -> field of the estimated step time that contains its exposed seconds. Several axes
-may share a field."""
+"""Parallel axis -> field of the estimated step time that contains the exposed seconds of this axis.
+Several axes can have the same field."""
 
 
 def build_placement_problem(
@@ -69,11 +69,17 @@ def build_placement_problem(
     """Return the placement problem of ``layout`` on ``cluster``.
 
     The problem contains the messages that node ranks exchange in one step, and the links of the
-    cluster. A phase is all traffic of one parallel axis (tp, dp, ...) that leaves a host. The
-    exposure of a phase is the fraction of its time that does not overlap with computation,
-    according to the estimate. ``meshes`` are the dense and the expert mesh. ``policy`` is
-    ``layout.placement`` of the spec: ``auto`` uses a policy only to choose between orders of hosts
-    that are equally fast; with any other policy, the time of an order has no effect.
+    cluster. Messages are grouped by phase: a phase is the traffic of one parallel axis (tp, dp,
+    ...) between hosts. The exposure of a phase is the fraction of its time in ``estimate`` that
+    does not overlap with computation.
+
+    Args:
+        cluster: cluster with the usable hosts.
+        meshes: dense mesh and expert mesh of the layout.
+        layout: parallel sizes of the job.
+        estimate: source of the bytes and of the exposure of each phase.
+        policy: ``layout.placement`` of the spec. With ``auto``, orders of hosts are compared by
+            time first. With any other policy, all orders count as equally fast.
     """
     hosts = sort_hosts_by_switch(cluster)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
@@ -95,7 +101,7 @@ def build_placement_problem(
 def traffic_flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> Iterator[tuple[str, Flow]]:
-    """Yield (parallel axis, its messages) for each axis with traffic between hosts."""
+    """Yield (parallel axis, messages of this axis) for each axis with traffic between hosts."""
     for axis, one, _ in _flows_with_cut_models(meshes, per_node, layout, estimate):
         yield axis, one
 
@@ -107,8 +113,8 @@ def _flows_with_cut_models(
 ) -> tuple[tuple[str, Flow, CutModel], ...]:
     """Return (parallel axis, messages, cut model) for each axis with traffic between hosts.
 
-    The cut model describes the process groups of the axis. The lower bounds on the traffic need it
-    (``order/switch_cuts.py``).
+    The cut model describes the process groups of the axis. Lower bounds on the traffic are computed
+    from this model (``order/switch_cuts.py``).
     """
     found = []
     exposure = _exposed_fractions(estimate)
@@ -138,7 +144,7 @@ def _flows_with_cut_models(
 
 
 def _exposed_fractions(estimate: Estimate) -> dict[str, float]:
-    """Return (parallel axis -> exposed fraction of its communication time, at most 1)."""
+    """Return the exposed fraction (at most 1) of the communication time of each parallel axis."""
     # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:

@@ -22,7 +22,7 @@ class Vacancies:
     all_hosts: tuple[Host, ...]
     """All hosts of the cluster, including drained and spare ones."""
     lost: tuple[int, ...]
-    """Node ranks whose host is drained. There are at least as many hosts in ``free``."""
+    """Node ranks whose host is drained. ``free`` contains at least as many hosts."""
     free: tuple[Host, ...]
     """Idle hosts in the order of the spec, then spare hosts."""
 
@@ -43,9 +43,9 @@ def find_vacancies(
 ) -> Vacancies | None:
     """Return the node ranks on drained hosts, and the free hosts that can replace these hosts.
 
-    None after an error: the cluster has no host of a given name (H03), or too few free hosts (T11).
-    ``suggest_smaller`` returns the help text of T11 for a number of hosts: the largest plan that
-    fits on these hosts.
+    Returns None after an error: a drained host is not in the cluster (H03), or there are too few
+    free hosts (T11). ``suggest_smaller`` is a function: number of hosts -> help text of T11, which
+    names the largest plan that fits on this number of hosts.
     """
     # Sorted, so that the result does not depend on the order of the --drain options.
     names = tuple(sorted(set(drained), key=natural_key))
@@ -66,7 +66,7 @@ def find_vacancies(
 
 
 def list_moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
-    """Return the move of each node rank in ``lost`` from its host in ``plan`` to its new host.
+    """Return, for each node rank in ``lost``, the move from its host in ``plan`` to a new host.
 
     The new host is ``hosts[node rank]``.
     """
@@ -81,7 +81,8 @@ def _check_names(
 ) -> bool:
     """Return True if every drained name is a host of the cluster; otherwise report the names (H03).
 
-    Hosts that the spec already lists as unavailable are accepted, so that a drain can be repeated.
+    A host that the spec already lists as unavailable is accepted, so that the same drain can be
+    repeated.
     """
     known = {host.name for host in hosts} | set(cluster.unavailable)
     unknown = [name for name in names if name not in known]

@@ -35,8 +35,8 @@ from parc.compiler.topology.node_groups import ranks_per_node
 def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -> Plan | None:
     """Return the plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
-    No other order of the hosts is evaluated. None if the plan is not valid for this problem: the
-    layout breaks a rule, the number of hosts does not match the layout, or a host is not usable.
+    No other order of the hosts is evaluated. Returns None if the layout breaks a rule, if the
+    number of hosts does not match the layout, or if a host is not usable.
     """
     problem, framework = cost_model.problem, cost_model.framework
     cluster = problem.cluster
@@ -69,10 +69,10 @@ def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -
 
 
 def evaluate_placement(plan: Plan) -> Placement:
-    """Return the placement of ``plan`` on its current hosts, with the cost of their order.
+    """Return the placement of ``plan`` with the cost of the current order of its hosts.
 
     Every node rank keeps its host. The result also contains the distance of the cost from the lower
-    bound over all usable hosts. Used for hosts that a lock file or a replan determines.
+    bound over all usable hosts. This function is for hosts that a lock file or a replan determines.
     """
     placement, cluster = plan.placement, plan.problem.cluster
     meshes = (placement.dense, placement.expert)
@@ -93,9 +93,10 @@ def keep_hosts(
 ) -> PlacedLayout | None:
     """Return ``layout`` on the hosts of the lock file, with its estimate and placement.
 
-    None if the layout must be placed again: there is no lock, the lock has another layout, or a
-    host of the lock cannot be used. Layouts that differ only in their rank order count as equal,
-    because ``try_other_rank_order`` may have replaced the default rank order in the locked plan.
+    Returns None if the layout must be placed again: there is no lock, the layout of the lock is
+    different, or a host of the lock cannot be used. A different rank order alone does not make a
+    layout different, because ``try_other_rank_order`` might have changed the rank order of the
+    locked plan.
     """
     if locked is None or not isinstance(locked.layout, Layout):
         return None

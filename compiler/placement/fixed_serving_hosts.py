@@ -18,8 +18,8 @@ def serving_plan_on_hosts(
 ) -> ServingPlan | None:
     """Return the serving plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
-    None if the layout breaks a rule of the problem, if its pipeline stages do not contain every
-    layer of the model exactly once, or if a host is not usable.
+    Returns None if the layout breaks a rule, if a host is not usable, or if the pipeline stages do
+    not contain every layer of the model exactly once.
     """
     available = {host.name: host for host in problem.cluster.hosts}
     stages = stage_layers(problem, layout)

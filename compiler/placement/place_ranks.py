@@ -52,13 +52,13 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 class RankOrder(Protocol):
-    """Protocol of the parts of a framework that placement needs: meshes and process groups."""
+    """Protocol for the parts of a framework that placement needs: meshes and process groups."""
 
     def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh of ``layout``, in this order."""
 
     def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the families of process groups (tp, dp, ...) that the framework creates."""
+        """Return the families of process groups that the framework creates (tp, dp, ep, ...)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,10 @@ class _HostOrder:
     """Number of hosts whose node rank differs from the name order."""
 
     def cost_sort_key(self, floor_seconds: float) -> tuple[tuple[float, ...], int]:
-        """Return the key that the chosen order minimizes: its cost, then the number of moved hosts.
+        """Return the sort key of this order of hosts: its cost, then the number of moved hosts.
 
-        Exposed times up to ``floor_seconds`` count as equal.
+        The order with the smallest key is chosen. Exposed times up to ``floor_seconds`` count as
+        equal.
         """
         return (self.cost.cost_sort_key(floor_seconds), self.moved)
 
@@ -89,22 +90,22 @@ def place_ranks(
 ) -> Placement:
     """Return the placement of ``layout`` on the best order of hosts that the search finds.
 
-    Orders are compared by these criteria, one after another:
+    Orders of hosts are compared by these criteria. A criterion counts only if all criteria before
+    it are equal:
 
-    - exposed seconds; orders within the tolerance of the best order count as equal,
-    - bytes over the busiest uplink; bytes that the placement policy lets cross racks first have
-      almost no weight,
-    - bytes over all uplinks, with the same weights,
+    - exposed seconds; all orders within the tolerance of the best order count as equal,
+    - weighted bytes over the busiest uplink; if the placement policy lets some traffic cross racks
+      first, the bytes of this traffic have almost no weight,
+    - weighted bytes over all uplinks,
     - exposed seconds without the tolerance,
     - number of hosts that are not in name order,
     - position among the named orders of ``topology/arrange_hosts.py``.
 
-    If ``layout.placement`` of the spec is not auto, the first criterion is dropped; ``names``
-    always keeps the name order. The order in which the spec lists the hosts has no effect.
+    If ``layout.placement`` of the spec is not ``auto``, the first criterion is dropped. If it is
+    ``names``, the name order is always used. The order of hosts in the spec has no effect.
 
     Raises:
-        ValueError: the cluster has too few hosts for the layout. A valid layout never needs
-            more.
+        ValueError: the cluster has too few hosts for the layout. A valid layout never needs more.
     """
     cluster = problem.cluster
     meshes = framework.device_meshes(layout)
@@ -140,7 +141,7 @@ def place_ranks(
 
 
 def _alternative_row(one: _HostOrder, chosen: bool) -> PlacementAlternative:
-    """Return the row of the plan's table of alternatives for one order of hosts."""
+    """Return the row for one order of hosts in the table of alternatives of the plan."""
     return PlacementAlternative(
         one.name, one.cost.busiest_bytes, one.cost.exposed_seconds, chosen=chosen
     )
@@ -149,9 +150,9 @@ def _alternative_row(one: _HostOrder, chosen: bool) -> PlacementAlternative:
 def _evaluate_named_orders(
     cluster: Cluster, problem: PlacementProblem, numbering: NodeNumbering
 ) -> list[_HostOrder]:
-    """Return the orders of hosts that have a name, such as "rack by rack", with their cost.
+    """Return all orders of hosts that have a name, such as "rack by rack", with their cost.
 
-    Several of these orders may have the same name.
+    The same name might appear several times, with different orders.
     """
     names = hosts_by_name(cluster)[: numbering.nodes]
     found = []
@@ -174,9 +175,9 @@ def _best_of_each_name(orders: list[_HostOrder], floor_seconds: float) -> list[_
 
 
 def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
-    """Return ``cluster`` with racks and hosts sorted as in ``hosts``.
+    """Return ``cluster`` with its racks and hosts in the order of ``hosts``.
 
-    In ``hosts``, the hosts below one switch must be neighbors.
+    ``hosts`` must list the hosts of a switch one after another.
     """
     racks: dict[str, list[Host]] = {}
     for host in hosts:
@@ -190,10 +191,7 @@ def _count_moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
 
 
 def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
-    """Return the order of hosts with each host replaced by the number of its site.
-
-    A site is a set of equivalent hosts.
-    """
+    """Return the order of hosts ``one`` as an order of sites (sets of equivalent hosts)."""
     place = tuple(sites.site_by_host[host.name] for host in one.hosts)
     return EvaluatedOrder(one.name, (), place, one.cost)
 
@@ -201,8 +199,9 @@ def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
 def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedOrder) -> _HostOrder:
     """Return the order of hosts in which each node rank gets a host of its site in ``found``.
 
-    A site is a set of equivalent hosts. A node rank keeps its host of the name order if that host
-    belongs to its site. All other node ranks get the remaining hosts of their site, sorted by name.
+    A site is a set of equivalent hosts. If the host of a node rank in the name order belongs to its
+    site, the node rank keeps this host. All other node ranks get the remaining hosts of their site,
+    sorted by name.
     """
     names = hosts_by_name(cluster)[: len(found.place)]
     sites = problem.sites
@@ -223,10 +222,10 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
 
 
 def _describe_order(found: EvaluatedOrder) -> str:
-    """Return the name of an order for reports, such as ``boxes of 4 in 16 hosts``.
+    """Return the name of an order of hosts for reports, such as ``boxes of 4 in 16 hosts``.
 
-    A box is a set of node ranks that share a switch; the smallest boxes come first. ``, swapped``
-    is appended if swaps improved the order.
+    A box is a set of node ranks that share a switch. In the example, boxes of 4 node ranks form
+    boxes of 16. If swaps improved the order, ``, swapped`` is appended.
     """
     sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
@@ -234,7 +233,11 @@ def _describe_order(found: EvaluatedOrder) -> str:
 
 
 def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
-    """Return the distance of ``cost`` from the lower bounds ``least``, and its quality."""
+    """Return the proof of how close ``cost`` is to the lower bounds ``least``.
+
+    The quality of the proof is optimal (no gap), bounded (small gap of the exposed time) or
+    heuristic.
+    """
     proof = PlacementProof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
@@ -251,9 +254,9 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
 
 
 def _bytes_gap(cost: Cost, least: Cost) -> float | None:
-    """Return the relative excess of the weighted bytes over their lower bounds.
+    """Return by how much the weighted bytes exceed their lower bounds, as a fraction of the bound.
 
-    None if a bound is 0 bytes, but the order sends some.
+    Returns None if a bound is 0 bytes and the order sends some bytes.
     """
     busiest = relative_excess(cost.busiest_weighted, least.busiest_weighted)
     found = busiest or relative_excess(cost.total_weighted, least.total_weighted)
@@ -263,7 +266,7 @@ def _bytes_gap(cost: Cost, least: Cost) -> float | None:
 def _node_ranks_and_pipeline(
     cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int
 ) -> NodeNumbering:
-    """Return the number of node ranks, the pipeline axis, and the hosts to keep together."""
+    """Return the numbering of the node ranks of a job with ``per_node`` ranks per host."""
     dense = meshes[0]
     pipeline = dense.axis_by_name("pp")
     # If not aligned, a host has ranks of several stages, so stages cannot be placed separately.
@@ -279,9 +282,9 @@ def _node_ranks_and_pipeline(
 def _hosts_kept_together(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> int:
     """Return the number of consecutive hosts that named orders keep together.
 
-    These are the hosts of the largest tensor, context or expert parallel block that fits into one
-    NVLink domain; if NVLink domains end at the host, into one rack. The number is 1 if no block
-    fits.
+    These hosts contain the largest block of tensor, context or expert parallel ranks that fits into
+    one NVLink domain. If NVLink domains end at the host, the block must fit into one rack. The
+    result is 1 if no block fits.
     """
     dense, expert = meshes
     tensor = dense.axis_by_name("tp").size

@@ -22,7 +22,7 @@ from parc.compiler.topology.arrange_hosts import (
 def place_service(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, kept: Sequence[Host] = ()
 ) -> Placement:
-    """Return the placement in which the fewest engines span two racks.
+    """Return the placement in which the engines span as few racks as possible.
 
     If several orders of hosts are equally good, the order in the spec is used.
 
@@ -30,8 +30,8 @@ def place_service(
         problem: cluster and model.
         engine: source of the mesh and of the process groups.
         layout: parallel sizes of an engine and number of replicas.
-        kept: hosts by node rank that must not move; ignored if the layout needs another number of
-            hosts.
+        kept: hosts by node rank, if the hosts are already known; ignored if the number of hosts
+            does not match the layout.
 
     Raises:
         ValueError: the cluster has too few hosts; the rules exclude such layouts.
@@ -67,7 +67,7 @@ def reusable_hosts(
 
 
 def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
-    """Return the hosts by node rank, ordered such that the fewest engines span two racks."""
+    """Return the hosts by node rank, ordered such that engines span as few racks as possible."""
     if nodes > cluster.nodes:
         raise ValueError(f"{layout.gpus} ranks need {nodes} hosts; the cluster has {cluster.nodes}")
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1
@@ -78,7 +78,7 @@ def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[
 
 
 def _additional_racks(hosts: tuple[Host, ...], per_engine: int) -> int:
-    """Return the racks that engines span in addition to one each, summed over all engines."""
+    """Return the number of racks per engine beyond the first one, summed over all engines."""
     starts = range(0, len(hosts), per_engine)
     return sum(
         len({host.rack for host in hosts[start : start + per_engine]}) - 1 for start in starts

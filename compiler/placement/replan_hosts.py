@@ -16,9 +16,9 @@ from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import common_switch_level
 
 MOST_SITES = 8
-"""Number of sites (sets of equivalent hosts) that are evaluated per drained host, the nearest in
-the switch tree. It limits the time of a replan; a site farther away shares fewer switches and is
-seldom better."""
+"""Number of sites (sets of equivalent hosts) that are evaluated per drained host. These are the
+nearest sites in the switch tree. The limit bounds the time of a replan; a site farther away shares
+fewer switches and is seldom better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class ReplannedTraining:
     before: Cost
     """Cost of the old order of hosts."""
     after: Cost
-    """Cost of the new order of hosts. Both costs count the links of all hosts, including drained
-    and spare ones, because only costs over the same links can be compared."""
+    """Cost of the new order of hosts. ``before`` and ``after`` both count the links of all hosts,
+    including drained and spare ones, so that the two costs can be compared."""
 
 
 def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTraining | None:
     """Return the plan with every drained host replaced by an idle or spare host.
 
-    A free host with the same leaf switch and NVLink domain is preferred, because then no link
-    carries more traffic than before. If there is none, the nearest free hosts are compared by
-    ``Cost``; on a tie, the host nearest in the switch tree wins, then the first by name. None if an
-    error was reported to ``sink``.
+    A free host with the same leaf switch and NVLink domain is preferred, because no link then
+    carries more traffic than before. If there is no such host, the nearest free hosts are compared
+    by ``Cost``. On a tie, the host nearest in the switch tree is used, then the first by name.
+    Returns None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_smaller_dp(plan, hosts), sink)
     if found is None:
@@ -71,7 +71,7 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
 
 
 def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
-    """Return the cost of an order of hosts, given by node rank."""
+    """Return the cost of the order of hosts ``hosts``, which are listed by node rank."""
     site = problem.sites.site_by_host
     return problem.cost([site[host.name] for host in hosts])
 
@@ -92,10 +92,10 @@ def _replace_hosts(
 def _best_replacement(
     problem: PlacementProblem, seats: list[Host], node: int, free: list[Host]
 ) -> Host:
-    """Return the best of the ``free`` hosts for the node rank ``node``.
+    """Return the best of the ``free`` hosts for the node rank ``node``, whose host is drained.
 
-    A host with the leaf switch and NVLink domain of the drained host is best. If there is none, it
-    is the one of the nearest hosts that gives the least cost.
+    A host with the leaf switch and NVLink domain of the drained host is the best. If there is no
+    such host, the nearest hosts are compared, and the one with the least cost is returned.
     """
     sites, old = problem.sites, seats[node]
     here = sites.site_by_host[old.name]

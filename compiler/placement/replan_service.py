@@ -35,7 +35,7 @@ class ReplannedService:
     """All drained hosts, including those that earlier replans drained."""
     moves: tuple[Move, ...]
     engines: tuple[int, ...]
-    """Numbers of the replicas that now run on other hosts."""
+    """Indexes of the replicas that now run on other hosts."""
     before: EngineSpread
     after: EngineSpread
 
@@ -46,8 +46,8 @@ def replan_service(
     """Return the plan with every drained host replaced by an idle or spare host.
 
     The replacement is the free host with which the engines span the fewest NVLink domains, then the
-    fewest switches; on a tie, the host nearest to the drained one in the switch tree, then the
-    first by name. None if an error was reported to ``sink``.
+    fewest switches. On a tie, the host nearest to the drained one in the switch tree is used, then
+    the first by name. Returns None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_fewer_replicas(plan, hosts), sink)
     if found is None:
@@ -88,18 +88,18 @@ def _replacement_cost(
 ) -> tuple[EngineSpread, int]:
     """Return the sort key of ``new``, a host that can replace ``old``; the least key is the best.
 
-    The key starts with the number of NVLink domains and switches that the engine would span on
-    ``new`` and its remaining hosts, ``others``. Then it has the lowest level of the switch tree
-    that contains both ``new`` and ``old``.
+    The first part of the key is the number of NVLink domains and switches that the engine would
+    span on ``new`` and ``others``, the remaining hosts of the engine. The second part is the lowest
+    level of the switch tree that contains both ``new`` and ``old``.
     """
     return _count_spread(plan, [*others, new]), common_switch_level(new, old)
 
 
 def _count_spread(plan: ServingPlan, hosts: Sequence[Host]) -> EngineSpread:
-    """Return the NVLink domains and switches that engines span in addition to one each.
+    """Return the NVLink domains and switches per engine beyond the first, summed over all engines.
 
-    The engines fill ``hosts`` one after another. An engine in one domain and below one switch of
-    each level adds 0.
+    Each engine uses the next hosts in ``hosts``. An engine adds 0 if all of its hosts are in one
+    NVLink domain and below one switch of each level.
     """
     node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0

@@ -10,10 +10,11 @@ from parc.compiler.topology.hostlist import natural_key
 
 
 def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | None:
-    """Return ``cluster`` without the drained hosts of the lock, and with its used spare hosts.
+    """Return ``cluster`` without the hosts that the lock lists as drained.
 
-    None if there is no lock, or if a host of the lock cannot be used: it is not in the spec, or the
-    spec or the lock lists it as unavailable.
+    The spare hosts that the locked plan uses become usable hosts. Returns None if there is no lock,
+    or if a host of the locked plan is not in the spec or is listed as unavailable (in the spec or
+    in the lock).
     """
     if locked is None or not locked.hosts:
         return None

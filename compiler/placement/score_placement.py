@@ -16,16 +16,16 @@ from parc.compiler.placement.order.search_orders import QUICK
 from parc.compiler.placement.place_ranks import place_ranks
 
 MOST_RANKS = 32_768
-"""Number of ranks above which candidates are not placed, because that would dominate the time of a
-search."""
+"""Number of ranks above which candidates are not placed, because placement would dominate the time
+of a search."""
 
 
 def placement_scorer(cost_model: CostModel) -> Callable[[Layout], float] | None:
     """Return a function: layout -> seconds per step that its placement adds to the estimate.
 
-    None if the order of hosts makes no difference, or if the cluster has more than MOST_RANKS GPUs.
-    The order makes no difference if NVLink domains end at the host and there is only one rack, or
-    full bandwidth at every level.
+    Returns None if the cluster has more than MOST_RANKS GPUs, or if the order of hosts makes no
+    difference. The order makes no difference if NVLink domains end at the host and, in addition,
+    the cluster has only one rack or has full bandwidth at every level.
     """
     cluster = cost_model.problem.cluster
     if not _order_matters(cluster) or cluster.gpus > MOST_RANKS:
@@ -43,14 +43,14 @@ def _order_matters(cluster: Cluster) -> bool:
 
 
 def _placed_seconds(cost_model: CostModel, layout: Layout) -> float:
-    """Return the seconds that a quick placement of ``layout`` adds to its estimated step time."""
+    """Return the seconds that a quickly searched placement of ``layout`` adds to its step time."""
     estimate = estimate_layout(cost_model, layout)
     placement = place_ranks(cost_model.problem, cost_model.framework, layout, estimate, QUICK)
     return added_seconds(estimate, placement)
 
 
 def added_seconds(estimate: Estimate, placement: Placement) -> float:
-    """Return the seconds of exposed communication that ``placement`` adds to ``estimate``.
+    """Return the exposed seconds of ``placement`` that exceed those of ``estimate``; at least 0.
 
     Only traffic that leaves the NVLink domain is compared.
     """

@@ -46,10 +46,9 @@ def try_other_rank_order(
 ) -> PlacedLayout:
     """Return the placed layout, or the same layout in a rank order that is more than 1 % faster.
 
-    No other rank order is tried if the spec sets ``layout.order``. The same applies if each host
-    belongs to one stage and one replica, because a permutation of hosts then has the same effect as
-    another rank order. The best placement in the rank order that was not chosen is added to the
-    alternatives. On a tie, the default order is kept.
+    No other rank order is tried if the spec sets ``layout.order``, or if each host belongs to one
+    stage and one replica: another order of hosts then has the same effect as another rank order.
+    The placement in the rank order that was not chosen is added to the alternatives.
     """
     kept = PlacedLayout(layout, estimate, placement)
     others = [
@@ -68,7 +67,7 @@ def try_other_rank_order(
 def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
     """Return the search result ``search`` with the placed layout as its first candidate.
 
-    The result is unchanged if ``try_other_rank_order`` kept the rank order.
+    If the placed layout already is the first candidate, ``search`` is returned unchanged.
     """
     first = search.ranked[0]
     if first.layout == placed.layout:
@@ -82,7 +81,10 @@ def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
 def _valid_other_orders(
     cost_model: CostModel, layout: Layout, placement: Placement
 ) -> list[Layout]:
-    """Return ``layout`` in each other rank order that is valid and can change the step time."""
+    """Return copies of ``layout``, one for each other rank order to try.
+
+    Rank orders that break a rule or cannot change the step time are left out.
+    """
     problem, framework = cost_model.problem, cost_model.framework
     # True if each host belongs to one stage and one replica.
     aligned = layout.tp * layout.cp % placement.ranks_per_node == 0
@@ -102,7 +104,7 @@ def _place_layout(cost_model: CostModel, layout: Layout) -> PlacedLayout:
 
 
 def _with_alternative(chosen: PlacedLayout, other: PlacedLayout) -> PlacedLayout:
-    """Return ``chosen`` with the placement of the rank order ``other`` as an alternative."""
+    """Return ``chosen`` with the placement of ``other`` added to the alternatives."""
     best = next(one for one in other.placement.alternatives if one.chosen)
     name = f"order {other.layout.order}, {best.name}"
     row = PlacementAlternative(name, best.uplink_bytes, best.exposed_seconds, chosen=False)

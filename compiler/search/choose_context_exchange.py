@@ -26,16 +26,17 @@ MIN_SAVING = 0.03
 
 
 def fixed_exchange(problem: Problem, comm: ContextComm) -> ChooseExchange:
-    """Return a function that chooses the context-parallel exchange ``comm`` for every layout."""
+    """Return a function that chooses the context-parallel exchange ``comm`` for all layouts."""
     return lambda layout: with_all_to_all_size(problem, layout, comm)
 
 
 def with_all_to_all_size(problem: Problem, layout: Layout, comm: ContextComm) -> Exchange:
-    """Return the context-parallel exchange ``comm`` and the size of its all-to-all groups.
+    """Return the context-parallel exchange ``comm``, and the size of its all-to-all groups.
 
-    The size is ``cp_a2a`` of the spec, or else the largest size whose groups stay within an NVLink
-    domain. The attention heads per tensor-parallel rank must be divisible by the size. If no size
-    is valid, the result is 1, which a rule rejects later.
+    Only the exchange a2a+p2p has groups larger than 1. Their size is ``cp_a2a`` of the spec. If the
+    spec does not set it, the size is the largest valid one whose groups stay within an NVLink
+    domain, or else the smallest valid one. A size is valid if it divides the attention heads per
+    tensor-parallel rank. If no size is valid, the result is 1, which a rule rejects later.
     """
     if comm != "a2a+p2p" or layout.cp == 1:
         return comm, 1
@@ -52,9 +53,9 @@ def with_all_to_all_size(problem: Problem, layout: Layout, comm: ContextComm) ->
 def fastest_exchange(cost_model: CostModel, rules: Iterable[Rule]) -> ChooseExchange:
     """Return a function that chooses the fastest valid context-parallel exchange of a layout.
 
-    The choice is made once per pair (tp, cp), at micro-batch 1. The simpler of two exchanges is
-    chosen if the other saves less than ``MIN_SAVING`` of the layer time, or if the model has no
-    attention layers.
+    The choice is made once per pair (tp, cp), at micro-batch 1. If the faster of two exchanges
+    saves less than ``MIN_SAVING`` of the layer time, the simpler one is chosen. If the model has no
+    attention layers, the simplest exchange is chosen.
     """
     # Only these rules differ between exchanges. The search checks all rules later.
     relevant = tuple(rule for rule in rules if "cp_comm" in rule.reads)

@@ -58,12 +58,13 @@ class LayoutPoint(NamedTuple):
         return self.tp * self.cp * self.pp * self.dp
 
     def with_recompute_level(self, level: int) -> LayoutPoint:
-        """Return a copy of this point with the recompute level number ``level``."""
+        """Return a copy of this point with recompute level ``level`` (0 is the least recompute)."""
         return LayoutPoint(*self[:8], level)
 
 
 BuildLayout = Callable[[LayoutPoint], Layout]
-"""Function that builds the layout of a point, for formulas and rules that read a whole layout."""
+"""Function: ``LayoutPoint`` -> layout. Formulas and rules that read a whole layout need this
+function."""
 
 
 MAX_VPP = 12
@@ -72,7 +73,7 @@ MAX_MICRO_BATCH = 8
 """Largest micro-batch that is tried, in sequences. GEMMs are large enough at this size; a larger
 one only increases the pipeline bubble."""
 MIN_CP_TOKENS = 2048
-"""Fewest tokens per context-parallel rank, unless the spec fixes cp."""
+"""Least number of tokens per context-parallel rank, unless the spec fixes cp."""
 
 
 @cache
@@ -85,7 +86,7 @@ def divisors(number: int) -> tuple[int, ...]:
 def parallel_size_choices(problem: Problem) -> Iterator[ParallelSizes]:
     """Yield all combinations of parallel sizes within ``goals.limits``.
 
-    A size that the spec does not fix is a divisor of the remaining ranks.
+    If the spec does not fix a size, all divisors of the remaining ranks are tried.
     """
     for tp, cp, pp, dp in _dense_choices(problem):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
@@ -104,7 +105,7 @@ def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
-    """Yield all combinations (tp, cp, pp, dp) for the layers without experts."""
+    """Yield all combinations (tp, cp, pp, dp) of the parallel sizes of the dense mesh."""
     for tp, cp in _tp_cp_choices(problem):
         remaining = max(problem.cluster.gpus // (tp * cp), 1)
         for pp in _pp_choices(problem, remaining):
@@ -120,8 +121,8 @@ def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
 def _tp_choices(problem: Problem) -> tuple[int, ...]:
     """Return the tensor-parallel sizes to try.
 
-    Each size divides both the number of attention heads and the number of GPUs in an NVLink
-    domain. If domains are smaller than a host, the GPUs of a host count instead.
+    Each size divides the number of attention heads. Each size also divides the number of GPUs in an
+    NVLink domain, or in a host if hosts are larger than NVLink domains.
     """
     if problem.pins.tp:
         return (problem.pins.tp,)
@@ -153,8 +154,8 @@ def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
 def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the data-parallel sizes to try.
 
-    The only size is ``dp``, with one exception: if the goal is fewest-gpus and the spec does not
-    fix dp, all divisors of ``dp`` are tried.
+    If the goal is fewest-gpus and the spec does not fix dp, all divisors of ``dp`` are tried.
+    Otherwise the only size is ``dp``.
     """
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
@@ -163,10 +164,10 @@ def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
 
 
 def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
-    """Return the pairs (ep, etp) to try.
+    """Return the pairs (ep, etp) to try for a pipeline stage of ``stage_ranks`` ranks.
 
-    The number of experts must be divisible by ep. ``stage_ranks``, the number of ranks per pipeline
-    stage, must be divisible by ep x etp. A model without experts has only the pair (1, tp).
+    The number of experts must be divisible by ep, and ``stage_ranks`` by ep x etp. Sizes that the
+    spec fixes are not checked. A model without experts has a single pair.
     """
     pins, experts = problem.pins, problem.model.experts
     if experts is None:
@@ -185,9 +186,10 @@ def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[i
 def stage_choices(
     problem: Problem, framework: Framework, pp: int
 ) -> list[tuple[int, PipelineSplit]]:
-    """Return the pairs (virtual pipeline size, stage split) that the framework can express.
+    """Return the pairs (virtual pipeline size, stage split) to try with ``pp`` pipeline stages.
 
-    Pairs are in ascending order of the virtual pipeline size.
+    Pairs are sorted by the virtual pipeline size. If the framework cannot express a split, the pair
+    is left out, unless the spec fixes pp or vpp.
     """
     pinned = problem.pins.vpp
     if pinned:
@@ -215,17 +217,17 @@ def stage_choices(
 def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
     """Return True if all of ``chunks`` model chunks can have the same number of layers.
 
-    The embedding and the loss may each count as one layer.
+    The embedding and the loss are layers too if this makes the chunks equal.
     """
     return any((layers + ends) % chunks == 0 for ends in (0, 1, 2))
 
 
 @cache
 def truncated_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
-    """Return an even stage split that leaves out the layers that remain after division.
+    """Return an even stage split that drops the layers that remain after division.
 
-    This split is used if the framework cannot express the pipeline size that the spec fixes. It
-    gives the rules something to check; the rules that require all layers (P01, P02) reject it.
+    This split is used if the framework cannot express the pipeline size that the spec fixes. The
+    rules that require all layers (P01, P02) reject the split, so that the user gets a diagnostic.
     """
     count = layers // (pp * vpp)
     chunks = tuple(
@@ -247,8 +249,8 @@ def truncated_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
 def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the micro-batch sizes to try, in sequences, within ``goals.limits``.
 
-    Unless the spec fixes the size, these are the divisors of the number of sequences per replica,
-    up to ``MAX_MICRO_BATCH``.
+    If the spec does not fix the size, the sizes are the divisors, up to ``MAX_MICRO_BATCH``, of the
+    number of sequences per replica and step.
     """
     share = problem.job.global_batch // dp
     if problem.pins.micro_batch:

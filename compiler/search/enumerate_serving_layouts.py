@@ -16,9 +16,9 @@ PREFILL_CONTEXT_SIZES = (1, 2, 4, 8)
 
 
 def enumerate_serving_layouts(problem: ServingProblem, engine: Engine) -> Iterator[ServingLayout]:
-    """Yield the serving layouts to try, ordered by tp first; sizes ascend on each axis.
+    """Yield the serving layouts to try, sorted by tp first; sizes ascend on each axis.
 
-    ``replicas`` is 1 unless the spec fixes it.
+    The number of replicas is 1 unless the spec fixes it.
     """
     for mesh in _enumerate_meshes(problem):
         for layout in _with_expert_parallel_sizes(problem, engine, mesh):
@@ -26,9 +26,10 @@ def enumerate_serving_layouts(problem: ServingProblem, engine: Engine) -> Iterat
 
 
 def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
-    """Yield a layout for each combination of tp, pcp, pp and dp for which the GPUs are sufficient.
+    """Yield a layout for each combination of tp, pcp, pp and dp that fits on the GPUs.
 
-    The sizes of all other axes are those of the spec, or 1 if the spec does not fix them.
+    Sizes that the spec fixes might not fit. The sizes of all other axes are those of the spec, or 1
+    if the spec does not fix them.
     """
     prompts = (
         (tp, pcp)
@@ -44,7 +45,7 @@ def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
 def _tensor_parallel_sizes(problem: ServingProblem) -> list[int]:
     """Return the tensor-parallel sizes to try, within ``goals.limits``.
 
-    They are the divisors of the number of attention heads unless the spec fixes tp.
+    If the spec does not fix tp, the sizes are the divisors of the number of attention heads.
     """
     heads = problem.model.attention.heads
     most = problem.cluster.gpus // (problem.pins.pcp or 1)
@@ -68,8 +69,8 @@ def _pipeline_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
 def _data_parallel_sizes(problem: ServingProblem, stage_gpus: int, pp: int) -> list[int]:
     """Return the data-parallel sizes to try.
 
-    One stage of one data-parallel rank uses ``stage_gpus`` GPUs. For a dense model only size 1 is
-    tried, because copies of a dense model run as separate replicas.
+    One stage of one data-parallel rank uses ``stage_gpus`` GPUs. If the model is dense and the spec
+    does not fix dp, only size 1 is tried, because copies of a dense model run as separate replicas.
     """
     if problem.pins.dp is not None:
         return _sizes_within_limits(problem, "dp", [problem.pins.dp])
@@ -83,7 +84,7 @@ def _data_parallel_sizes(problem: ServingProblem, stage_gpus: int, pp: int) -> l
 
 
 def _build_layout(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> ServingLayout:
-    """Return the layout with the parallel sizes ``degrees``, which are (tp, pp, dp, pcp).
+    """Return the layout with the parallel sizes ``degrees``, a tuple (tp, pp, dp, pcp).
 
     The sizes of all other axes are those of the spec, or 1 if the spec does not fix them.
     """
@@ -102,8 +103,8 @@ def _build_layout(problem: ServingProblem, degrees: tuple[int, int, int, int]) -
 def _prefill_context_sizes(problem: ServingProblem, tp: int) -> list[int]:
     """Return the prefill context-parallel sizes to try.
 
-    Sizes above 1 are tried only for latent attention, because engines cannot split prompts
-    otherwise.
+    If the spec does not fix the size, sizes above 1 are tried only for models with latent
+    attention, because engines cannot split the prompts of other models.
     """
     pinned = problem.pins.pcp
     if pinned is not None:
@@ -119,7 +120,7 @@ def _with_decode_context_sizes(
 ) -> Iterator[ServingLayout]:
     """Yield a copy of ``layout`` for each decode context-parallel size (dcp) to try.
 
-    The sizes are all those that the engine supports unless the spec fixes dcp.
+    If the spec does not fix dcp, all sizes that the engine supports are tried.
     """
     pinned = problem.pins.dcp
     valid = engine.decode_context_sizes(problem.model, layout) if pinned is None else (pinned,)
@@ -130,7 +131,7 @@ def _with_decode_context_sizes(
 def _with_expert_parallel_sizes(
     problem: ServingProblem, engine: Engine, plain: ServingLayout
 ) -> Iterator[ServingLayout]:
-    """Yield a copy of the layout ``plain`` for each expert-parallel size that the spec allows."""
+    """Yield a copy of the layout ``plain`` for each expert-parallel size to try."""
     pins = problem.pins
     valid = engine.expert_parallel_sizes(plain)
     if pins.ep == "off":
@@ -146,6 +147,6 @@ def _with_expert_parallel_sizes(
 
 
 def _sizes_within_limits(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
-    """Return those of the sizes ``degrees`` that ``goals.limits`` allows for ``axis``."""
+    """Return the sizes in ``degrees`` that ``goals.limits`` allows for ``axis``."""
     limits = problem.goals.limits
     return [one for one in degrees if is_size_allowed(limits, axis, one)] if limits else degrees

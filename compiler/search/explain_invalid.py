@@ -25,7 +25,8 @@ MAX_EXAMINED = 4_096
 MAX_VALUES = 6
 """Largest number of values of a setting that are tried as the first of several edits."""
 NUMERIC_PINS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
-"""Pins that are fixed by the nearest valid number. All other pins are fixed by their removal."""
+"""Pins with a number, for which the fix is the nearest valid number. For all other pins, the fix is
+to remove the pin."""
 NAMED_PINS = ("schedule", "cp_comm", "order")
 """Pins whose value is a name."""
 BOOLEANS = {"true": True, "false": False}
@@ -36,13 +37,13 @@ REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 def suggest_pin_fix(
     problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
 ) -> tuple[Finding, bool]:
-    """Return (``finding`` with a fix, True if a valid layout exists after this fix).
+    """Return ``finding`` with a fix, and True if a valid layout exists after this fix.
 
-    The fix of ``finding`` is kept if it works, or if it cannot be tried because it is not a plain
-    edit. Otherwise the new fix edits the setting to which the finding points. If no such edit
-    works, the fix edits another setting that the spec fixes; if no single edit works, it is the
-    first of several edits. Edits that set an axis to 1 are the last choice. ``at`` is (code, spec
-    path) of the finding.
+    The current fix of ``finding`` is kept if it works, or if it cannot be tried because it is not a
+    plain edit. Otherwise, the following fixes are tried: first an edit of the setting to which the
+    finding points, then an edit of another setting that the spec fixes, and last the first of
+    several edits. An edit that sets an axis to 1 is used only if no other single edit works. ``at``
+    is (code, spec path) of the finding.
     """
     code, path = at
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
@@ -64,11 +65,11 @@ def suggest_pin_fix(
 def _find_first_edit(
     problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
 ) -> str:
-    """Return an edit that solves ``finding`` and violates no further rule; "" if there is none.
+    """Return the first of several edits: it solves ``finding`` and violates no further rule.
 
-    More edits are needed before a layout is valid. The fix of ``finding`` is tried first, then the
-    nearest values of the setting to which the finding points. ``at`` is (code, name of this
-    setting).
+    The fix of ``finding`` is tried first, then the nearest values of the setting to which the
+    finding points. ``at`` is (code of the finding, name of this setting). If no edit works, the
+    result is "". A fix that is not a plain edit cannot be tried, and is returned as it is.
     """
     code, name = at
     edits = [] if finding.fix.endswith(": auto") else [finding.fix]
@@ -96,7 +97,7 @@ def _find_first_edit(
 
 
 def _fixed_settings(problem: Problem) -> frozenset[str]:
-    """Return the names of the layout values that the spec fixes."""
+    """Return the names of the layout settings that the spec fixes."""
     names = (one.name for one in fields(Pins))
     return frozenset(name for name in names if getattr(problem.pins, name) is not None)
 
@@ -104,8 +105,8 @@ def _fixed_settings(problem: Problem) -> frozenset[str]:
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
     """Return ``problem`` after the edit ``fix``; None if the edit cannot be tried.
 
-    Only two types of edits can be tried: removal of a setting of ``layout``, and setting one plain
-    value in ``layout`` or ``job``.
+    An edit can be tried if it removes a setting of ``layout``, or if it sets a plain value in
+    ``layout`` or ``job``.
     """
     if removed := REMOVE_EDIT.match(fix):
         known = hasattr(problem.pins, removed[1])
@@ -196,8 +197,9 @@ def explain_invalid(
 ) -> None:
     """Report why none of ``layouts`` is valid, with one error per root cause.
 
-    The layout with the fewest violated rules is explained. If some of these rules are violated by
-    all layouts, only these are reported. Violations that follow from another one are left out.
+    The errors explain the layout that violates the fewest rules. If some rules are violated by all
+    layouts, only these rules are reported. A violation that is a consequence of another one is not
+    reported.
     """
     rules = all_rules(problem, framework)
     broken = {
@@ -237,18 +239,20 @@ class _Violation:
 
     code: str
     fields: tuple[str, ...]
-    """Fields of the rule; only ``path`` for a split of the layers that does not exist."""
+    """Spec paths to which the finding can point. If the framework has no split of the layers, only
+    ``path``."""
     path: str
     finding: Finding
     solved: bool
     """True if a valid layout exists after the fix of the finding."""
     own: bool
-    """True if the rule reads only layout values that the spec fixes, and at least one."""
+    """True if the spec fixes all layout values that the rule reads, and the rule reads at least
+    one."""
 
     def with_fix_for(self, problem: Problem, framework: Framework) -> _Violation:
-        """Return this violation with a new fix, which is tried on ``problem``.
+        """Return this violation with a new fix that is suggested for ``problem``.
 
-        In ``problem``, the violations that were reported before this one are fixed already.
+        ``problem`` already contains the fixes of the violations that were reported before.
         """
         finding, solved = suggest_pin_fix(problem, framework, self.finding, (self.code, self.path))
         return replace(self, finding=finding, solved=solved)
@@ -257,11 +261,11 @@ class _Violation:
 def _root_causes(
     problem: Problem, framework: Framework, violations: list[_Violation]
 ) -> list[_Violation]:
-    """Return one violation per root cause: those that the user should see.
+    """Return one violation per root cause.
 
     Violations with the same fix have the same root cause. Violations that involve only values from
-    the spec come first, one per setting. Any other violation involves values that the search chose,
-    so it is returned only if it remains after the fixes of the violations before it.
+    the spec come first, one per setting. Other violations also involve values that the search
+    chose. They are returned only if they remain after the fixes of the violations before them.
     """
     violations = _merge_equal_fixes(violations)
     own: dict[str, _Violation] = {}
@@ -289,8 +293,8 @@ def _root_causes(
 def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
     """Return one violation for each set of violations that have the same fix.
 
-    If the fix edits the setting to which one of them points, this violation is returned, because
-    it explains the fix best.
+    A violation that points to the setting that the fix edits is preferred, because it explains the
+    fix best.
     """
     causes: dict[str, _Violation] = {}
     for one in violations:
@@ -309,7 +313,10 @@ def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
 def _violated_by_all(
     problem: Problem, framework: Framework
 ) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """Return (code, fields) of each rule that all layouts violate; empty if a layout is valid."""
+    """Return (code, fields) of each rule that all layouts violate.
+
+    The result is empty if a layout is valid. Only the first ``MAX_EXAMINED`` layouts are checked.
+    """
     if _has_valid_layout(problem, framework):
         return frozenset()
     rules = all_rules(problem, framework)

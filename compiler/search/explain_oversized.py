@@ -28,8 +28,8 @@ def explain_oversized(
 ) -> None:
     """Report that no layout fits into memory (R17), and how much memory ``layout`` needs.
 
-    ``dropped`` contains, for each diagnostic code, the number of layouts that were rejected for
-    this reason. ``which`` names ``layout`` in the finding.
+    ``dropped`` maps a diagnostic code to the number of layouts that were rejected for this reason.
+    The message of the finding calls ``layout`` by the phrase ``which``.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
     fullest = max(
@@ -63,7 +63,7 @@ def explain_oversized(
 
 
 def memory_terms(stage: StageMemory) -> list[tuple[str, float]]:
-    """Return each memory term of a stage as (title, bytes), largest first."""
+    """Return (title, bytes) of each memory term of a pipeline stage, largest first."""
     rows = [
         (term.title, getattr(stage, name)) for name, term in TERMS.items() if term.unit == "bytes"
     ]
@@ -71,14 +71,15 @@ def memory_terms(stage: StageMemory) -> list[tuple[str, float]]:
 
 
 def _format_largest_terms(stage: StageMemory) -> str:
-    """Format the three largest memory terms of a stage."""
+    """Return the three largest memory terms of a pipeline stage as text."""
     return ", ".join(f"{title} {nbytes / GIB:.1f} GiB" for title, nbytes in memory_terms(stage)[:3])
 
 
 def _name_most_violated_rule(dropped: Mapping[str, int]) -> str:
-    """Return a clause that names the rule that rejected the most layouts; "" if there is none.
+    """Return a clause for a help text that names the rule that rejected the most layouts.
 
-    The memory of rejected layouts was not estimated, so some of them may need less memory.
+    Some of these layouts might need less memory, but their memory was not estimated. Returns "" if
+    no rule rejected a layout.
     """
     # Layouts that are oversized or were replaced by a sibling violate no rule.
     rules = [code for code in dropped if code not in (OVERSIZED, "recompute") and dropped[code] > 0]

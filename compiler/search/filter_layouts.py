@@ -26,12 +26,12 @@ from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
 COVERED_BY_SIBLING = "recompute"
-"""Key under which layouts are counted that are slower than a sibling with less recompute."""
+"""Key for the number of layouts that are left out because a sibling with less recompute fits."""
 
 
 @dataclass(slots=True, eq=False)
 class CheckedSplit:
-    """Split of the layers into pipeline stages, with the results of rules that read only it."""
+    """Split of the layers into pipeline stages, with the results of rules that read only stages."""
 
     vpp: int
     split: PipelineSplit
@@ -46,13 +46,15 @@ class CheckedSplit:
 
 @dataclass(slots=True, eq=False)
 class CheckedMesh:
-    """Parallel sizes, with the micro-batch sizes that they allow and the rules they violate."""
+    """Parallel sizes with the micro-batch sizes to try, and the first rule that each violates."""
 
     degrees: ParallelSizes
     batches: list[tuple[int, int, int]]
-    """(micro-batch size, micro-batches per step, index of the first violated rule)."""
+    """(micro-batch size, micro-batches per step, index of the first violated rule) of each
+    micro-batch size."""
     static: dict[StageShape, tuple[float, ...]]
-    """Bytes per stage class that do not depend on the micro-batch; empty if these do not fit."""
+    """For each shape of the stages, the bytes per group of equal stages that do not depend on the
+    micro-batch; empty if these bytes do not fit."""
     times: MeshTimes | None = None
 
 
@@ -70,7 +72,10 @@ class LayoutFilter:
         limit_bytes: float,
         space: LayoutSpace,
     ) -> None:
-        """Create a filter; ``limit_bytes`` is the device memory that the job may use."""
+        """Create a filter for the layouts of ``space``.
+
+        ``limit_bytes`` is the device memory that the job can use.
+        """
         self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
@@ -78,7 +83,8 @@ class LayoutFilter:
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
-        """Numbers of layouts dropped by each rule, by memory, and by a sibling, in this order."""
+        """Number of layouts dropped by each rule, by the memory limit, and because of a sibling
+        with less recompute, in this order."""
         self._memory = PeakMemoryCache(cost_model, self.build_layout, space.constants["zero_stage"])
         self._time = StepTimeCache(cost_model, self.build_layout)
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
@@ -89,10 +95,10 @@ class LayoutFilter:
 
     @property
     def dropped_counts(self) -> Counter[str]:
-        """Number of dropped layouts per diagnostic code of the first rule that they violate.
+        """Number of dropped layouts, by diagnostic code of the first rule that a layout violates.
 
-        Layouts that do not fit into memory are counted under ``R17``, and layouts with more
-        recompute than necessary under ``recompute``.
+        Layouts that do not fit into memory are counted under ``R17``. Layouts with more recompute
+        than necessary are counted under ``recompute``.
         """
         dropped: Counter[str] = Counter()
         # Several rules may share one code, so their counts are added.
@@ -102,7 +108,7 @@ class LayoutFilter:
         return dropped
 
     def build_layout(self, point: LayoutPoint) -> Layout:
-        """Return the layout that ``point`` identifies."""
+        """Return the layout that belongs to ``point``."""
         return self.space.build_layout(point, self._splits[point.pp, point.vpp])
 
     def filter_all(self) -> None:
@@ -120,7 +126,7 @@ class LayoutFilter:
     def _check_mesh(self, degrees: ParallelSizes, vpp: int) -> CheckedMesh:
         """Return the parallel sizes ``degrees`` with all micro-batch sizes to try.
 
-        Each micro-batch size is listed with the index of the first rule that is violated. The rules
+        Each micro-batch size is listed with the index of the first rule that it violates. Rules
         that read the stages or the recompute level are not checked here.
         """
         batch, rules = self.space.problem.job.global_batch, self._rules
@@ -155,9 +161,9 @@ class LayoutFilter:
     def _valid_peaks(
         self, mesh: CheckedMesh, split: CheckedSplit
     ) -> Iterator[tuple[float, LayoutPoint]]:
-        """Yield (peak bytes of the fullest stage, point) for each valid layout.
+        """Yield (peak bytes, point) for each valid layout; the peak is that of the fullest stage.
 
-        The layouts have the parallel sizes of ``mesh`` and the stages of ``split``.
+        Only layouts with the parallel sizes of ``mesh`` and the stages of ``split`` are considered.
         """
         static: tuple[float, ...] = ()
         step = 0.0
@@ -184,7 +190,7 @@ class LayoutFilter:
                     yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
 
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
-        """Return the splits of the layers into ``pp`` stages, after a check of each split.
+        """Return all splits of the layers into ``pp`` stages, with the results of their checks.
 
         The result is cached.
         """
@@ -196,7 +202,10 @@ class LayoutFilter:
         return found
 
     def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
-        """Return ``split`` with the results of the rules that read only the stages."""
+        """Return ``split`` with the results of the rules that read nothing but the stages.
+
+        Rules that read the stages and the recompute level are included, with one result per level.
+        """
         self._splits[pp, vpp] = split
         classes = self._cost_model.equal_stage_groups(split)
         shape = self._shapes.get((pp, classes))
@@ -233,10 +242,10 @@ class LayoutFilter:
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
     ) -> tuple[int, ...]:
-        """Return, per recompute level, the index of the first rule that ``point`` then violates.
+        """Return, per recompute level, the index of the first rule that the layout violates.
 
-        ``first`` is the index of the first violated rule among those that do not read the recompute
-        level.
+        The layout is ``point`` with this recompute level. ``first`` is the index of the first
+        violated rule among those that do not read the recompute level.
         """
         whole = [
             self._rules.first_violated("layout", point.with_recompute_level(level))
@@ -255,10 +264,14 @@ class LayoutFilter:
     ) -> None:
         """Keep the layout with the least recompute that is valid and fits into memory.
 
-        Siblings are layouts that differ only in recompute. Siblings with more recompute than the
-        kept one are skipped, because more recompute only makes a step slower. ``first`` is (point
-        of the sibling with the least recompute, number of micro-batches per step). ``violated`` has
-        the index of the first violated rule per recompute level.
+        Siblings are layouts that differ only in recompute. More recompute only makes a step slower,
+        so all siblings after the kept one are skipped.
+
+        Args:
+            mesh: parallel sizes of the siblings.
+            split: pipeline stages of the siblings.
+            first: (point of the sibling with the least recompute, micro-batches per step).
+            violated: index of the first violated rule of each sibling.
         """
         (point, count), lost, valid = first, self._lost, self._valid
         static = mesh.static.get(split.shape)
@@ -287,9 +300,9 @@ class LayoutFilter:
     def _static_bytes(
         self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[float, ...]:
-        """Return the bytes of all memory except activations per group of equal pipeline stages.
+        """Return the memory without activations, in bytes, for each group of equal pipeline stages.
 
-        The result is empty if these bytes already exceed the memory.
+        The result is empty if these bytes already exceed the device memory.
         """
         layout = self.build_layout(point)
         static = self._memory.static_bytes(layout, split.shape)
@@ -301,7 +314,7 @@ class LayoutFilter:
     def _activations(
         self, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[StageActivations, float]:
-        """Return (activation bytes of one micro-batch, bytes that are free for activations)."""
+        """Return (activation bytes of one micro-batch, bytes that activations can use)."""
         tp, cp, _, _, _, etp, vpp, size, _ = point
         key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
         cell = self._memory.activations.get(key)

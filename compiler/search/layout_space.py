@@ -30,9 +30,10 @@ class LayoutSpace:
     constants: dict[str, Any]
     """Values of the fields that are equal in all layouts of the space."""
     shard: int
-    """Number of data-parallel ranks over which the state is sharded; 0 stands for all of them."""
+    """Number of data-parallel ranks over which the state is sharded; 0 means all data-parallel
+    ranks."""
     schedule: Schedule | None
-    """Pipeline schedule; None stands for interleaved with virtual stages, and 1f1b without."""
+    """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     exchange: ChooseExchange
     """Function that chooses how the context-parallel ranks exchange keys and values."""
 
@@ -46,8 +47,8 @@ class LayoutSpace:
     ) -> LayoutSpace:
         """Return the search space of ``problem`` for one variant of ``framework``.
 
-        ``fastest`` chooses the context-parallel exchange if the variant does not set it; without
-        ``fastest``, such a variant uses a ring.
+        If ``variant`` does not set the context-parallel exchange, ``fastest`` chooses the exchange.
+        If ``fastest`` is None too, the exchange is a ring.
         """
         pins = problem.pins
         sequence_parallel = pins.sequence_parallel
@@ -76,8 +77,8 @@ class LayoutSpace:
     def parallel_sizes(self) -> Iterator[ParallelSizes]:
         """Yield the parallel sizes to try.
 
-        If the variant sets a shard size, only sizes are yielded whose dp is a multiple of it and
-        larger than it. This condition does not apply if the spec fixes the shard size.
+        If the variant sets a shard size and the spec does not, dp must be larger than the shard
+        size and a multiple of the shard size.
         """
         shard, pinned = self.shard, self.problem.pins.dp_shard
         for degrees in parallel_size_choices(self.problem):
@@ -86,7 +87,7 @@ class LayoutSpace:
                 yield degrees
 
     def build_layout(self, point: LayoutPoint, split: PipelineSplit) -> Layout:
-        """Return the layout that ``point`` identifies, with the stage split ``split``."""
+        """Return the layout that belongs to ``point`` and has the stage split ``split``."""
         tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
         # The constructor of a frozen dataclass sets each field by a function call. The search
         # builds thousands of layouts, so the dictionary of an empty one is filled directly, with
@@ -117,10 +118,10 @@ class LayoutSpace:
 
 
 def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
-    """Yield groups of layouts that differ only in recompute; each group starts with the least.
+    """Yield groups of layouts that differ only in recompute.
 
-    The search keeps the first layout of a group that fits into memory, because more recompute only
-    makes a step slower. Groups are ordered by tp, cp, pp, dp, etp, ep, vpp and micro-batch.
+    Each group starts with the layout with the least recompute. Groups are ordered by tp, cp, pp,
+    dp, etp, ep, vpp and micro-batch.
     """
     problem, framework = space.problem, space.framework
     levels = range(len(space.levels))

@@ -33,15 +33,16 @@ from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
 ActivationKey = tuple[StageShape, int, int, int, int, int]
-"""(shape, tp, cp, etp, micro-batch, vpp if recompute counts layers per chunk, else 0)."""
+"""(shape, tp, cp, etp, micro-batch, vpp). The last number is 0 if the search does not try block
+recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
-"""(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each stage
-class that can have the peak."""
+"""(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
+of equal stages that can have the memory peak."""
 BytesPerLayer = tuple[tuple[float, float], ...]
 """(bytes that one layer keeps for the backward pass, bytes of its working set) per layer kind."""
 StageRows = tuple[tuple[tuple[int, ...], float, float, float], ...]
 """(layers by kind, bytes of logits and loss, bytes of the embedding's dropout mask, bytes of the
-output projection's input) of each stage class."""
+output projection's input) of each group of equal stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class MicroBatchBytes:
     """Bytes of one micro-batch that are allocated outside of the layers."""
 
     stream: float
-    """Bytes of one stage input."""
+    """Bytes of the input of one stage."""
     mask: float
     """Bytes of the embedding's dropout mask, fragmentation included."""
     buffer: float
@@ -63,10 +64,10 @@ class StageActivations:
     """Bytes of activations of one micro-batch on each pipeline stage, fragmentation included."""
 
     levels: tuple[tuple[tuple[float, float], ...], ...]
-    """(bytes per micro-batch in flight, bytes that are needed only once), by recompute level and
-    group of equal stages."""
+    """For each recompute level and each group of equal stages: (bytes per micro-batch in flight,
+    bytes that are allocated only once)."""
     stream: float
-    """Bytes of one stage input."""
+    """Bytes of the input of one stage."""
 
 
 class PeakMemoryCache:
@@ -87,8 +88,8 @@ class PeakMemoryCache:
     def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
         """Return the bytes that do not depend on the micro-batch, per group of equal stages.
 
-        These are all bytes except those of activations and of the buffers between stages. Groups of
-        pipeline stages that cannot have the memory peak are left out.
+        The result is all memory except activations and the buffers between stages. Groups that
+        cannot have the memory peak are left out.
         """
         key = (shape, layout.tp, layout.ep, layout.etp)
         parameters = self._parameters.get(key)
@@ -112,7 +113,10 @@ class PeakMemoryCache:
         return tuple(static)
 
     def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
-        """Return the largest number of bytes that any stage needs during the optimizer step."""
+        """Return the peak bytes of the fullest stage during the optimizer step.
+
+        Activations and the buffers between stages are not included.
+        """
         static = self.static_bytes(layout, shape)
         if not self._program.state.step:
             return max(static)
@@ -128,7 +132,7 @@ class PeakMemoryCache:
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
         """Return (dense parameters, expert parameters, extra bytes) per group of equal stages.
 
-        Extra bytes are those of quantized copies of the weights, and of placeholder gradients.
+        Extra bytes are the memory of quantized copies of the weights, and of placeholder gradients.
         """
         cost_model, program = self._cost_model, self._program
         return tuple(
@@ -141,9 +145,9 @@ class PeakMemoryCache:
         )
 
     def _state_bytes_per_parameter(self, layout: Layout, shards: int) -> float:
-        """Return the bytes per parameter that weights, gradients and optimizer state need per rank.
+        """Return the bytes per parameter of weights, gradients and optimizer state on one rank.
 
-        The state is divided over ``shards`` ranks.
+        A sharded state is divided over ``shards`` ranks.
         """
         # Offload and hpZ are no part of the key, because they are constant within a space.
         key = (layout.zero_stage, shards, layout.pp > 1)
@@ -156,10 +160,10 @@ class PeakMemoryCache:
     def compute_activations(
         self, key: ActivationKey, points: list[LayoutPoint]
     ) -> StageActivations:
-        """Compute, cache and return the activation bytes of the layouts ``points``.
+        """Return the activation bytes of the layouts ``points``, one layout per recompute level.
 
-        There is one layout per recompute level. All of them have the values in ``key``, under which
-        the result is cached.
+        ``key`` contains the values that all of these layouts share. The result is cached under
+        ``key``.
         """
         shape, point = key[0], points[0]
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
@@ -185,7 +189,7 @@ class PeakMemoryCache:
         return cell
 
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
-        """Return the bytes that one micro-batch of layout ``point`` needs outside of the layers.
+        """Return the bytes that one micro-batch needs outside of the layers, in layout ``point``.
 
         The result is cached.
         """
@@ -201,7 +205,7 @@ class PeakMemoryCache:
     def _logits_and_loss_bytes(
         self, size: MicroBatchBytes, point: LayoutPoint, load: StageContents
     ) -> float:
-        """Return the bytes of logits and loss on a stage that contains the modules ``load``."""
+        """Return the bytes of logits and loss on a pipeline stage with the contents ``load``."""
         # Stages with equally many MTP layers before the loss share one cache entry.
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
@@ -213,8 +217,8 @@ class PeakMemoryCache:
     def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
         """Return (bytes kept for the backward pass, working set) of one layer of each kind.
 
-        The result is None for block recompute, because then only some layers of each model chunk
-        are recomputed.
+        Returns None for block recompute: some layers of each model chunk are then recomputed and
+        others are not, so the layers of a kind differ.
         """
         layout, factor = self._build(point), self._fragmentation_factor
         if layout.recompute.method == "block":
@@ -236,7 +240,7 @@ class PeakMemoryCache:
     ) -> tuple[tuple[float, float], ...]:
         """Return the activation bytes with block recompute, per group of equal pipeline stages.
 
-        Each item is (bytes per micro-batch in flight, bytes that are needed only once).
+        Each item is (bytes per micro-batch in flight, bytes that are allocated only once).
         """
         layout, factor = self._build(point), self._fragmentation_factor
         pairs = []
@@ -254,8 +258,8 @@ class PeakMemoryCache:
 def _sum_layers(unit: BytesPerLayer, rows: StageRows) -> tuple[tuple[float, float], ...]:
     """Return the activation bytes per group of equal pipeline stages.
 
-    Each item is (bytes per micro-batch in flight, bytes that are needed only once). The latter are
-    the largest working set of any layer, because only one layer runs at a time.
+    Each item is (bytes per micro-batch in flight, bytes that are allocated only once). The second
+    number contains the largest working set of any layer, because only one layer runs at a time.
     """
     pairs = []
     for counts, head, extra, buffer in rows:

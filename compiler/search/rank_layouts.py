@@ -12,7 +12,8 @@ from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes
 
 TIE = 0.03
-"""Relative difference of step times that counts as a tie: the noise between published runs."""
+"""Relative difference up to which step times count as equal. It is the noise between published
+runs."""
 KEPT = 20
 """Number of candidates that the plan stores."""
 RESCORED = 10
@@ -53,9 +54,9 @@ class RankedLayout(NamedTuple):
 
 
 def simplicity(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
-    """Return the sort key of layouts that tie in time; a simpler layout has a smaller key.
+    """Return the key that sorts layouts of equal time by simplicity, the simplest layout first.
 
-    The key compares, in this order: the number of axes larger than 1, the framework variant, the
+    The key compares the number of axes larger than 1, then the framework variant, then the
     recompute (``effort``: 0 none, 1 selective, 2 full), and then vpp, cp, pp, tp and ep.
     """
     # The larger micro-batch wins the last tie, because its GEMMs are larger.
@@ -83,11 +84,13 @@ class LayoutRanking:
         levels: tuple[Recompute, ...],
         limit_bytes: float,
     ) -> None:
-        """Create a ranking.
+        """Create a ranking of layouts.
 
-        ``builds`` has one function per framework variant, which returns the layout for a
-        ``LayoutPoint``. ``levels`` lists the recompute levels; ``LayoutPoint.level`` is an index
-        into it. ``limit_bytes`` is the device memory that the job may use.
+        Args:
+            cost_model: cost model of the problem.
+            builds: one function per framework variant: ``LayoutPoint`` -> layout.
+            levels: recompute levels; ``LayoutPoint.level`` is an index into this tuple.
+            limit_bytes: device memory that the job can use.
         """
         self._cost_model, self._builds, self._limit = cost_model, builds, limit_bytes
         self._minimizes_gpus = cost_model.problem.goals.maximize == "fewest-gpus"
@@ -99,8 +102,8 @@ class LayoutRanking:
     ) -> list[RankedLayout]:
         """Return the ``KEPT`` best layouts, best first.
 
-        ``exposed`` is a function that returns the seconds that the placement of a layout adds to
-        its step. If ``exposed`` is None, placements are not compared.
+        ``exposed`` is a function: layout -> seconds that its placement adds to a step. If
+        ``exposed`` is None, the placement has no effect on the result.
         """
         rough = sorted(survivors, key=lambda row: (self._gpus_to_minimize(row.point), row.seconds))
         ordered = sorted(
@@ -118,25 +121,25 @@ class LayoutRanking:
         return [first, *(row for row in ordered if row.key != first.key)][:KEPT]
 
     def _gpus_to_minimize(self, point: LayoutPoint) -> int:
-        """Return the number of GPUs of layout ``point`` if the goal is fewest-gpus, else 0."""
+        """Return the number of GPUs of layout ``point``, or 0 if the goal is not fewest-gpus."""
         return point.world if self._minimizes_gpus else 0
 
     def _sort_key(self, row: RankedLayout) -> tuple[object, ...]:
-        """Return the sort key (GPUs, seconds with placement, simplicity); the best comes first.
+        """Return the sort key (GPUs, seconds with placement, simplicity) of a layout.
 
-        GPUs is 0 unless the goal is fewest-gpus.
+        The layout with the smallest key is the best. GPUs is 0 unless the goal is fewest-gpus.
         """
         return (self._gpus_to_minimize(row.key[1]), row.score, self._simplicity(*row.key))
 
     def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
-        """Return a layout that passed the filter, with its exact step time and peak memory."""
+        """Return the layout of ``survivor`` with its exact step time and peak memory."""
         layout = self._builds[survivor.variant](survivor.point)
         seconds = step_time(self._cost_model, layout).total_seconds
         key = (survivor.variant, survivor.point)
         return RankedLayout(seconds, peak_bytes(self._cost_model, layout), layout, key, 0.0)
 
     def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
-        """Return the ``KEPT`` fastest layouts of ``rough``, and those as fast as the last of them.
+        """Return the ``KEPT`` fastest layouts of ``rough``, and all others that tie with the last.
 
         ``rough`` is sorted by approximate step time.
         """
@@ -147,7 +150,7 @@ class LayoutRanking:
         return [*rough[:KEPT], *(row for row in more if self._gpus_to_minimize(row.point) == world)]
 
     def _tied_survivors(self, rough: list[Survivor], best: RankedLayout) -> list[Survivor]:
-        """Return the layouts of ``rough`` whose step time is within ``TIE`` of that of ``best``."""
+        """Return the layouts of ``rough`` that are slower than ``best`` by at most ``TIE``."""
         most, world = best.seconds * (1 + TIE) * (1 + ROUNDING), self._gpus_to_minimize(best.key[1])
         return [
             row
@@ -156,10 +159,10 @@ class LayoutRanking:
         ]
 
     def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> RankedLayout:
-        """Return the simplest layout of ``ties`` that fits at the high end of its memory estimate.
+        """Return the simplest layout of ``ties`` with a step time of at most ``most_seconds``.
 
-        If none fits, the simplest layout is returned. Layouts whose exact step time exceeds
-        ``most_seconds`` are not considered.
+        The step time is calculated exactly. Layouts that fit into memory at the high end of their
+        memory estimate are preferred.
         """
         simple = sorted(ties, key=lambda row: self._simplicity(row.variant, row.point))
         rows = (row for row in map(self._evaluate_exactly, simple) if row.seconds <= most_seconds)
@@ -168,8 +171,7 @@ class LayoutRanking:
     def _simplest_placed(self, placed: list[RankedLayout]) -> RankedLayout:
         """Return the simplest layout of ``placed`` among those that tie with the best one.
 
-        Layouts that fit at the high end of their memory estimate come first; if none fits, the
-        simplest one is returned.
+        Layouts that fit into memory at the high end of their memory estimate are preferred.
         """
         most, world = placed[0].score * (1 + TIE), self._gpus_to_minimize(placed[0].key[1])
         ties = [
@@ -182,9 +184,9 @@ class LayoutRanking:
         )
 
     def _first_with_safe_memory(self, rows: Iterable[RankedLayout]) -> RankedLayout:
-        """Return the first layout that fits at the high end of its memory estimate.
+        """Return the first layout that fits into memory at the high end of its memory estimate.
 
-        If none fits, the first layout is returned.
+        If no layout fits, the first layout is returned.
         """
         first: RankedLayout | None = None
         for row in rows:
@@ -198,7 +200,10 @@ class LayoutRanking:
     def _place_candidates(
         self, rows: list[RankedLayout], exposed: Callable[[Layout], float]
     ) -> list[RankedLayout]:
-        """Return each layout once, best first, with the seconds that its placement adds."""
+        """Return the layouts ``rows`` with the seconds that their placements add, best first.
+
+        Duplicate layouts are removed.
+        """
         # The simplest tie may also be among the first candidates.
         once = {row.key: row for row in rows}.values()
         placed = [row._replace(exposed_seconds=exposed(row.layout)) for row in once]
@@ -207,11 +212,11 @@ class LayoutRanking:
     def _place_other_meshes(
         self, placed: list[RankedLayout], rough: list[Survivor], exposed: Callable[[Layout], float]
     ) -> list[RankedLayout]:
-        """Return ``placed`` and further layouts of ``rough``, which are placed too, best first.
+        """Return ``placed`` and further layouts of ``rough`` with their placements, best first.
 
-        The further layouts have other parallel sizes. They may be faster than all of ``placed``,
-        although they are slower without placement: the layouts in ``placed`` often share one
-        drawback, such as expert groups larger than an NVLink domain.
+        The further layouts have other parallel sizes. They are slower without placement but might
+        be faster with placement, because the layouts in ``placed`` often share one drawback, such
+        as expert groups larger than an NVLink domain.
         """
         best, most = placed[0], len(placed) + MORE_RESCORED
         seen: set[ParallelSizes] = {row.key[1].degrees for row in placed}

@@ -89,10 +89,11 @@ class RuleCache:
             self.loops[loop] += (group,)
 
     def first_violated(self, loop: str, point: LayoutPoint) -> int:
-        """Return the index of the first violated rule among those that ``loop`` evaluates.
+        """Return the index of the first rule of ``loop`` that ``point`` violates.
 
-        ``loop`` is the name of a search loop in ``LOOPS``. Its rules read only the fields of
-        ``point`` that ``LOOPS`` lists there. If no rule is violated, ``self.valid`` is returned.
+        ``loop`` is the name of a search loop in ``LOOPS``. The rules of a loop read only the fields
+        of ``point`` that ``LOOPS`` lists for the loop. Returns ``self.valid`` if no rule is
+        violated.
         """
         first = self.valid
         for group in self.loops[loop]:
@@ -105,7 +106,10 @@ class RuleCache:
         return first
 
     def _first_violated_in_group(self, group: RuleGroup, point: LayoutPoint) -> int:
-        """Return the index of the first violated rule of ``group``; ``self.valid`` if none is."""
+        """Return the index of the first rule of ``group`` that ``point`` violates.
+
+        Returns ``self.valid`` if no rule is violated.
+        """
         layout = self._build(point)
         for position, rule in group.rules:
             if rule.broken(self._problem, layout):
@@ -114,10 +118,10 @@ class RuleCache:
 
 
 def _cache_key_of_fields(names: tuple[str, ...]) -> Callable[[LayoutPoint], Any]:
-    """Return a function that returns the values of the fields ``names`` of a ``LayoutPoint``."""
+    """Return a function: ``LayoutPoint`` -> values of the fields ``names``."""
     # itemgetter with tuple indices is faster than attribute access by name.
     return itemgetter(*map(LayoutPoint._fields.index, names)) if names else _constant_key
 
 
 def _constant_key(_: LayoutPoint) -> None:
-    """Return None, the cache key of rules that read no field of a ``LayoutPoint``."""
+    """Return None as the cache key of rules that read no field of a ``LayoutPoint``."""

@@ -26,11 +26,11 @@ MAX_EXAMINED = 512
 
 
 def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
-    """Return the ranked candidates; None after a diagnostic that explains why there are none.
+    """Return the ranked candidates and the number of rejected layouts per reason.
 
-    Each rejected layout is counted under the code of the first rule that it violates, or under
-    ``recompute`` if the same layout fits with less recompute. Layouts with weights or optimizer
-    state in host memory are enumerated only if no other layout fits.
+    The reason is the code of the first rule that a layout violates, or ``recompute`` if the same
+    layout fits with less recompute. Layouts with weights or optimizer state in host memory are
+    tried only if no other layout fits. Returns None after a diagnostic if there are no candidates.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
     rules = all_rules(problem, cost_model.framework)
@@ -71,10 +71,11 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
 def _fallback_candidate(
     filters: list[LayoutFilter], cost_model: CostModel, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
-    """Return the layout that needs the least memory if it might fit; None after a diagnostic.
+    """Return the layout that needs the least memory, if this layout might fit into memory.
 
-    A layout might fit if the low end of its memory estimate is within the limit. In that case,
-    ``check_memory`` warns that the plan may run out of memory (G02).
+    A layout might fit if the low end of its memory estimate is within the limit; ``check_memory``
+    warns about such a plan (G02). If the layout does not fit, or if no layout is valid, a
+    diagnostic is reported and the result is None.
     """
     limit_bytes = memory_limit_bytes(cost_model)
     found = [
@@ -98,7 +99,7 @@ def _fallback_candidate(
 
 
 def _plan_candidates(cost_model: CostModel, ranked: list[RankedLayout]) -> Iterator[Candidate]:
-    """Yield each ranked layout as a candidate of the plan, with its MFU."""
+    """Yield one candidate of the plan per ranked layout, with the MFU of the layout."""
     for row in ranked:
         mfu = model_flops_utilization(cost_model.problem, row.seconds, row.layout.world)
         yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)

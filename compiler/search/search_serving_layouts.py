@@ -30,10 +30,11 @@ start of the enumeration, and this many from the end."""
 def search_serving_layouts(
     problem: ServingProblem, engine: Engine, sink: Sink
 ) -> tuple[ServingEstimate, ServingSearch] | None:
-    """Return (estimate of the best layout, record of the search); None after a diagnostic.
+    """Return the estimate of the best layout, and a record of the search.
 
-    Each rejected layout is counted under the first rule or limit that it violates. Of layouts
-    within 3 % of the best, the simplest is chosen (see ``rank_services``).
+    Each rejected layout is counted under the first rule or limit that it violates. If several
+    layouts are within 3 % of the best one, the simplest of them is chosen (see ``rank_services``).
+    Returns None after a diagnostic if no layout is valid.
     """
     rules = service_rules(problem, engine)
     layouts = tuple(enumerate_serving_layouts(problem, engine))
@@ -69,9 +70,9 @@ def search_serving_layouts(
 def _with_best_stages(
     problem: ServingProblem, best: list[ServingEstimate]
 ) -> list[ServingEstimate]:
-    """Return each estimate with its best stage split.
+    """Return each estimate with the best stage split of its layout.
 
-    An estimate is returned unchanged if it would miss a limit with that split.
+    If the layout would miss a limit with this split, the estimate is returned unchanged.
     """
     found = []
     for even in best:
@@ -81,7 +82,7 @@ def _with_best_stages(
 
 
 def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
-    """Return the best candidate of each tensor-parallel size except that of the chosen layout."""
+    """Return the best candidate of each tensor-parallel size other than the chosen one."""
     best: dict[int, ServingEstimate] = {}
     for found in order:
         best.setdefault(found.layout.tp, found)
@@ -98,8 +99,8 @@ def _explain_empty_search(
 ) -> None:
     """Report why no layout is valid.
 
-    If layouts fit into memory but miss a limit of the goals, the limits are reported (G03). If no
-    layout was enumerated, this is reported (G01). Otherwise the violated rules are reported.
+    If some layouts violate no rule but miss a limit of the goals, the limits are reported (G03). If
+    there are no layouts at all, this is reported (G01). Otherwise the violated rules are reported.
     """
     rules, layouts = searched
     if too_slow:
@@ -129,11 +130,11 @@ def _explain_violated_rules(
     layouts: Iterable[ServingLayout],
     sink: Sink,
 ) -> None:
-    """Report the rules that all layouts violate; if there are none, those of the closest layout.
+    """Report the rules that all layouts violate.
 
-    The closest layout violates the fewest rules. Of several such layouts, it is the one that
-    exceeds the available GPUs by the least, and then the one with the most GPUs, because it has the
-    most memory.
+    If there are no such rules, the rules that the closest layout violates are reported. The closest
+    layout violates the fewest rules. On a tie, it exceeds the available GPUs by the least, and then
+    uses the most GPUs, because more GPUs have more memory.
     """
     engines, gpus = problem.pins.replicas or 1, problem.cluster.gpus
 
@@ -155,7 +156,7 @@ def _violated_rules(
 ) -> list[ServingRule]:
     """Return the rules that ``layout`` violates.
 
-    The rules about memory (V01, V02) are checked only if ``layout`` violates no other rule.
+    The memory rules (V01, V02) are checked only if ``layout`` violates no other rule.
     """
     found: list[ServingRule] = []
     for rule in rules:
@@ -182,7 +183,7 @@ def _no_layout_finding(problem: ServingProblem) -> Finding:
 
 
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
-    """Return a finding that lists, for each limit, the best value that any layout reaches."""
+    """Return a finding that lists, for each limit, the best value of any layout in ``found``."""
     ttft = min(found, key=lambda one: one.ttft_seconds)
     tpot = min(found, key=lambda one: one.tpot_seconds)
     served = max(one.requests_per_second for one in found)

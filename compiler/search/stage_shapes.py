@@ -23,14 +23,15 @@ class StageShape:
     pp: int
     classes: tuple[EqualStageGroup, ...]
     peak_candidates: tuple[EqualStageGroup, ...]
-    """Classes that can have the peak memory; each of the other classes contains less of every
-    kind."""
+    """Groups of stages that can have the memory peak. Each other group needs at most as much memory
+    as one of these."""
     counts: tuple[tuple[int, ...], ...]
-    """Layers by kind, prediction layers included, for each class of ``peak_candidates``."""
+    """Layers by kind, including multi-token prediction layers, for each group in
+    ``peak_candidates``."""
     work: tuple[tuple[tuple[int, ...], int, int], ...]
     """(layers by kind, output heads, ranks) for each set of ranks with equal computation time."""
     schedule: Schedule | None
-    """Pipeline schedule; None stands for interleaved with virtual stages, and 1f1b without."""
+    """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -41,10 +42,10 @@ class StageShape:
         classes: tuple[EqualStageGroup, ...],
         schedule: Schedule | None = None,
     ) -> StageShape:
-        """Return the shape of a pipeline with the groups of equal stages ``classes``.
+        """Return the shape of a pipeline that consists of the groups of equal stages ``classes``.
 
-        Groups with equal computation time are merged in ``work``. Groups that cannot have the
-        memory peak are left out of ``peak_candidates``.
+        ``work`` of the result merges groups with equal computation time. ``peak_candidates`` of the
+        result omits groups that cannot have the memory peak.
         """
         work: dict[tuple[tuple[int, ...], int], int] = {}
         for one in classes:
@@ -65,7 +66,7 @@ class StageShape:
         )
 
     def in_flight_at_peak(self, vpp: int, micro_batches: int) -> tuple[float, ...]:
-        """Return the peak number of micro-batches in flight per group in ``peak_candidates``.
+        """Return the peak number of micro-batches in flight for each group in ``peak_candidates``.
 
         A group consists of pipeline stages with equal layers and modules.
         """
@@ -82,16 +83,16 @@ class StageShape:
 
 
 def _work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
-    """Return (number of layers per layer kind, number of output heads) of a stage."""
+    """Return the number of layers of each kind, and the number of output heads, of a stage."""
     counts = load.layers_by_kind(model)
     return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 
 def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:
-    """Return True if ``large`` cannot need less memory than ``small``.
+    """Return True if stages like ``large`` need at least as much memory as stages like ``small``.
 
-    This is so if ``large`` contains at least as many layers of each kind, and is earlier in the
-    pipeline: earlier stages keep more micro-batches in flight.
+    This is certain if ``large`` contains at least as many layers and modules of each kind and is
+    earlier in the pipeline, because earlier stages keep more micro-batches in flight.
     """
     # Earlier ranks keep more micro-batches in flight in 1F1B schedules.
     if large.first >= small.first or small.load.chunks != large.load.chunks:

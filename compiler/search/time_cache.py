@@ -53,16 +53,16 @@ class MicroBatchTimes:
     head: float
     layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
     repeats: dict[tuple[LayerKind, int, int], tuple[float, float]] = field(default_factory=dict)
-    """For (kind, recompute level, chunks): (compute, total with recompute) of one layer."""
+    """(kind, recompute level, chunks) -> (computation, total with recompute) of one layer."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
         default_factory=dict
     )
-    """For (shape, recompute level, vpp): (time of the slowest stage, computation in that stage, sum
-    over all stages)."""
+    """(shape, recompute level, vpp) -> (time of the slowest stage, computation in that stage, total
+    time of all stages)."""
     hops: dict[int, float] = field(default_factory=dict)
-    """Exposed seconds of one hop, by the rank stride between pipeline stages."""
+    """Distance between neighboring pipeline stages, in ranks -> exposed seconds of one hop."""
     idle: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Fraction of the 1F1B bubble that the schedule leaves, by (pp, recompute level)."""
+    """(pp, recompute level) -> fraction of the 1F1B bubble that remains with the schedule."""
 
 
 class StepTimeCache:
@@ -86,7 +86,10 @@ class StepTimeCache:
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:
-        """Return new times for the micro-batch size of ``point``; layer times are added later."""
+        """Return a new entry of the cache for the micro-batch size of ``point``.
+
+        The entry contains the time of the output head. The times of layers are added later.
+        """
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
@@ -100,11 +103,14 @@ class MeshTimes:
     def __init__(
         self, batch: StepTimeCache, layout: Layout, rows: dict[int, MicroBatchTimes], stride: int
     ) -> None:
-        """Create the times that all layouts with the parallel sizes of ``layout`` share.
+        """Create a cache of the times that all layouts with the parallel sizes of ``layout`` share.
 
-        ``rows`` maps a micro-batch size to its times. Parallel sizes whose process groups span
-        equal links share one such mapping. ``stride`` is the distance, in ranks, between
-        neighbouring pipeline stages.
+        Args:
+            batch: cache of the whole search.
+            layout: any layout with these parallel sizes.
+            rows: times by micro-batch size. Parallel sizes whose process groups span equal links
+                use the same dictionary.
+            stride: distance between neighboring pipeline stages, in ranks.
         """
         self._batch, self._rows, self._stride = batch, rows, stride
         # Extra time per second of computation, because all ranks wait for the slowest host.
@@ -117,7 +123,7 @@ class MeshTimes:
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
-        """Return the seconds per step of layout ``point``, whose stages are those of ``shape``."""
+        """Return the seconds per step of layout ``point`` with the pipeline stages ``shape``."""
         row = self._rows.get(point.micro_batch)
         if row is None:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
@@ -154,9 +160,10 @@ class MeshTimes:
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
     ) -> tuple[tuple[float, float, float], float]:
-        """Return (result of ``data_parallel_round_seconds``, seconds that are spent once per step).
+        """Return the times of one gradient exchange, and the seconds that are spent once per step.
 
-        The second item covers the optimizer step and the final reduction of gradients.
+        The times of the exchange are the result of ``data_parallel_round_seconds``. Spent once per
+        step are the optimizer step and the final reduction of gradients.
         """
         cost_model, layout = self._batch.cost_model, self._batch.build(point)
         once = optimizer_seconds(cost_model, layout) + final_reduce_seconds(cost_model, layout)
@@ -165,7 +172,7 @@ class MeshTimes:
     def _stage_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
     ) -> tuple[float, float, float]:
-        """Return (time of the slowest stage, computation in that stage, sum over all stages).
+        """Return (time of the slowest stage, computation in that stage, total time of all stages).
 
         All three are in seconds per micro-batch.
         """
@@ -190,7 +197,7 @@ class MeshTimes:
     def _layer_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
     ) -> tuple[float, float]:
-        """Return (computation, total time with recompute) of one layer, in seconds."""
+        """Return (computation, total time with recompute) of one layer of ``kind``, in seconds."""
         key = (kind, point.level, point.pp * point.vpp if self._block else 1)
         timed = row.repeats.get(key)
         if timed is None:

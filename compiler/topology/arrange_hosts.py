@@ -39,16 +39,16 @@ class NodeNumbering:
     pp_stride: int
     """Distance in node ranks between consecutive stages of a replica; 0 if stages share a host."""
     hosts_together: int
-    """Hosts that should share an NVLink domain or a rack: the largest tensor or expert parallel
-    block that fits into one."""
+    """Number of consecutive hosts that should share an NVLink domain or a rack. These hosts contain
+    the largest tensor, context or expert parallel block that fits."""
 
 
 def named_host_orders(
     cluster: Cluster, numbering: NodeNumbering
 ) -> Iterator[tuple[str, tuple[Host, ...]]]:
-    """Yield (name, hosts by node rank) for each named order of hosts.
+    """Yield (name of the order, hosts by node rank) for each named order of hosts.
 
-    Several orders may have the same name.
+    The same name might be yielded several times, with different orders.
     """
     # Large racks fit more whole blocks, so starting with them can avoid a split block.
     for racks in _rack_orders(cluster.racks):
@@ -71,21 +71,21 @@ def named_host_orders(
 
 
 def hosts_by_name(cluster: Cluster) -> tuple[Host, ...]:
-    """Return the usable hosts sorted as Slurm numbers them: by name, n2 before n10."""
+    """Return the usable hosts sorted by name, with n2 before n10, as Slurm numbers them."""
     return tuple(sorted(cluster.hosts, key=lambda host: natural_key(host.name)))
 
 
 def _rack_orders(racks: tuple[Rack, ...]) -> list[tuple[Rack, ...]]:
-    """Return the orders of the racks to try: as in the spec, and by descending number of hosts.
+    """Return two orders of the racks: as in the spec, and by descending number of hosts.
 
-    The second order is omitted if it equals the first.
+    If the two orders are equal, only one of them is returned.
     """
     largest_first = tuple(sorted(racks, key=lambda rack: -len(rack.hosts)))
     return [racks] if largest_first == racks else [racks, largest_first]
 
 
 def _stage_major_node_ranks(numbering: NodeNumbering) -> list[int]:
-    """Return all node ranks, pipeline stage by pipeline stage."""
+    """Return all node ranks, sorted such that those of the first pipeline stage come first."""
     inner, span = numbering.pp_stride, numbering.pp_stride * numbering.pp
     return [
         outer + stage * inner + position
@@ -98,8 +98,8 @@ def _stage_major_node_ranks(numbering: NodeNumbering) -> list[int]:
 def _replica_major_node_ranks(numbering: NodeNumbering) -> list[int]:
     """Return all node ranks, replica by replica.
 
-    A slice is a number of consecutive hosts of each stage. All stages of the first slice come
-    first, then all stages of the second slice, and so on.
+    A slice consists of the same number of consecutive hosts from each pipeline stage. All stages of
+    the first slice come first, then all stages of the second slice, and so on.
     """
     inner, span, width = (
         numbering.pp_stride,
@@ -116,13 +116,13 @@ def _replica_major_node_ranks(numbering: NodeNumbering) -> list[int]:
 
 
 def _hosts_per_slice(numbering: NodeNumbering) -> int:
-    """Return the number of hosts per stage that ``_replica_major_node_ranks`` keeps together."""
+    """Return the number of hosts of one stage in a slice (see ``_replica_major_node_ranks``)."""
     # The hosts to keep together, if they divide the stride between stages; else their gcd.
     return gcd(numbering.hosts_together, numbering.pp_stride)
 
 
 def _hosts_by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[Host, ...]:
-    """Return the hosts sorted by node rank; ``hosts[i]`` has the node rank ``order[i]``."""
+    """Return the hosts sorted by node rank; the node rank of ``hosts[i]`` is ``order[i]``."""
     # If there are more hosts than node ranks, the last hosts stay idle.
     placed = dict(zip(order, hosts, strict=False))
     return tuple(placed[node] for node in range(len(placed)))
@@ -133,8 +133,8 @@ def _pack_hosts_into_blocks(
 ) -> tuple[Host, ...]:
     """Return all hosts, in the order in which they get node ranks.
 
-    Whole blocks of ``block`` hosts come first, rack by rack. Then come smaller blocks of
-    ``numbering.hosts_together`` hosts, and last all other hosts.
+    Whole blocks of ``block`` hosts come first, rack by rack. Smaller blocks of
+    ``numbering.hosts_together`` hosts come next. All other hosts come last.
     """
     blocks: list[Host] = []
     units: list[Host] = []
@@ -152,9 +152,10 @@ def _pack_hosts_into_blocks(
 
 
 def _split_rack_into_domains(rack: Rack, hosts_together: int) -> list[list[Host]]:
-    """Return one list of hosts per NVLink domain of a rack, or one list with all of its hosts.
+    """Return the hosts of a rack, as one list per NVLink domain.
 
-    The rack is not split if all of its domains have fewer than ``hosts_together`` hosts.
+    If all domains of the rack have fewer than ``hosts_together`` hosts, the rack is not split: the
+    result is a single list of all hosts.
     """
     domains = [list(hosts) for _, hosts in groupby(rack.hosts, key=lambda host: host.nvlink_domain)]
     # A unit larger than every domain has to span domains anyway.
@@ -164,10 +165,10 @@ def _split_rack_into_domains(rack: Rack, hosts_together: int) -> list[list[Host]
 def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> tuple[int, ...]:
     """Return the GPU number of each local rank; empty to keep the order of the driver.
 
-    The result sorts the GPUs by NUMA node, then nearest NIC, then number, so that the ranks of a
-    process group inside a host share a NUMA node. The result is empty if this order puts no
-    additional group on a single NUMA node, if NVLink connects all GPUs of the host, if the NUMA
-    nodes are unknown, or if some GPUs are idle (the scheduler chooses them).
+    GPUs are sorted by NUMA node, then nearest NIC, then number, so that the ranks of a process
+    group inside a host share a NUMA node. The order of the driver is kept if sorting puts no
+    additional group on a single NUMA node. It is also kept if NVLink connects all GPUs of the host,
+    if the NUMA nodes are unknown, or if the job leaves some GPUs of a host idle.
     """
     if node.nvlink_domain >= node.gpus or ranks_per_node != node.gpus or not node.gpu_numa:
         return ()
@@ -185,7 +186,7 @@ def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> 
 
 
 def _group_sizes_in_host(meshes: tuple[Mesh, ...], ranks_per_node: int) -> set[int]:
-    """Return the sizes of the process groups that are blocks of consecutive ranks inside a host."""
+    """Return the sizes of the blocks of consecutive ranks that process groups span in a host."""
     sizes = set()
     for mesh in meshes:
         for axis in mesh.axes:
@@ -210,8 +211,8 @@ def _count_groups_across_numa(
 def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     """Return the least number of hosts for one engine; None if no number of hosts fits evenly.
 
-    Each host must contain whole tensor-parallel groups, or each group must fill whole hosts. The
-    GPUs of a data-parallel rank must fit in the same way.
+    A number of hosts fits evenly if every host contains whole tensor-parallel groups, or every
+    group fills whole hosts. The GPUs of each data-parallel rank must fit in the same way.
     """
     gpus = layout.engine_gpus
     if gpus <= host_gpus:
@@ -225,19 +226,20 @@ def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def _has_aligned_groups(layout: ServingLayout, local: int) -> bool:
-    """Return True if hosts with ``local`` ranks each split the groups of an engine evenly.
+    """Return True if hosts with ``local`` ranks each fit the groups of an engine evenly.
 
-    The groups are its tensor-parallel groups and the GPUs of each data-parallel rank. A group must
-    fill whole hosts, or a host must contain whole groups.
+    Each group must fill whole hosts, or each host must contain whole groups. This applies to the
+    tensor-parallel groups and to the GPUs of each data-parallel rank.
     """
     blocks = (layout.tp, layout.rank_gpus)
     return all(local % block == 0 or block % local == 0 for block in blocks)
 
 
 def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
-    """Return the number of hosts that all engines need together; None if no engine fits evenly.
+    """Return the number of hosts that all engines need together.
 
-    If engines share hosts, every host gets the same number of engines.
+    If engines share hosts, every host gets the same number of engines. Returns None if an engine
+    does not fit evenly on any number of hosts.
     """
     each = engine_hosts(layout, host_gpus)
     if each is None or each > 1:
@@ -251,7 +253,7 @@ def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[int, ...]:
-    """Return all numbers of replicas that fit evenly on ``hosts`` hosts or fewer, ascending."""
+    """Return all numbers of replicas that fit evenly on up to ``hosts`` hosts, ascending."""
     each = engine_hosts(layout, host_gpus)
     if each is None:
         return ()

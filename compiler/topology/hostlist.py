@@ -38,7 +38,7 @@ class HostlistError(ValueError):
     """Error in a host list; ``column`` is the first wrong character, counted from 1."""
 
     def __init__(self, message: str, column: int, length: int = 1) -> None:
-        """Store the message, the column of the error, and how many characters are wrong."""
+        """Store the message, the column of the error, and the number of invalid characters."""
         super().__init__(message)
         self.message = message
         self.column = column
@@ -114,14 +114,17 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
 
 
 def _check_characters(text: str) -> None:
-    """Raise HostlistError if ``text`` contains a character that no host list may contain."""
+    """Raise HostlistError if ``text`` contains a character that is invalid in host lists."""
     found = _INVALID_CHARACTER.search(text)
     if found:
         raise HostlistError(f"{found[0]!r} is not allowed in a host name", found.start() + 1)
 
 
 def _split_items(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (column, item) for each item of a host list; commas in brackets separate no items."""
+    """Yield (column, item) for each item of a host list.
+
+    Items are separated by commas. Commas inside brackets are part of an item.
+    """
     start, opened = 0, 0
     for found in _MARK.finditer(text):
         index = found.start()
@@ -142,7 +145,7 @@ def _split_items(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _strip_item(text: str, start: int, end: int) -> tuple[int, str]:
-    """Return (column, item) of ``text[start:end]`` without the spaces around it."""
+    """Return (column, item), where the item is ``text[start:end]`` without surrounding spaces."""
     item = text[start:end].strip(" ")
     if not item:
         raise HostlistError("missing host name", min(start + 1, max(len(text), 1)))
@@ -153,7 +156,7 @@ def _strip_item(text: str, start: int, end: int) -> tuple[int, str]:
 
 
 def _ranges_in_bracket(match: re.Match[str], column: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first number, last number, digits) of every range in a bracket of a host list item."""
+    """Yield (first number, last number, number of digits) of every range in a bracket."""
     at = column + match.start(1)
     for text in match[1].split(","):
         found = _RANGE.fullmatch(text)
@@ -205,9 +208,10 @@ def _check_name(name: str, column: int, length: int) -> None:
 
 
 def _merge_equal_lengths(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Merge neighbouring names that differ in a single number; the last number is tried first.
+    """Merge neighboring names that differ in a single number into ranges.
 
-    Each name is split into text and numbers. All names have equally many parts.
+    Each name is a tuple that alternates text and numbers. All tuples have the same length. Names
+    that differ in the last number are merged first.
     """
     for index in range(len(items[0]) - 2, 0, -2):
         alike = groupby(items, key=partial(_without_number, index))

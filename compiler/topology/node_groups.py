@@ -14,7 +14,7 @@ from math import gcd, prod
 from parc.compiler.ir.placement import Mesh
 
 MOST_KEPT = 16
-"""Number of cached results. One plan has fewer, so it never evicts its own entries."""
+"""Number of cached results. One plan needs fewer, so a plan never evicts its own results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ def ranks_per_node(gpus: int, world: int) -> int:
 def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> NodeGroups:
     """Return the process groups over the mesh axes ``names``, each as a sequence of node ranks.
 
-    ``ranks_per_node`` must divide the world size. The result is cached, because placement, checks,
-    rank map and report use the same few groups.
+    ``ranks_per_node`` must divide the world size. The result is cached, because several modules
+    need the same few groups.
     """
     merged = _merge_axes(mesh, names)
     inside = [axis for axis in merged if axis.member]
@@ -73,9 +73,9 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
 
 
 def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
-    """Return the axes of ``mesh`` that have more than one rank, merged where possible.
+    """Return the axes of ``mesh`` with more than one rank, with neighboring axes merged.
 
-    Two neighbouring axes are merged if both are in ``names``, or if neither is.
+    Two neighboring axes are merged if ``names`` contains both axes, or if it contains neither.
     """
     merged: list[_MergedAxis] = []
     inside = mesh.select_axes(*names)
@@ -94,8 +94,8 @@ def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
 def _offsets_in_grains(axes: list[_MergedAxis], grain: int) -> list[int]:
     """Return the rank offsets of all positions along ``axes``, divided by ``grain``.
 
-    The first axis varies fastest. ``grain`` is the number of consecutive ranks whose process groups
-    span the same hosts; positions inside one grain are counted once.
+    ``grain`` is the number of consecutive ranks whose process groups span the same hosts. Positions
+    inside one grain are counted once. The first axis varies fastest.
     """
     units = [0]
     for axis in axes:

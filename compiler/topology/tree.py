@@ -27,13 +27,14 @@ class TreeLevel:
 
 
 def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
-    """Return the levels of the cluster tree from device to top switch, the nearest first.
+    """Return the levels of the cluster tree, from device to top switch.
 
     The levels are device, host, NVLink domain, rail and tiers of switches. An NVLink domain of
-    several hosts comes after the host, a smaller domain before it. The rate per GPU of a tier is
-    the rate of the NICs per GPU, divided by the oversubscription of all lower tiers. GPUs with the
-    same index in their hosts are on one rail: one switch connects them. Traffic between GPUs of
-    different rails below one leaf also needs a hop over NVLink, which the rate of the leaf ignores.
+    several hosts comes after the host, a smaller domain before the host. The rate per GPU of a tier
+    is the rate of the NICs per GPU, divided by the oversubscription of all lower tiers.
+
+    A rail is a switch that connects the GPUs with the same index in their hosts. Traffic between
+    rails below one leaf switch also needs a hop over NVLink, which the rate of the leaf ignores.
     """
     node, rate = cluster.node, cluster.node.network_gb_per_s_per_gpu
     inside = [TreeLevel("device", 1, cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
@@ -59,15 +60,15 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
 
 
 def _most_hosts(cluster: Cluster, level: int) -> int:
-    """Return the number of hosts below the largest switch of a level."""
+    """Return the number of hosts below the largest switch at ``level``."""
     return max(Counter(number_switches(cluster.hosts, level)).values(), default=0)
 
 
 def common_switch_level(one: Host, other: Host) -> int:
     """Return the level of the lowest common switch of two hosts, as an index in ``Cluster.levels``.
 
-    Level 0 is the leaf switch; it is also the result if both hosts are the same. The result is
-    ``len(Cluster.levels)`` if the hosts have no common switch.
+    Level 0 is the leaf switch. The result is 0 if ``one`` and ``other`` are the same host, and
+    ``len(Cluster.levels)`` if they have no common switch.
     """
     depth = len(one.switch_path)
     same = (level for level in range(depth) if one.switch_path[level:] == other.switch_path[level:])
@@ -75,10 +76,10 @@ def common_switch_level(one: Host, other: Host) -> int:
 
 
 def number_switches(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
-    """Return, for each host, the number of the switch above it at ``level``.
+    """Return the number of the switch at ``level`` above each host.
 
-    Switches are numbered from 0 by first appearance. The result is the argument ``zone`` of
-    ``uplinks.messages_leaving_zones``.
+    Switches are numbered from 0 by first appearance. The result can be used as the argument
+    ``zone`` of ``uplinks.messages_leaving_zones``.
     """
     # The key is the whole path upward, because two pods may each have a switch called leaf1.
     numbers: dict[tuple[str, ...], int] = {}
@@ -106,8 +107,8 @@ def count_hosts_below_switches(cluster: Cluster, level: int) -> dict[tuple[str, 
 def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
     """Return the rate of the uplinks of a switch in decimal GB/s, one direction.
 
-    The switch is at ``level`` above ``hosts`` hosts. The result is the sum of the rates of all NICs
-    below the switch, divided by the oversubscription of each level up to ``level``.
+    The switch is at ``level`` and has ``hosts`` hosts below. The result is the sum of the rates of
+    all NICs below the switch, divided by the oversubscription of each level up to ``level``.
     """
     rate = hosts * cluster.node.nics * cluster.node.nic_gbps / 8
     for tier in cluster.levels[: level + 1]:
@@ -118,8 +119,8 @@ def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
 def nvlink_domain_names(rack: str, hosts: list[str], hosts_per_domain: int) -> list[str]:
     """Return the name of the NVLink domain of every host of a rack.
 
-    A domain of a single host has the name of the host. Otherwise the rack is divided, in order,
-    into domains of ``hosts_per_domain`` hosts. A single domain is called ``<rack>``; several
+    A domain of a single host has the name of the host. Otherwise each domain consists of
+    ``hosts_per_domain`` consecutive hosts. A single domain has the name of the rack; several
     domains are called ``<rack>.0``, ``<rack>.1`` and so on.
     """
     if hosts_per_domain <= 1:

@@ -27,7 +27,7 @@ class Flow:
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
-    """Fraction of the communication time that is not overlapped with compute, 0 to 1."""
+    """Fraction (0 to 1) of the communication time that does not overlap with computation."""
     parallel: int
     """Number of equal messages that one entry of the lists below represents."""
     senders: tuple[int, ...]
@@ -48,10 +48,13 @@ class Flow:
 
 
 def build_flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
-    """Return the messages between node ranks that the process groups send in one step.
+    """Return the messages that node ranks send to each other in one step, for one parallel axis.
 
-    ``rank_bytes`` is the number of bytes that each rank sends per step. ``exposure`` is the
-    fraction of the communication time that is not overlapped with compute.
+    Args:
+        groups: process groups of the axis.
+        pattern: ring, pipeline (line) or all-to-all.
+        rank_bytes: number of bytes that each rank sends per step.
+        exposure: fraction of the communication time that does not overlap with computation.
     """
     if pattern == "all-to-all":
         # A rank sends an equal part to each of the other members.
@@ -89,7 +92,7 @@ def messages_leaving_zones(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 
 def zone_egress_by_node(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Return the number of messages that each node rank sends to node ranks outside of its zone.
+    """Return the number of messages that each node rank sends out of its zone.
 
     ``zone[i]`` is the number of the zone (a switch or an NVLink domain) of node rank ``i``.
     """
@@ -106,9 +109,9 @@ def zone_egress_by_node(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 
 def _nodes_sending_across_zones(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
-    """Yield the sending node rank of every ring or pipeline message between two zones.
+    """Yield the sender of every ring or pipeline message between two zones.
 
-    A zone is a switch or an NVLink domain.
+    The sender is a node rank. A zone is a switch or an NVLink domain.
     """
     ends = (map(zone.__getitem__, nodes) for nodes in (flow.senders, flow.receivers))
     return compress(flow.senders, map(ne, *ends))

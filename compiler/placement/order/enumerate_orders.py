@@ -11,11 +11,11 @@ Branch = tuple[int, ...]
 
 
 def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
-    """Yield every distribution of node ranks over sites, as the list of each node rank's site.
+    """Yield every way to distribute node ranks over sites, as a list of the site of each node rank.
 
-    A site is a set of equivalent hosts. Two empty switches are interchangeable if the same number
-    of hosts, divided in the same way, is below them; a node rank then goes only to the first of
-    them. The same list object is yielded each time, so a caller that keeps a list must copy it.
+    A site is a set of equivalent hosts. If several empty switches are equivalent, only the first
+    one is tried. The same list object is yielded each time, so a caller that keeps a list must copy
+    it.
     """
     symmetry = _symmetry_breaker(sites)
     place: list[int] = [0] * nodes
@@ -23,10 +23,10 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
-        """Return False if another site, equivalent to ``site``, must be used first.
+        """Return False if another site can be used in place of ``site`` without any difference.
 
-        This is the case if ``site``, or a switch above it, is empty, and an equivalent site or
-        switch that comes earlier is empty too.
+        This is so if ``site`` or a switch above it is empty, and an equivalent site or switch that
+        comes before the empty one is also empty. Only the first of these is used.
         """
         path = sites.tree_paths[site]
         for depth in range(1, len(path) + 1):
@@ -36,7 +36,7 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
         return True
 
     def place_from(node: int) -> Iterator[list[int]]:
-        """Yield ``place`` for every way to place ``node`` and all later node ranks."""
+        """Yield ``place`` once for every way to place ``node`` and all later node ranks."""
         if node == nodes:
             yield place
             return
@@ -54,30 +54,30 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
 
 
 def _add_to_path(path: Branch, used: dict[Branch, int], change: int) -> None:
-    """Add ``change`` to the number of node ranks below each switch on ``path``."""
+    """Add ``change`` to the number of node ranks in each branch of the tree on ``path``."""
     for depth in range(1, len(path) + 1):
         branch = path[:depth]
         used[branch] = used.get(branch, 0) + change
 
 
 class _SymmetryBreaker:
-    """Switches (or NVLink domains or sites) that are interchangeable while they are empty."""
+    """Table of switches, NVLink domains and sites that are interchangeable while they are empty."""
 
     def __init__(self, earlier: dict[Branch, list[Branch]]) -> None:
-        """Store ``earlier``: branch of the tree -> the equivalent siblings that come before it."""
+        """Store, for each branch of the tree, the equivalent siblings that come before it."""
         self._earlier = earlier
 
     def has_earlier_free_equivalent(self, branch: Branch, used: dict[Branch, int]) -> bool:
-        """Return True if an equivalent sibling that is empty comes before ``branch``."""
+        """Return True if an equivalent sibling that comes before ``branch`` has no node ranks."""
         return any(not used.get(other) for other in self._earlier[branch])
 
 
 def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     """Return which branches of the tree (switches, NVLink domains, sites) are interchangeable.
 
-    A site is a set of equivalent hosts. Branches with the same parent are equivalent if their sites
-    have the same sizes and structure. If an NVLink domain has hosts below several leaf switches,
-    its sites are equivalent only to each other.
+    A site is a set of equivalent hosts. Two branches are interchangeable if they have the same
+    parent and the sites below them have the same sizes and structure. The sites of an NVLink domain
+    that spans several leaf switches are interchangeable only with each other.
     """
     form: dict[Branch, list[tuple[int, ...]]] = {}
     spanning = _spanning_domains(sites)
@@ -98,7 +98,7 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
 
 
 def _index_within_parent(sites: Sites, path: Branch, level: int) -> int:
-    """Return the index of the branch at ``level`` of ``path`` among all branches of its parent."""
+    """Return the position of the branch at depth ``level`` of ``path`` among its siblings."""
     parent = path[:level]
     found: dict[int, int] = {}
     for other in sites.tree_paths:

@@ -38,7 +38,7 @@ class Sites:
     domains: tuple[int, ...]
     """NVLink domain of every site; SINGLE_HOST if each host of the site is an NVLink domain."""
     tiers: tuple[Tier, ...]
-    """Levels with more than one switch, the leaf first."""
+    """Levels with more than one switch, the leaf switches first."""
     nic_bytes_per_s: float
     """Rate of all NICs of one host, one direction; inf if hosts have no NICs."""
 
@@ -49,7 +49,7 @@ class Sites:
 
     @cached_property
     def multi_host_domains(self) -> bool:
-        """Return True if an NVLink domain has several hosts."""
+        """Return True if any NVLink domain has several hosts."""
         return any(domain != SINGLE_HOST for domain in self.domains)
 
     @cached_property
@@ -61,8 +61,8 @@ class Sites:
     def tree_paths(self) -> tuple[tuple[int, ...], ...]:
         """Return the path of every site (set of equivalent hosts) in the tree of switches.
 
-        A path lists the number of each switch from the widest tier down, then the number of the
-        NVLink domain, then that of the site.
+        A path is a list of numbers: the switch of each tier, the widest tier first; the NVLink
+        domain; and the site.
         """
         wide = [tier.zones for tier in reversed(self.tiers)]
         return tuple(zip(*wide, self.domains, range(len(self.hosts)), strict=True))
@@ -71,8 +71,8 @@ class Sites:
 def sort_hosts_by_switch(cluster: Cluster) -> list[Host]:
     """Return the usable hosts sorted by switch (widest tier first), NVLink domain and name.
 
-    The result does not depend on the order of hosts in the spec, so specs that list the same hosts
-    in another order get the same placement.
+    The order of hosts in the spec has no effect on the result. Specs that list the same hosts in
+    another order therefore get the same placement.
     """
     leaves: dict[tuple[str, ...], list[Host]] = {}
     for host in cluster.hosts:
@@ -94,8 +94,8 @@ def group_hosts_into_sites(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
     """Return the sites (sets of equivalent hosts) of ``cluster``, and the links above them.
 
     ``hosts`` must be the result of ``sort_hosts_by_switch``. If NVLink domains end at the host, all
-    hosts of a leaf switch are one site. Otherwise each domain is a site; if a domain has hosts
-    below several leaf switches, it has one site per leaf switch.
+    hosts of a leaf switch are one site. Otherwise each NVLink domain is a site. A domain with hosts
+    below several leaf switches is divided into one site per leaf switch.
     """
     domain_hosts: dict[str, int] = {}
     for host in hosts:
@@ -116,7 +116,10 @@ def group_hosts_into_sites(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
 
 
 def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier, ...]:
-    """Return the tiers with more than one switch; no traffic leaves the only switch of a tier."""
+    """Return the tiers that have more than one switch.
+
+    A tier with a single switch is left out, because no traffic leaves this switch.
+    """
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}

@@ -18,7 +18,7 @@ from parc.compiler.placement.order.placement_problem import (
 )
 
 Score = tuple[float, float, float]
-"""Key of an order of hosts that swaps minimize; the first entry is compared first."""
+"""Score of an order of hosts, which swaps minimize. The first number is compared first."""
 
 RemotePartners = list[tuple[int, set[int]]]
 """Node ranks below a link, each with the node ranks with which it communicates over the link."""
@@ -33,9 +33,9 @@ class _FlowLoads:
         """Count the messages that leave each zone; a zone is a switch or an NVLink domain.
 
         Args:
-            flow: messages of one phase.
-            zone: zone of every node rank.
-            seconds: time of one message over the uplink of each zone.
+            flow: messages of one phase (traffic of one parallel axis).
+            zone: number of the zone of every node rank.
+            seconds: for each zone, the time of one message over the uplink of the zone.
             weighted_bytes: weighted bytes of one message.
         """
         self.flow, self.zone, self.seconds = flow, zone, seconds
@@ -90,8 +90,8 @@ class _FlowLoads:
     def _move_member(self, group: int, node: int, here: int, to: int) -> None:
         """Update the message counts of an all-to-all group whose member ``node`` moves.
 
-        The node rank moves from the switch ``here`` to the switch ``to``. If k of n members are
-        below a switch, they send k (n - k) messages out of it.
+        The node rank ``node`` moves from the switch ``here`` to the switch ``to``. If k of the n
+        members of a group are below a switch, k (n - k) messages leave this switch.
         """
         members, size = self.inside[group], self.flow.sizes[group]
         count = self.flow.members[group][node]
@@ -124,10 +124,10 @@ class LinkLoads:
         self._links = self._count_loads()
 
     def _count_loads(self) -> list[list[_FlowLoads]]:
-        """Return the loads of the links, by phase (traffic of one parallel axis) and by level.
+        """Return the loads of the links: one list per phase, with one entry per level.
 
-        The levels are the tiers of switches, followed by the NVLink domains if they have several
-        hosts.
+        A phase is the traffic of one parallel axis. The levels are the tiers of switches. If NVLink
+        domains have several hosts, the domains are the last level.
         """
         sites = self.problem.sites
         rows: list[list[_FlowLoads]] = [[] for _ in self._flows]
@@ -142,7 +142,7 @@ class LinkLoads:
         return rows
 
     def _domain_loads(self, flow: NodeMessages, message_bytes: float) -> _FlowLoads:
-        """Return the loads of the NVLink domains, counting all NICs of a domain as one link."""
+        """Return the loads of the NVLink domains; all NICs of a domain count as one link."""
         # Domains are renumbered from 0, because single-host domains have negative
         # numbers.
         numbers: dict[int, int] = {}
@@ -154,12 +154,13 @@ class LinkLoads:
         return _FlowLoads(flow, zone, seconds, 0.0)
 
     def score(self, floor_seconds: float = 0.0) -> Score:
-        """Return the key of the current order of hosts, which swaps minimize.
+        """Return the score of the current order of hosts; swaps minimize this score.
 
-        With ``floor_seconds``, the key is: exposed seconds (at least ``floor_seconds``), weighted
-        bytes over the busiest uplink, weighted bytes over all uplinks. Without it, the last two are
-        exchanged: almost every swap changes the bytes over all uplinks, so their sum guides the
-        search while the maximum stays the same.
+        If ``floor_seconds`` is set, the score is (exposed seconds, bytes over the busiest uplink,
+        bytes over all uplinks), and exposed seconds below ``floor_seconds`` count as
+        ``floor_seconds``. Otherwise the last two items are exchanged: almost every swap changes the
+        bytes over all uplinks, so this sum guides the search while the busiest uplink stays the
+        same. All bytes are weighted.
         """
         exposed = 0.0
         floors = self.problem.nic_seconds
@@ -185,7 +186,7 @@ class LinkLoads:
         return tiers
 
     def swap(self, one: int, other: int) -> None:
-        """Exchange the hosts of two node ranks; one of them may be an idle host."""
+        """Exchange the hosts of two node ranks, or of a node rank and an idle host."""
         here, there = self.place[one], self.place[other]
         if here == there:
             return
@@ -200,8 +201,8 @@ class LinkLoads:
     def partners_over_slowest_links(self) -> RemotePartners:
         """Return the node ranks that communicate over the two slowest links, with their partners.
 
-        The slowest links are those with the most exposed seconds of a single phase (traffic of one
-        parallel axis).
+        The slowest links are those that a single phase (traffic of one parallel axis) keeps busy
+        for the most exposed seconds.
         """
         rows = [
             (flow.exposure * link.busiest_seconds(), index, link)
@@ -217,8 +218,9 @@ class LinkLoads:
     def partners_over_busiest_uplink(self) -> RemotePartners:
         """Return the node ranks that communicate over the busiest uplink, with their partners.
 
-        The busiest uplink carries the most weighted bytes. Node ranks of the phase (traffic of one
-        parallel axis) with the most weighted bytes come first.
+        The busiest uplink carries the most weighted bytes. Node ranks are listed phase by phase (a
+        phase is the traffic of one parallel axis). The phase with the most weighted bytes comes
+        first.
         """
         carried = self._uplink_bytes()
         busiest = max(map(max, carried), default=0.0)
@@ -233,9 +235,10 @@ class LinkLoads:
 
 
 def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
-    """Return (node rank, its partners outside) for node ranks below the switch ``inside``.
+    """Return (node rank, its partners outside) for the node ranks below the switch ``inside``.
 
-    Node ranks that communicate only with node ranks below the same switch are left out.
+    A partner is a node rank that exchanges messages with the first one. Node ranks without a
+    partner outside of the switch are left out.
     """
     found = []
     for node, zone in enumerate(link.zone):
@@ -251,10 +254,7 @@ def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
 
 
 def _extend_by_idle_hosts(flow: NodeMessages, places: int) -> NodeMessages:
-    """Return ``flow`` with entries for idle hosts, so that it has ``places`` entries.
-
-    Idle hosts send no messages.
-    """
+    """Return ``flow`` with empty entries for idle hosts, such that it has ``places`` entries."""
     none = ((),) * (places - len(flow.sends))
     return replace(
         flow,

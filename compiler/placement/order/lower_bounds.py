@@ -65,7 +65,7 @@ class TimeBound:
 
     @cached_property
     def _least_exposed_seconds(self) -> tuple[float, ...]:
-        """Return the least exposed seconds per step of each phase, each bounded separately."""
+        """Return the least exposed seconds per step of each phase, considered alone."""
         flows = self.problem.flows
         return tuple(
             one.exposure * floor for one, floor in zip(flows, self.least_phase_seconds, strict=True)
@@ -75,7 +75,7 @@ class TimeBound:
     def grid_views(self) -> tuple[GridView, ...]:
         """Return the grids of node ranks whose rows and columns are process groups.
 
-        A lower bound on a grid covers several parallel axes jointly (``switch_cuts.py``).
+        Each grid gives a lower bound for several parallel axes together (``switch_cuts.py``).
         """
         return grid_views(self.problem.cut_models, self.problem.node_axis_sizes)
 
@@ -123,15 +123,15 @@ class _SinglePhaseBound:
     model: CutModel
     flow: Flow
     host_bytes_per_s: float
-    """Rate of the NICs of one host, for an NVLink domain, whose hosts share no uplink; 0.0 for a
-    switch."""
+    """For an NVLink domain, the rate of the NICs of one host, because the hosts share no uplink.
+    0.0 for a switch."""
 
     def __call__(self, contained: int, rate: float) -> float:
         """Return the least seconds of the phase if ``contained`` node ranks are below the switch.
 
-        A phase is the traffic of one parallel axis. An NVLink domain has no uplink: its messages
-        leave over the NICs of its hosts. Messages are not split between hosts, so at least one host
-        sends the mean number of messages, rounded up.
+        A phase is the traffic of one parallel axis. An NVLink domain has no uplink: messages leave
+        the domain over the NICs of its hosts. A message is not split between hosts, so at least one
+        host sends the mean number of messages per host, rounded up.
         """
         if not contained:
             return 0.0
@@ -142,11 +142,11 @@ class _SinglePhaseBound:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds for the process groups that must span two switches of ``level``.
+        """Return the least seconds for which groups that span switches keep an uplink busy.
 
-        In any order of hosts, these groups do not fit below single switches. Each of them sends
-        messages out of at least two switches, and the busiest uplink carries at least the mean of
-        all uplinks.
+        In any order of hosts, some process groups do not fit below a single switch of ``level``.
+        Each of these groups sends messages out of at least two switches. The busiest uplink carries
+        at least the mean of all uplinks.
         """
         cut = level.least_groups_cut(self.model.size)
         sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
@@ -201,10 +201,10 @@ class ByteBound:
         return found
 
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
-        """Return the weighted bytes per step of the process groups that must span two switches.
+        """Return the least weighted bytes per step of process groups that span several switches.
 
-        In any order of hosts, these groups do not fit below single switches. Each of them sends
-        messages out of at least two switches.
+        In any order of hosts, some process groups do not fit below a single switch of ``level``.
+        Each of these groups sends messages out of at least two switches.
         """
         return sum(
             2 * level.least_groups_cut(model.size) * model.least_messages * unit
@@ -225,7 +225,7 @@ class ByteBound:
 
     @cached_property
     def _pipeline_bytes(self) -> float:
-        """Return the weighted bytes of two messages for each pipeline of the job."""
+        """Return the weighted bytes of two messages per pipeline, for all pipelines of the job."""
         problem = self.time_bound.problem
         return sum(
             2 * problem.nodes // model.size * model.least_messages * unit
@@ -270,14 +270,15 @@ class _SwitchBytes:
     def bytes_out(self, contained: int, _: float) -> float:
         """Return the least weighted bytes that leave a switch with ``contained`` node ranks.
 
-        The second argument, the rate of the uplink, has no effect on bytes.
+        The second argument is the rate of the uplink. It has no effect, because a rate does not
+        change the number of bytes.
         """
         if contained not in self._cache:
             self._cache[contained] = self._compute_bytes_out(contained)
         return self._cache[contained]
 
     def _compute_bytes_out(self, contained: int) -> float:
-        """Compute the result of ``bytes_out`` without the cache."""
+        """Compute the result of ``bytes_out`` for a number that is not in the cache."""
         problem = self.time_bound.problem
         if contained in (0, problem.nodes):
             return 0.0

@@ -19,19 +19,19 @@ class NodeMessages:
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
-    """Fraction of the communication time that compute does not hide."""
+    """Fraction of the communication time that does not overlap with computation."""
     parallel: int
     """Number of equal messages that one entry represents."""
     sends: Partners
     """Receivers of every node rank, one entry per message."""
     receives: Partners
-    """Senders to every node rank, one entry per message."""
+    """Senders of the messages to every node rank, one entry per message."""
     members: tuple[Counter[int], ...]
-    """Number of members of every all-to-all group, by node rank."""
+    """For every all-to-all group, the number of members on each node rank."""
     sizes: tuple[int, ...]
     """Number of members of every all-to-all group."""
     groups_of: Partners
-    """All-to-all groups of every node rank."""
+    """Indexes of the all-to-all groups that have members on each node rank."""
 
     def count_leaving_messages(self, inside: Collection[int]) -> int:
         """Return the number of messages from node ranks in ``inside`` to all other node ranks."""

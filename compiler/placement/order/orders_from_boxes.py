@@ -31,10 +31,9 @@ BoxShape = tuple[int, ...]
 def node_axis_sizes(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
     """Return the number of node ranks along each node axis, the fastest axis first.
 
-    The product of the sizes is the number of node ranks. A node axis begins or ends at each
-    position at which an axis of a mesh begins or ends. A position that is not a multiple of the
-    position before it is ignored, because no grid fits both; the mesh axis is then split more
-    coarsely.
+    Node axes are the axes of a grid of all node ranks. The boundaries between node axes are the
+    boundaries of the mesh axes, counted in node ranks. A boundary is ignored if it is not a
+    multiple of the boundary before it, because no grid then fits both.
     """
     found = list(meshes)
     nodes = found[0].world // per_node
@@ -50,9 +49,10 @@ def node_axis_sizes(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
 
 
 def _axis_boundaries(mesh: Mesh, per_node: int) -> Iterator[int]:
-    """Yield the first and the last position of each axis of ``mesh``, in ranks.
+    """Yield the stride, and the stride times the size, of each axis of ``mesh``, in ranks.
 
-    These are the stride of an axis, and its stride x size. Positions inside a host are left out.
+    These are the rank offsets at which the axis begins and ends. Offsets inside a host are left
+    out.
     """
     for axis in mesh.axes:
         yield from (edge for edge in (axis.stride, axis.stride * axis.size) if not edge % per_node)
@@ -63,8 +63,8 @@ def node_axes_within(
 ) -> tuple[int, ...]:
     """Return the indexes of the node axes that lie completely within one of the mesh ``axes``.
 
-    If node axes begin and end exactly where the mesh axes do, the product of their sizes is the
-    number of hosts of a process group over ``axes``.
+    The product of the sizes of these node axes is the number of hosts of a process group over
+    ``axes``, provided that node axes begin and end exactly where the mesh axes do.
     """
     inside, stride = [], per_node
     for index, size in enumerate(axis_sizes):
@@ -78,8 +78,8 @@ def node_axes_within(
 def box_shapes(axis_sizes: tuple[int, ...], most: int) -> list[BoxShape]:
     """Return the shapes of all boxes with at most ``most`` node ranks.
 
-    A box is a set of neighboring node ranks that share a switch. Its shape is its length along each
-    node axis, a divisor of the size of that axis.
+    A box is a set of neighboring node ranks that share a switch. The shape of a box is a tuple of
+    its lengths along the node axes. Each length divides the size of the node axis.
     """
     choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in axis_sizes]
     return [shape for shape in product(*choices) if prod(shape) <= most]
@@ -90,18 +90,23 @@ def ranks_by_box(
 ) -> list[int]:
     """Return all node ranks, ordered such that the node ranks of each box are consecutive.
 
+    A box is a set of neighboring node ranks that share a switch.
+
     Args:
         axis_sizes: number of node ranks along each node axis, the fastest axis first.
-        nested: shape of the boxes of each level, counted in boxes of the level before, the
-            smallest boxes first.
-        outward: indexes of the node axes, in the order in which the largest boxes repeat.
+        nested: for each level, how many boxes of the level before form a box, along each node axis.
+            The level with the smallest boxes comes first.
+        outward: indexes of the node axes, in the order in which the largest boxes are repeated.
     """
     strides = [prod(axis_sizes[:index]) for index in range(len(axis_sizes))]
     left = list(axis_sizes)
     ranks = [0]
 
     def repeat_along(index: int, size: int) -> None:
-        """Append ``size`` - 1 copies of all node ranks so far, each shifted along one node axis."""
+        """Append ``size`` - 1 copies of ``ranks``, each shifted one step further along a node axis.
+
+        ``index`` is the index of the node axis.
+        """
         nonlocal ranks
         stride = strides[index]
         ranks = [base + step * stride for step in range(size) for base in ranks]
@@ -119,7 +124,8 @@ def ranks_by_box(
 BEAM = 6
 """Number of box shapes that the beam search keeps from level to level."""
 SAMPLES = 3
-"""Number of box sets that are scored per shape: the first, a middle and the last one."""
+"""Number of positions of a switch that are scored per shape: the start, the middle and the end of
+the job."""
 STEPS = 400_000
 """Approximate number of messages that are counted to score the shapes of one level."""
 FEWEST_SHAPES = 8
@@ -141,11 +147,11 @@ def build_orders_from_boxes(
 ) -> Iterator[BoxOrder]:
     """Yield orders of hosts in which each box of node ranks shares a switch, the best shapes first.
 
-    A shape is scored by the exposed seconds of communication of a switch full of such boxes or,
-    with ``by_bytes``, by the weighted bytes that leave the switch. Each shape gives five orders, of
-    which two may be equal. In four of them, boxes follow each other along the fastest or along the
-    slowest node axis first, and fill the switches in tree order or the largest switch first. The
-    fifth order may divide boxes.
+    A shape is scored by a switch full of boxes of this shape: by the exposed seconds of
+    communication or, with ``by_bytes``, by the weighted bytes that leave the switch. Each shape
+    gives five orders. Four of them combine two choices: the boxes follow the fastest or the slowest
+    node axis first, and fill the switches in tree order or the largest switch first. The fifth
+    order might divide boxes.
     """
     axis_sizes = problem.node_axis_sizes
     outward = tuple(range(len(axis_sizes)))
@@ -163,8 +169,8 @@ def _beam_search(
 ) -> list[tuple[BoxShape, ...]]:
     """Return the best lists of box shapes, one shape per level of switches, narrowest level first.
 
-    The box of a level consists of boxes of the next narrower level. On a tie, the larger box is
-    better, then the shape with the smaller numbers.
+    The box of a level consists of whole boxes of the next narrower level. If two shapes have the
+    same score, the larger box is better.
     """
     axis_sizes = problem.node_axis_sizes
     kept: list[tuple[BoxShape, ...]] = [()]
@@ -209,9 +215,9 @@ def _score_full_switch(
 ) -> tuple[float, float]:
     """Return (exposed seconds, weighted bytes) of a switch that is full of boxes ``nested[-1]``.
 
-    The switch has as many hosts as the largest switch of the level. Up to three sets of boxes that
-    can fill the switch are evaluated, and the worst result is returned. Three are enough, because
-    all boxes of one shape send the same number of bytes, except at the ends of pipelines.
+    The switch has as many hosts as the largest switch of ``level``. The result is the worst of up
+    to three positions of the switch in the job: at the start, in the middle and at the end. Boxes
+    of one shape send the same number of bytes, except at the ends of pipelines.
     """
     sites = problem.sites
     capacity = min(_hosts_of_largest_switch(problem, level), problem.nodes)
@@ -240,7 +246,7 @@ def _score_full_switch(
 
 
 def _factors_between_levels(nested: tuple[BoxShape, ...]) -> list[BoxShape]:
-    """Return, for each level, its box shape divided by the shape of the next narrower level."""
+    """Return, per level, how many boxes of the level before form a box along each node axis."""
     found, last = [], (1,) * len(nested[0]) if nested else ()
     for shape in nested:
         found.append(tuple(a // b for a, b in zip(shape, last, strict=True)))

@@ -19,11 +19,13 @@ def pack_node_ranks(
 ) -> list[int]:
     """Return the site (set of equivalent hosts) of every node rank.
 
+    A block is a set of consecutive node ranks that should share a switch.
+
     Args:
         sites: sites to fill, with at least as many hosts as ``ranks``.
         ranks: node ranks in an order in which neighbors should share a switch.
-        sizes: node ranks per block for each level of ``bins_by_level``; 0 at a level if blocks need
-            not stay together there.
+        sizes: node ranks per block, for each level of switches (NVLink domains first, if they have
+            several hosts); 0 if there are no blocks at this level.
         largest_first: True to fill the switches with the most hosts first; otherwise in tree order.
     """
     free = list(sites.hosts_per_site)
@@ -37,10 +39,10 @@ def pack_node_ranks(
 
 
 def bins_by_level(sites: Sites) -> list[tuple[int, ...]]:
-    """Return, for each level, the number of the bin that contains each site.
+    """Return one tuple per level, with the number of the bin that contains each site.
 
-    A site is a set of equivalent hosts. A bin is an NVLink domain or a switch. The first level is
-    the NVLink domains, if they have several hosts; then come the tiers of switches.
+    A site is a set of equivalent hosts. A bin is an NVLink domain or a switch. If NVLink domains
+    have several hosts, they are the first level. All other levels are tiers of switches.
     """
     found = []
     if sites.multi_host_domains:
@@ -54,7 +56,8 @@ def bins_by_level(sites: Sites) -> list[tuple[int, ...]]:
 def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
     """Return the sites (sets of equivalent hosts), those below the largest switches first.
 
-    The size of a switch is the number of hosts below it. The widest level is compared first.
+    The largest switch has the most hosts below it. The switches of the widest level are compared
+    first.
     """
     capacities: list[dict[int, int]] = []
     for numbers in zip(*sites.tree_paths, strict=True):
@@ -64,7 +67,7 @@ def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
         capacities.append(hosts)
 
     def key(site: int) -> tuple[int, ...]:
-        """Return (-hosts below the switch, number of the switch) per level, widest level first."""
+        """Return -(hosts below the switch) and the number of the switch, for each level."""
         pairs = zip(sites.tree_paths[site], capacities, strict=True)
         return tuple(value for number, hosts in pairs for value in (-hosts[number], number))
 
@@ -78,11 +81,11 @@ class _Packer:
         self._bins, self._free, self._place = bins, free, place
 
     def fill(self, ranks: Sequence[int], sites: list[int], sizes: list[int]) -> None:
-        """Place ``ranks`` on ``sites``: blocks of ``sizes[-1]`` node ranks, then smaller blocks.
+        """Place ``ranks`` on ``sites`` in blocks of ``sizes[-1]`` node ranks, which share a switch.
 
-        Each bin (switch or NVLink domain) first receives as many whole blocks as fit. Blocks that
-        do not fit whole into a bin are placed last, on the remaining hosts of all bins, divided
-        into blocks of the next smaller size.
+        Each bin (switch or NVLink domain) first receives as many whole blocks as fit. The blocks
+        that remain are divided into blocks of the next smaller size, and are placed on the
+        remaining hosts of all bins.
         """
         if not sizes:
             self._place_one_by_one(ranks, sites)
@@ -102,9 +105,9 @@ class _Packer:
             self.fill(rest, sites, finer)
 
     def _group_by_switch(self, sites: list[int], level: int) -> Bins:
-        """Return ``sites`` grouped by their switch (or NVLink domain) at ``level``.
+        """Return ``sites`` grouped by the switch (or NVLink domain) above them at ``level``.
 
-        The groups are sorted by their first site in ``sites``.
+        The groups are in the order in which their first sites appear in ``sites``.
         """
         groups: dict[int, list[int]] = {}
         for site in sites:

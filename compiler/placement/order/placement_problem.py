@@ -35,9 +35,9 @@ class Cost:
     total_weighted: float
     """Weighted bytes per step over all uplinks of switches."""
     busiest_bytes: float = field(default=0.0, compare=False)
-    """Bytes per step over the busiest uplink, without weights; only for reports."""
+    """Bytes per step over the busiest uplink, without weights. Used only in reports."""
     total_bytes: float = field(default=0.0, compare=False)
-    """Bytes per step over all uplinks, without weights; only for reports."""
+    """Bytes per step over all uplinks, without weights. Used only in reports."""
 
     def cost_sort_key(self, floor_seconds: float) -> tuple[float, ...]:
         """Return the key by which costs are compared: the order with the smallest key is the best.
@@ -53,14 +53,14 @@ class Cost:
 class PlacementProblem:
     """Node ranks that send messages to one another, and the hosts on which they can be placed.
 
-    A site is a set of equivalent hosts. A candidate solution, ``place``, contains the site of every
-    node rank.
+    A site is a set of equivalent hosts. A solution is a list ``place`` with the site of every node
+    rank.
     """
 
     nodes: int
     """Node ranks of the job."""
     flows: tuple[Flow, ...]
-    """Phases: the traffic of each parallel axis that leaves a host."""
+    """Messages between hosts, one entry per phase. A phase is the traffic of one parallel axis."""
     cut_models: tuple[CutModel, ...]
     """Process groups of each phase, as input of the lower bounds."""
     node_axis_sizes: tuple[int, ...]
@@ -74,15 +74,16 @@ class PlacementProblem:
     """Weight (0 to 1) of the bytes of each phase when equally fast orders are compared. A phase of
     small weight crosses switches first; by default, this is the traffic of pipelines."""
     tie_seconds: float = 0.0
-    """Tolerance in seconds: orders count as equally fast if they expose at most this much more than
-    the best order; infinite if the placement policy ignores time."""
+    """Tolerance in seconds. Orders of hosts count as equally fast if their exposed time exceeds
+    that of the best order by at most the tolerance. It is infinite if the placement policy ignores
+    time."""
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
         """Return the seconds for which each phase keeps the NICs of the busiest host busy.
 
-        A phase is the traffic of one parallel axis. If every NVLink domain ends at its host, these
-        seconds are the same for all orders of hosts.
+        A phase is the traffic of one parallel axis. The result counts all messages that leave a
+        host. If every NVLink domain ends at its host, it is the same for all orders of hosts.
         """
         fullest = (max(one.node_egress.values(), default=0) for one in self.flows)
         return tuple(
@@ -116,7 +117,11 @@ class PlacementProblem:
         return Cost(round_cost(exposed), *map(round_cost, bytes_))
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
-        """Yield the seconds that each phase keeps the NICs of the busiest host busy."""
+        """Yield, for each phase, the seconds for which the NICs of the busiest host are busy.
+
+        A phase is the traffic of one parallel axis. ``place`` contains the site (set of equivalent
+        hosts) of every node rank.
+        """
         if not self.sites.multi_host_domains:
             yield from self.nic_seconds
             return
@@ -129,7 +134,7 @@ class PlacementProblem:
 def domain_of_each_node_rank(sites: Sites, place: Sequence[int]) -> list[int]:
     """Return the number of the NVLink domain of each node rank.
 
-    A domain that is a single host has a negative number that no other node rank has.
+    Each domain that consists of a single host has its own negative number.
     """
     found = (sites.domains[site] for site in place)
     # ~node is negative and different for every node rank.

@@ -26,8 +26,8 @@ BOXES = "boxes"
 SWAPS = "swaps"
 ALL_ORDERS = "every order"
 MOST_NODES, MOST_SITES = 16, 24
-"""Node ranks and sites up to which the orders of a job may be few enough to evaluate all of them;
-above, counting them would already take too long."""
+"""Limits on the node ranks and sites of a job for which all orders are evaluated. In a larger job,
+counting the orders would already take too long."""
 SMALL = 1e-9
 """Relative difference up to which two costs differ only by rounding error."""
 
@@ -40,15 +40,16 @@ class SearchBudget:
     """
 
     max_orders: int
-    """Largest number of orders of a small job for which all orders are evaluated."""
+    """Largest number of orders of a job for which all orders are evaluated; 0 to never evaluate
+    all."""
     box_messages: int
-    """Number of messages to count while orders made of boxes are evaluated."""
+    """Limit on the messages that are counted to evaluate orders made of boxes."""
     swap_messages: int
-    """Number of messages and links to evaluate while swaps are tried."""
+    """Limit on the messages and links that are evaluated to try swaps."""
     swap_starts: int
     """Number of orders that swaps start from; 0 turns swaps off."""
     minimize_bytes: bool
-    """True to continue with minimizing bytes after the exposed time cannot be reduced further."""
+    """True to reduce the weighted bytes when the exposed time cannot be reduced further."""
 
 
 THOROUGH = SearchBudget(6_000, 3_000_000, 2_000_000, 3, minimize_bytes=True)
@@ -62,7 +63,7 @@ class EvaluatedOrder:
     """Order of hosts with its cost."""
 
     method: str
-    """BOXES, SWAPS, ALL_ORDERS, or the name of a named order."""
+    """BOXES, SWAPS, ALL_ORDERS, or the name of the order."""
     nested: tuple[BoxShape, ...]
     """Box shapes of the order, the narrowest level first; empty for other methods."""
     place: tuple[int, ...]
@@ -77,14 +78,17 @@ class SearchResult:
     better: EvaluatedOrder | None
     """Order that is better than all named orders; None if a named order is the best."""
     least: Cost
-    """Lower bound of each part of the cost. After all orders were evaluated, the byte bounds hold
-    only for orders that are tied with the fastest one."""
+    """Lower bound of each part of the cost. If all orders were evaluated, the bounds on bytes hold
+    only for orders that are as fast as the best one."""
     floor_seconds: float
     """Exposed seconds up to which orders count as equally fast."""
 
 
 def lower_bounds(bound: TimeBound) -> Cost:
-    """Return a lower bound for each part of the cost; a single order may not meet all of them."""
+    """Return a lower bound for each part of the cost of an order of hosts.
+
+    It is possible that no single order reaches all of these bounds.
+    """
     bytes_ = ByteBound(bound)
     return Cost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
 
@@ -92,11 +96,12 @@ def lower_bounds(bound: TimeBound) -> Cost:
 def search_orders(
     problem: PlacementProblem, named: Iterable[EvaluatedOrder], budget: SearchBudget
 ) -> SearchResult:
-    """Search for an order of hosts that is better than the orders ``named``.
+    """Search for an order of hosts that is better than all of the orders ``named``.
 
-    The search stops when the lower bounds are met. For a small job, all orders are evaluated. For a
-    larger job, orders are built from boxes (sets of node ranks that share a switch), and swaps
-    improve the best orders: first to reduce the exposed time, then to reduce the weighted bytes.
+    The search stops when an order reaches the lower bounds. In a small job, all orders are
+    evaluated. In a larger job, orders are built from boxes (sets of node ranks that share a
+    switch), and the best orders are then improved by swaps. Swaps reduce the exposed time first,
+    then the weighted bytes.
     """
     start = list(named)
     search = _OrderSearch(problem, budget)
@@ -124,15 +129,15 @@ class _OrderSearch:
 
     @cached_property
     def _messages(self) -> list[NodeMessages]:
-        """Return the messages of each phase (the traffic of one parallel axis) by node rank."""
+        """Return the messages of each phase (traffic of one parallel axis) by node rank."""
         return [messages_by_node(one, self._problem.nodes) for one in self._problem.flows]
 
     def tolerated_seconds(self, found: Iterable[EvaluatedOrder]) -> float:
         """Return the exposed seconds up to which orders of hosts count as equally fast.
 
-        The result is the least exposed time of ``found`` plus the tolerance. But if an order is
-        already within the tolerance of the lower bound, the search for less exposed time has ended
-        and the true minimum is unknown; the result is then the lower bound plus the tolerance.
+        The result is the least exposed time of ``found`` plus the tolerance. If an order is already
+        within the tolerance of the lower bound, the lower bound is used in place of the least
+        exposed time: the search then stops, so a faster order might remain unknown.
         """
         exposed = min(one.cost.exposed_seconds for one in found)
         if self._meets_time_bound(found):
@@ -142,7 +147,10 @@ class _OrderSearch:
     def result(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the lower bounds, and the best order of ``found`` if it beats all of ``start``."""
+        """Return the lower bounds and the best order of hosts in ``found`` as the search result.
+
+        The order is left out if an order of ``start`` is at least as good.
+        """
         least = self._least or Cost(self._bound.exposed_seconds, 0.0, 0.0)
         floor = self.tolerated_seconds(found)
         return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
@@ -150,9 +158,9 @@ class _OrderSearch:
     def result_if_all_evaluated(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the search result for ``found``, which contains all orders of hosts.
+        """Return the search result if ``found`` contains all orders of hosts.
 
-        The lower bounds of the result are the cost of the best order.
+        Since all orders were evaluated, the cost of the best order is also the lower bound.
         """
         exposed = min(one.cost.exposed_seconds for one in found)
         floor = round_cost(exposed + self._problem.tie_seconds)
@@ -160,7 +168,7 @@ class _OrderSearch:
         return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
 
     def is_optimal(self, found: Sequence[EvaluatedOrder]) -> bool:
-        """Return True if the best order of ``found`` meets all lower bounds.
+        """Return True if the best order of ``found`` reaches all lower bounds.
 
         The bounds on bytes are ignored if the budget does not minimize bytes.
         """
@@ -170,7 +178,7 @@ class _OrderSearch:
         return meets_exposed_bound(best, self._least, tie) and meets_byte_bounds(best, self._least)
 
     def _meets_time_bound(self, found: Iterable[EvaluatedOrder]) -> bool:
-        """Return True if an order of ``found`` meets the lower bound of the exposed time.
+        """Return True if an order of ``found`` reaches the lower bound on the exposed time.
 
         An exposed time within the tolerance of the bound counts as equal.
         """
@@ -192,9 +200,9 @@ class _OrderSearch:
     def evaluate_box_orders(
         self, start: Sequence[EvaluatedOrder], by_bytes: bool
     ) -> list[EvaluatedOrder]:
-        """Return orders built from boxes (sets of node ranks that share a switch), with cost.
+        """Return orders built from boxes (sets of node ranks that share a switch), with their cost.
 
-        The evaluation stops when the budget is used up or an order meets the lower bounds.
+        The evaluation stops when the budget is used up or an order reaches the lower bounds.
         """
         problem, found = self._problem, list[EvaluatedOrder]()
         size = _evaluation_work(problem) * (1 + len(problem.sites.tiers))
@@ -215,9 +223,9 @@ class _OrderSearch:
     ) -> list[EvaluatedOrder]:
         """Return the best orders of ``found``, each improved by swaps of hosts.
 
-        Of several orders with equal cost, only one is improved. The larger the job, the fewer
-        orders are improved. With ``by_bytes``, swaps reduce the weighted bytes of orders that count
-        as equally fast; otherwise they reduce the exposed time.
+        If several orders have equal cost, only one of them is improved. The larger the job, the
+        fewer orders are improved. With ``by_bytes``, swaps reduce the weighted bytes of orders that
+        count as equally fast. Otherwise they reduce the exposed time.
         """
         if not self._budget.swap_starts or self._is_done(found, by_bytes):
             return []
@@ -233,16 +241,15 @@ class _OrderSearch:
     def _is_done(self, found: Sequence[EvaluatedOrder], by_bytes: bool) -> bool:
         """Return True if no further search is needed.
 
-        With ``by_bytes``, this is so if an order of ``found`` meets all lower bounds, or if the
-        budget does not minimize bytes. Otherwise, an order must meet the lower bound of the exposed
-        time.
+        With ``by_bytes``, an order of ``found`` must reach all lower bounds, unless the budget does
+        not minimize bytes. Without ``by_bytes``, the lower bound on the exposed time is sufficient.
         """
         if by_bytes:
             return self._least is None or self.is_optimal(found)
         return self._meets_time_bound(found)
 
     def _improve_order(self, one: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
-        """Return the order of hosts after swaps; at most ``trials`` swaps are tried."""
+        """Return the order of hosts after up to ``trials`` swaps were tried to improve it."""
         problem = self._problem
         loads = LinkLoads(problem, self._messages, one.place)
         improve_by_swaps(loads, trials, floor)
@@ -252,9 +259,9 @@ class _OrderSearch:
     def _swap_budget(self) -> tuple[int, int]:
         """Return (number of orders to improve, number of swaps to try for each order).
 
-        The first count of the loads of an order takes about as much work as counting all messages
-        at all levels four times. A swap evaluates the partners of two node ranks and the load of
-        every switch, for every phase (traffic of one parallel axis).
+        These numbers keep the work of all swaps within the budget. The work per order is about four
+        counts of all messages at all levels. The work per swap is proportional to the number of
+        phases (traffic of one parallel axis) times the number of switches.
         """
         problem, budget = self._problem, self._budget
         tiers, wide = problem.sites.tiers, problem.sites.multi_host_domains
@@ -274,20 +281,20 @@ def _cheapest(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
 def _cheapest_if_better_than(
     start: Iterable[EvaluatedOrder], found: Iterable[EvaluatedOrder], floor: float
 ) -> EvaluatedOrder | None:
-    """Return the best order of ``found``; None if an order of ``start`` is at least as good."""
+    """Return the best order of ``found``, or None if an order of ``start`` is at least as good."""
     best, named = _cheapest(found, floor), _cheapest(start, floor)
     return best if best.cost.cost_sort_key(floor) < named.cost.cost_sort_key(floor) else None
 
 
 def meets_exposed_bound(cost: Cost, least: Cost, tie_seconds: float) -> bool:
-    """Return True if ``cost`` is within the tolerance of the lower bound of the exposed time."""
+    """Return True if ``cost`` is within the tolerance of the lower bound on the exposed time."""
     return cost.exposed_seconds <= (least.exposed_seconds + tie_seconds) * (1 + SMALL)
 
 
 def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
-    """Return True if ``cost`` meets both lower bounds on weighted bytes.
+    """Return True if the weighted bytes of ``cost`` reach both of their lower bounds.
 
-    The two bounds are for the busiest uplink, and for all uplinks together.
+    One bound is for the busiest uplink, the other for the sum over all uplinks.
     """
     pairs = (
         (cost.busiest_weighted, least.busiest_weighted),
@@ -297,10 +304,9 @@ def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
 
 
 def _evaluation_work(problem: PlacementProblem) -> int:
-    """Return the work to evaluate one order of hosts, as a count.
+    """Return a count that is proportional to the work of evaluating one order of hosts.
 
-    The result is the number of messages, plus the members of all-to-all groups, plus the node
-    ranks.
+    The count is the sum of the messages, the members of all-to-all groups and the node ranks.
     """
     flows = problem.flows
     sent = sum(len(one.senders) + sum(map(len, one.member_nodes)) for one in flows)

@@ -8,8 +8,8 @@ from itertools import chain, combinations
 from parc.compiler.placement.order.link_loads import LinkLoads, RemotePartners, Score
 
 MOST_TRIED = 40
-"""Limit on the node ranks on either side of the busiest link that are exchanged first. The pairs
-grow with the square of this number, and the budget must also suffice for the other pairs."""
+"""Limit on the node ranks on each side of the busiest link that are tried first. The number of
+pairs grows with the square of this limit, and the budget must also suffice for other pairs."""
 SMALL_JOB = 64
 """Number of hosts up to which all pairs of hosts are tried."""
 ROUNDING = 1e-9
@@ -19,11 +19,10 @@ ROUNDING = 1e-9
 def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) -> int:
     """Swap hosts until no swap helps or ``trials`` swaps were tried; return the remaining trials.
 
-    First, node ranks below the busiest link change places with node ranks beside their
-    communication partners. In small jobs, all other pairs are then tried. A swap is kept if it
-    reduces ``LinkLoads.score``: the exposed time, or the weighted bytes at equal exposed time.
-    Exposed times up to ``floor_seconds`` count as equal; once they are reached, the busiest link is
-    the one with the most weighted bytes.
+    First, node ranks below the busiest link are moved next to their communication partners. In
+    small jobs, all other pairs are then tried. A swap is kept if it reduces ``LinkLoads.score``.
+    When the exposed time is at most ``floor_seconds``, swaps reduce the weighted bytes, and the
+    busiest link is the one with the most weighted bytes.
     """
     best = loads.score(floor_seconds)
     while trials > 0:
@@ -47,7 +46,7 @@ def _apply_swap_if_better(
 ) -> Score | None:
     """Swap the hosts of the two node ranks ``pair`` if this makes the score less than ``best``.
 
-    Return the new score; None if the swap was undone.
+    Returns the new score, or None if the swap was undone.
     """
     loads.swap(*pair)
     score = loads.score(floor)
@@ -85,9 +84,10 @@ def _promising_pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, in
 
 
 def _pairs_across_link(remote: RemotePartners) -> Iterator[tuple[int, int]]:
-    """Yield pairs of node ranks, one below the busiest link and one on the other side of the link.
+    """Yield pairs of node ranks to swap: one below the busiest link, and one on its other side.
 
-    The node rank on the other side communicates over the link, but not with the first node rank.
+    The second node rank communicates over the link with other node ranks, but not with the first
+    one.
     """
     wanted = list(dict.fromkeys(other for _, away in remote for other in sorted(away)))
     for one, away in remote[:MOST_TRIED]:
@@ -97,10 +97,10 @@ def _pairs_across_link(remote: RemotePartners) -> Iterator[tuple[int, int]]:
 
 
 def _pairs_beside_partners(remote: RemotePartners, place: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield pairs whose swap brings a node rank below the busiest link beside a partner.
+    """Yield pairs whose swap moves a node rank below the busiest link next to a partner.
 
-    A partner communicates with the node rank over the link. The second node rank of a pair is in
-    the same site (set of equivalent hosts) as the partner, and gives its host to the first one.
+    A partner communicates with the node rank over this link. A pair is (the node rank, a node rank
+    in the same site as the partner). A site is a set of equivalent hosts.
     """
     neighbors: dict[int, list[int]] = {}
     for node, site in enumerate(place):

@@ -31,18 +31,20 @@ class CutModel:
     """Node ranks per group; 0 if no bound is known, because the groups are not boxes of the
     grid."""
     least_messages: float
-    """Least number of messages that leave a set of node ranks with a part of one group."""
+    """Least number of messages that leave a set of node ranks if the set contains only a part of
+    one process group."""
     quadratic: bool
-    """True for all-to-all: k of n node ranks send k (n - k) / (n - 1) times as much as one."""
+    """True for all-to-all: a part of k of n node ranks sends k (n - k) / (n - 1) times as many
+    messages as a part of one node rank."""
     line: bool = False
-    """True for a pipeline: each hop carries two messages, so a part without either end sends
-    two."""
+    """True for a pipeline. Each hop carries two messages, so a part that contains neither end of
+    the pipeline sends two messages."""
 
     def least_messages_out(self, contained: int) -> float:
         """Return the least number of messages that leave a set of ``contained`` node ranks.
 
-        The set with the fewest messages consists of whole process groups and a part of one more
-        group; only that part sends messages out of the set.
+        The best set consists of whole process groups and a part of one more group. Only this part
+        sends messages out of the set.
         """
         remainder = contained % self.size
         if not remainder or not self.quadratic:
@@ -55,10 +57,15 @@ def cut_model_of(
 ) -> CutModel:
     """Return the data for a lower bound on the messages of one parallel axis that leave a switch.
 
-    ``node_axes`` are the axes of the grid of node ranks along which the members of a process group
-    differ. A group has ``size`` node ranks, and the job has ``nodes`` node ranks. If a switch
-    contains only a part of a ring or of a pipeline, the part sends at least one message. In an
-    all-to-all, a part of one node rank sends the fewest messages.
+    Returns data without a bound if the process groups do not have ``size`` node ranks each, or do
+    not fill hosts evenly.
+
+    Args:
+        groups: process groups of the axis.
+        pattern: ring, pipeline (line) or all-to-all.
+        node_axes: axes of the grid of node ranks along which the members of a group differ.
+        size: node ranks per group.
+        nodes: node ranks of the job.
     """
     # The bounds need groups that are boxes of digits with equally many ranks on every host.
     group_nodes = len(set(groups.visits[0]))
@@ -75,7 +82,8 @@ def cut_model_of(
 class GridView:
     """Grid of node ranks in which lines, slices, rows and columns are process groups.
 
-    ``across``, ``whole``, ``rows`` and ``columns`` are indexes into ``models``, or None.
+    ``across``, ``whole``, ``rows`` and ``columns`` are phases (traffic of one parallel axis), given
+    by their index in ``models``. A phase is None if the grid has no such process groups.
     """
 
     models: tuple[CutModel, ...]
@@ -100,13 +108,13 @@ class GridView:
     ) -> float:
         """Return the least cost of all phases if ``contained`` node ranks are below a switch.
 
-        A phase is the traffic of one parallel axis.
+        A phase is the traffic of one parallel axis. The cost is in the unit of ``weights``: exposed
+        seconds or bytes.
 
         Args:
-            contained: more than 0 and less than the node ranks of the job.
-            weights: cost of one message of each phase over the uplink of the switch, in exposed
-                seconds or bytes.
-            floors: least cost of each phase, in the same unit.
+            contained: more than 0 and less than the number of node ranks of the job.
+            weights: for each phase, the cost of one message over the uplink of the switch.
+            floors: for each phase, the least cost in any order of hosts.
         """
         # Phases outside this grid cost at least their own floor.
         others = sum(floors) - sum(floors[one] for one in self.phases)
@@ -133,17 +141,18 @@ class GridView:
     def phases(self) -> list[int]:
         """Return the indexes of the phases whose process groups are part of this grid.
 
-        The groups are the lines, slices, rows or columns of the grid.
+        A phase is the traffic of one parallel axis. Its process groups are the lines, slices, rows
+        or columns of the grid.
         """
         found = (self.across, self.whole, self.rows, self.columns)
         return [one for one in found if one is not None]
 
     def _least_cuts(self, contained: int, most: int) -> list[tuple[int, int]]:
-        """Return the least (lines cut, slices cut) for sets of ``contained`` cells of the grid.
+        """Return pairs (least lines cut, least slices cut) for sets of ``contained`` grid cells.
 
-        The sets have at most ``most`` cells in each slice. A line or slice is cut if only some of
-        its cells are in the set. The first pair is for sets that leave a slice empty, the second
-        pair for sets with cells in every slice.
+        Only sets with at most ``most`` cells in each slice are considered. A line or slice is cut
+        if only some of its cells are in the set. One pair is for sets that leave a slice empty, the
+        other pair for sets with cells in every slice. A pair is omitted if no such set exists.
         """
         found = []
         touched = -(-contained // most)
@@ -158,7 +167,8 @@ class GridView:
     def _cost_inside_slice(self, cells: int, price: Sequence[float]) -> float:
         """Return the least cost of the rows and columns that ``cells`` cells of a slice cut.
 
-        A row or column is cut if some, but not all, of its cells are in the set.
+        A row or column is cut if only some of its cells are in the set. ``price`` contains the cost
+        of one cut process group of each phase.
         """
         if self.rows is None or self.columns is None:
             return 0.0
@@ -166,7 +176,10 @@ class GridView:
         return min(a * rows + b * columns for a, b in smallest_grid_cuts(cells, *self.shape))
 
     def _least_cost_of_rows_and_columns(self, floors: Sequence[float]) -> float:
-        """Return the least cost of the phases whose process groups are the rows and the columns."""
+        """Return the least cost of the phases whose process groups are the rows and the columns.
+
+        ``floors`` contains the least cost of each phase.
+        """
         return sum(floors[one] for one in (self.rows, self.columns) if one is not None)
 
 
@@ -175,7 +188,9 @@ def _cost_of_phase(
 ) -> float:
     """Return the least cost of the phase ``flow`` if ``cut`` of its process groups are cut.
 
-    The cost is 0.0 if ``flow`` is None.
+    A process group is cut if only a part of it is below a switch. ``price`` contains the cost of
+    one cut group of each phase, ``floors`` the least cost of each phase. The cost is 0.0 if
+    ``flow`` is None.
     """
     return 0.0 if flow is None else max(floors[flow], cut * price[flow])
 
@@ -185,11 +200,13 @@ def smallest_grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tup
     """Return the least (rows cut, columns cut) for sets of ``cells`` cells of a grid.
 
     The grid has ``column_size`` rows of ``row_size`` cells. A row or column is cut if only some of
-    its cells are in the set. There are four kinds of sets. A set without a full row or column cuts
-    every row and column that it touches, and fits into a rectangle of these. A set with a full row
-    touches every column; a set with a full column touches every row. If a set has a full row and a
-    full column, the cells outside the set form a set of the first kind with the same cuts. Pairs
-    that are worse than another pair in both numbers are left out.
+    its cells are in the set. The result contains a pair only if no other pair is better in one
+    number and at least as good in the other.
+
+    There are four kinds of sets. A set without a full row or column fits into a rectangle and cuts
+    each row and column of the rectangle. A set with a full row touches every column. A set with a
+    full column touches every row. If a set has a full row and a full column, the cells outside of
+    the set form a set of the first kind, which cuts the same rows and columns.
     """
     total = row_size * column_size
     if cells in (0, total):
@@ -216,7 +233,8 @@ def grid_views(
 ) -> tuple[GridView, ...]:
     """Return all grids of node ranks whose lines, slices, rows and columns are process groups.
 
-    For example, the slices are pipeline stages, and the lines are pipelines.
+    For example, if each slice of a grid is a pipeline stage, each line across the slices is a
+    pipeline.
     """
     everything = set(range(len(node_axis_sizes)))
     # A group of one node rank is never cut.

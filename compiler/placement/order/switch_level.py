@@ -10,8 +10,8 @@ from math import inf, sqrt
 
 MOST_SLACK = 64
 """Largest number of idle hosts for which the bound over all switches of a level is computed. With
-more idle hosts, switches can be filled in so many ways that the bound is weak and slow; the bounds
-of single groups remain."""
+more idle hosts, switches can be filled in so many ways that the bound is weak and slow. The bounds
+of single process groups are always computed."""
 
 SwitchCost = Callable[[int, float], float]
 """Function from (node ranks below a switch, rate of its uplink in bytes/s) to the cost of the
@@ -27,8 +27,8 @@ class SwitchLevel:
     switches: tuple[tuple[int, float], ...]
     """(hosts below, bytes/s of the uplink) of every switch."""
     host_bytes_per_s: float = 0.0
-    """Rate of the NICs of a host, set for NVLink domains only: their traffic leaves over the NICs
-    of each host, not over a shared uplink."""
+    """Rate of the NICs of a host. Set only for NVLink domains, because messages leave a domain over
+    the NICs of each host and not over a shared uplink."""
 
     @cached_property
     def idle_hosts(self) -> int:
@@ -42,9 +42,10 @@ class SwitchLevel:
 
     @cached_property
     def cut_evaluations(self) -> float:
-        """Return the approximate work to compute the lower bound of this level.
+        """Return the approximate number of evaluations that the lower bound of this level needs.
 
-        The unit is one evaluation of the process groups that a switch cuts.
+        One evaluation finds the process groups that a switch cuts for one number of node ranks
+        below it.
         """
         return sum(
             (min(self.idle_hosts, hosts) + 1) * hosts * sqrt(hosts)
@@ -55,16 +56,17 @@ class SwitchLevel:
     def _equal_switches(self) -> list[tuple[tuple[int, float], int]]:
         """Return ((hosts, uplink rate), number of such switches) for each kind of switch.
 
-        Equal switches are counted together, so that each kind of switch is evaluated once.
+        Switches with the same number of hosts and the same rate are one kind, which is evaluated
+        only once.
         """
         return sorted(Counter(self.switches).items())
 
     def least_seconds(self, cost: SwitchCost, floor: float) -> float:
         """Return the least time, at least ``floor``, in which the switches can serve the whole job.
 
-        ``cost`` returns the seconds that a switch needs for a number of node ranks below it. In a
-        given time, a switch can serve the largest number of node ranks for which it needs at most
-        that time.
+        ``cost`` returns the seconds that a switch needs to serve a number of node ranks below it.
+        Within a given time, each switch serves as many node ranks as possible. The time is
+        sufficient if all switches together serve every node rank of the job.
         """
         if self.idle_hosts > MOST_SLACK:
             return floor
@@ -86,7 +88,11 @@ class SwitchLevel:
         return floor
 
     def sum_of_minima(self, cost: SwitchCost) -> float:
-        """Return the sum of the least ``cost`` of each switch; 0.0 if too many hosts are idle."""
+        """Return the sum of the least ``cost`` of each switch; 0.0 if too many hosts are idle.
+
+        ``cost`` is a function of the number of node ranks below a switch and the rate of its
+        uplink. The least cost is the minimum over all possible numbers of node ranks.
+        """
         if self.idle_hosts > MOST_SLACK:
             return 0.0
         return sum(
@@ -95,7 +101,7 @@ class SwitchLevel:
         )
 
     def least_groups_cut(self, size: int) -> int:
-        """Return the number of process groups that must span two switches in any order of hosts.
+        """Return the number of process groups that span several switches even in the best order.
 
         Each group has ``size`` node ranks.
         """
@@ -111,7 +117,11 @@ class SwitchLevel:
     def _servable_node_ranks(
         options: list[tuple[int, list[tuple[float, int]]]], time: float
     ) -> float:
-        """Return the number of node ranks that the switches can serve within ``time`` seconds."""
+        """Return the largest number of node ranks that the switches can serve in ``time`` seconds.
+
+        ``options`` has, for each kind of switch, the number of such switches and the possible pairs
+        (seconds, node ranks served).
+        """
         return sum(
             count * max((contained for cost, contained in costs if cost <= time), default=-inf)
             for count, costs in options

@@ -37,9 +37,9 @@ _NODE_TYPES = {
 
 
 def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read AWS instances as hosts; the instance id is the host name.
+    """Read AWS instances as hosts, with the instance id as the host name.
 
-    The nearest network layer becomes the rack; higher layers become tiers of switches.
+    The nearest network layer becomes the rack. Higher layers become tiers of switches.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -83,8 +83,8 @@ _TIERS = ("subblock", "block", "cluster")
 def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
     """Read Google Cloud instances as hosts.
 
-    The subblock becomes the rack; block and cluster become tiers of switches. Instances without a
-    physicalHostTopology are left out; a warning (I04) lists them.
+    The subblock becomes the rack. The block and the cluster become tiers of switches. Instances
+    without a physicalHostTopology are left out; a warning (I04) lists them.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -133,9 +133,9 @@ _METADATA = (
 
 
 def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read the hosts of Oracle Cloud; the hostname or an id is the host name.
+    """Read the hosts of Oracle Cloud, with the hostname or an id as the host name.
 
-    The local block becomes the rack; network block and HPC island become tiers of switches.
+    The local block becomes the rack. The network block and the HPC island become tiers of switches.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -160,8 +160,8 @@ def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
 def _oci_host_entries(root: Node) -> list[Node]:
     """Return the entries of the hosts in a file of Oracle Cloud.
 
-    They are below ``items`` (API), or below ``data`` or ``data.items`` (command line). The root may
-    also be a list of hosts, or a single host.
+    The API lists hosts below ``items``, the command line below ``data`` or ``data.items``. The root
+    of the file can also be a list of hosts, or a single host.
     """
     if isinstance(root.value, list):
         return root.items()

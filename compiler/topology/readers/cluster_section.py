@@ -17,10 +17,10 @@ _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def merge_fragments(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
-    """Return one fragment of a spec with the content of several files.
+    """Return the content of several files as one fragment of a spec.
 
-    Returns None after reporting that the files contradict each other (I03). If a file lists the
-    hosts allocated to a job, all other hosts are dropped.
+    If a file lists the hosts that are allocated to a job, all other hosts are dropped. Returns None
+    after an error: the files contradict each other (I03).
     """
     hosts: dict[str, LocatedHost] = {}
     spec: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def _first_host_span(fragment: Fragment) -> Span:
 
 
 def _merge_host(known: LocatedHost, host: LocatedHost, sink: Sink) -> LocatedHost:
-    """Return a host that two files describe, with the switches and the NVLink domain of both.
+    """Return a host with the switches and the NVLink domain that two files give for this host.
 
     Reports switches or domains that differ between the files (I03).
     """
@@ -93,10 +93,10 @@ def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: 
 
 
 def cluster_section(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str, Span]]:
-    """Return (section ``cluster`` of a spec, positions in the files by spec path).
+    """Return (section ``cluster`` of a spec, position in the files for each spec path).
 
-    Hosts are in the order of the files, racks in the order of their first hosts. Reports an error
-    if some hosts have switches and others do not (I02).
+    Hosts are in the order of the files. Racks are in the order of their first hosts. Reports an
+    error if some hosts have switches and others do not (I02).
     """
     cluster = dict(fragment.spec.get("cluster", {}))
     spans = dict(fragment.spans)
@@ -125,15 +125,15 @@ def cluster_section(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dic
 
 
 def _pad_path(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
-    """Return the path of a host, extended to ``depth`` switches by repeating the leaf.
+    """Return the path of a host, extended to ``depth`` switches by repeating the leaf switch.
 
-    A leaf that is connected directly to a higher tier has a short path.
+    A path is short if the leaf switch is connected directly to a higher tier.
     """
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
 
 def _shared_domains(hosts: Sequence[LocatedHost]) -> set[str]:
-    """Return the names of all NVLink domains; empty if every domain has a single host."""
+    """Return the names of all NVLink domains, or no names if every domain has a single host."""
     counts = Counter(host.nvlink_domain for host in hosts if host.nvlink_domain)
     return set(counts) if max(counts.values(), default=0) > 1 else set()
 
@@ -146,9 +146,10 @@ class _UniqueNames:
         self._taken: set[tuple[str, str]] = set()
 
     def unique_name(self, kind: str, name: str) -> str:
-        """Return a valid name for the rack, NVLink domain or switch (``kind``) called ``name``.
+        """Return a valid and unique name for the rack, NVLink domain or switch called ``name``.
 
-        Equal names get the same result; different names of one ``kind`` get different results.
+        ``kind`` is "rack", "domain" or "switch". For one kind, equal names get the same result, and
+        different names get different results.
         """
         if (kind, name) not in self._labels:
             # Keep the end of a long name, where the ids of clouds differ.
@@ -165,9 +166,9 @@ class _UniqueNames:
 def _rack_names(
     paths: Sequence[tuple[str, ...]], labels: _UniqueNames
 ) -> dict[tuple[str, ...], str]:
-    """Return the name of the rack at each path of switches: the name of the leaf switch.
+    """Return the rack name for each path of switches: the name of the leaf switch.
 
-    If two leaf switches have the same name, the name of the switch above is put in front.
+    If two leaf switches have the same name, the name of the switch above is added in front.
     """
     counts = Counter(path[0] if path else "all" for path in paths)
     names: dict[tuple[str, ...], str] = {}
@@ -182,9 +183,9 @@ def _rack_names(
 def _rack_entry(
     name: str, path: tuple[str, ...], hosts: list[LocatedHost], known: tuple[_UniqueNames, set[str]]
 ) -> dict[str, Any]:
-    """Return the entry of one rack in the spec.
+    """Return the spec entry of the rack ``name``, whose hosts are below the switches ``path``.
 
-    ``known`` is (valid names, NVLink domains to write into the spec).
+    ``known`` is (unique names given so far, NVLink domains to write into the spec).
     """
     labels, shared = known
     rack: dict[str, Any] = {"name": name, "nodes": compress_in_order(host.name for host in hosts)}

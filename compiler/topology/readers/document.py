@@ -42,17 +42,20 @@ class Node:
 
     @property
     def span(self) -> Span:
-        """Return the position of the value, or of its nearest ancestor in the text."""
+        """Return the position of this value in the file.
+
+        If the position is unknown, the position of the nearest ancestor is returned.
+        """
         return self.document.find(self.path)
 
     @property
     def name(self) -> str:
-        """Return the path of the value as text, such as ``nodes[3].gres``; ``the file`` if root."""
+        """Return the path of this value, such as ``nodes[3].gres``; ``the file`` for the root."""
         parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         return "".join(parts).lstrip(".")[:80] or "the file"
 
     def child(self, key: str) -> Node | None:
-        """Return the value at ``key`` as a node.
+        """Return the value at ``key`` of this mapping as a node.
 
         Returns None if the value is absent or null, or if this node is not a mapping.
         """
@@ -60,14 +63,14 @@ class Node:
         return None if value is None else Node(value, (*self.path, key), self.document)
 
     def mapping(self, key: str) -> Node | None:
-        """Return the mapping at ``key``; None if absent. Reports any other type of value (I02)."""
+        """Return the mapping at ``key``, or None if the key is absent; report other types (I02)."""
         found = self.child(key)
         return found if found is None or found.check_type(dict) else None
 
     def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
-        """Return the entries of the list at ``key``; without ``key``, the entries of this list.
+        """Return the entries of the list at ``key``, or of this list if ``key`` is None.
 
-        Reports a value that is no list, or an absent list if ``required`` (I02).
+        Reports a value that is not a list. An absent list is reported only if ``required`` (I02).
         """
         found = self if key is None else self.child(key)
         if found is None:
@@ -80,9 +83,9 @@ class Node:
         return [Node(value, (*found.path, index), self.document) for index, value in each]
 
     def text(self, *keys: str, required: bool = False) -> str:
-        """Return the text or integer at the path ``keys`` as text; empty if absent.
+        """Return the string or integer at the path ``keys`` as a string; empty if absent.
 
-        Reports a value of another type, or an absent value if ``required`` (I02).
+        Reports a value of another type. An absent value is reported only if ``required`` (I02).
         """
         found: Node | None = self
         for key in keys:
@@ -97,7 +100,7 @@ class Node:
         return found.value if found.check_type(str) else ""
 
     def check_type(self, kind: type) -> bool:
-        """Return True if the value has the type ``kind``; else report the wrong type (I02)."""
+        """Return True if this value has the type ``kind``; otherwise report its type (I02)."""
         if isinstance(self.value, kind):
             return True
         known = "null" if self.value is None else _TYPE_NAMES.get(type(self.value), "a number")
@@ -106,7 +109,7 @@ class Node:
         return False
 
     def report_missing(self, key: str) -> None:
-        """Report that this mapping has no ``key`` (I02)."""
+        """Report that this mapping does not contain ``key`` (I02)."""
         message = f"{self.name} has no {key}"
         self.document.reading.report_error("I02", Finding(message, f"{key} is missing"), self.span)
 
@@ -115,13 +118,19 @@ class Document:
     """Parsed JSON or YAML text that can find the position of a value."""
 
     def __init__(self, reading: Reading, value: Any, tree: Tree | None) -> None:
-        """Store the parsed value; ``tree`` has the positions in a YAML text (None for JSON)."""
+        """Store the parsed value of the file.
+
+        ``tree`` contains the positions of all values in a YAML text. ``tree`` is None for JSON.
+        """
         self.reading, self._tree = reading, tree
         self.root = Node(value, (), self)
         self._searched = 0
 
     def find(self, path: Path) -> Span:
-        """Return the position of the value at ``path``, or of its nearest ancestor in the text."""
+        """Return the position of the value at ``path``.
+
+        If the position is unknown, the position of the nearest ancestor is returned.
+        """
         if self._tree is None:
             # Each search scans the text, and a file of thousands of hosts would be scanned for each
             # host. Beyond the budget, positions are the start of the file.
@@ -139,9 +148,9 @@ class Document:
 
 
 def read_document(reading: Reading) -> Node | None:
-    """Parse the file of ``reading`` as JSON or YAML and return the root value.
+    """Return the root value of the file of ``reading``, parsed as JSON or YAML.
 
-    Returns None after reporting a syntax error: I01 in JSON, X06 or X14 in YAML.
+    Returns None after a syntax error, which is reported as I01 (JSON), X06 or X14 (YAML).
     """
     if reading.text.lstrip()[:1] not in ("{", "["):
         # Positions per value make YAML slow to read; JSON files may be large and are read without.
@@ -165,7 +174,7 @@ def read_document(reading: Reading) -> Node | None:
 def _find_in_json(text: str, path: Path) -> tuple[int, int]:
     """Return (offset, length) in ``text`` of the value at ``path``, or of its nearest ancestor.
 
-    The text must be valid JSON. Its tokens are scanned once, with the path of the current value.
+    ``text`` must be valid JSON. The tokens of the text are scanned once, up to the value.
     """
     best, length = (0, 1), -1
     # A search of the whole text would take too long.

@@ -15,7 +15,7 @@ class LocatedHost:
 
     name: str
     path: tuple[str, ...]
-    """Switches above the host, the leaf first; empty if the file has none."""
+    """Switches above the host, the leaf switch first; empty if the file lists no switches."""
     nvlink_domain: str | None
     span: Span
 

@@ -69,7 +69,7 @@ class _ConnectedSwitches:
 def add_hosts_of_graph(graph: FabricGraph, reading: Reading) -> None:
     """Add all hosts of the graph to ``reading``, with their leaf switches and tiers.
 
-    Also sets the NICs and the oversubscription, as far as the cables determine them.
+    The NICs and the oversubscription are also set if the cables determine them.
     """
     between: dict[str, set[str]] = defaultdict(set)
     leaves: dict[str, set[str]] = defaultdict(set)
@@ -94,7 +94,7 @@ def add_hosts_of_graph(graph: FabricGraph, reading: Reading) -> None:
 
 
 def _distances_from_leaves(leaves: set[str], between: dict[str, set[str]]) -> dict[str, int]:
-    """Return the number of cables between every switch and its nearest leaf (its tier)."""
+    """Return the tier of every switch: the number of cables to its nearest leaf switch."""
     tier = dict.fromkeys(sorted(leaves), 0)
     edge = list(tier)
     while edge:
@@ -111,10 +111,10 @@ def _host_paths(
     leaves: dict[str, set[str]],
     tier: dict[str, int],
 ) -> dict[str, tuple[str, ...]]:
-    """Return, for each host, the names of its zones, one per tier, from leaf to top.
+    """Return, for each host, the names of the zones that contain the host, from leaf to top.
 
-    A zone is a set of connected switches. A tier is omitted if it has as many zones as the tier
-    below.
+    A zone is a set of connected switches. There is one zone per tier, but a tier is omitted if it
+    has as many zones as the tier below.
     """
     zones = _ConnectedSwitches()
     for switches in leaves.values():
@@ -136,9 +136,10 @@ def _host_paths(
 def _join_tier(
     level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _ConnectedSwitches
 ) -> None:
-    """Merge the zones that are connected by cables of switches of tier ``level`` or the tier below.
+    """Merge the zones that are connected by cables of tier ``level`` or of the tier below.
 
-    A zone is a set of connected switches.
+    A zone is a set of connected switches. The tier of a cable is the higher tier of its two
+    switches.
     """
     for switch in (one for one in tier if tier[one] in (level, level - 1)):
         for other in between[switch]:
@@ -149,10 +150,10 @@ def _join_tier(
 def _zone_names(
     graph: FabricGraph, here: list[str], home: dict[str, str], zones: _ConnectedSwitches
 ) -> dict[str, str]:
-    """Return, for each host, the name of its zone, a set of connected switches.
+    """Return, for each host, the name of its zone (a set of connected switches).
 
-    The name is that of the first switch, in natural order, of the zone's switches in ``here`` (the
-    switches of one tier). A zone without switches in ``here`` is named after a leaf switch.
+    ``here`` contains the switches of one tier. A zone is named after its first switch in ``here``,
+    in natural order. A zone without such a switch is named after its first leaf switch.
     """
     names: dict[str, str] = {}
     for switches in (here, sorted(set(home.values()))):
@@ -167,7 +168,7 @@ def _zone_names(
 def _set_nics(graph: FabricGraph, leaves: dict[str, set[str]], reading: Reading) -> None:
     """Set the NICs of the node type if all hosts have the same NICs.
 
-    Adds a note with the number of rails if a host is connected to several leaves.
+    If a host is connected to several leaf switches, a note with the number of rails is added.
     """
     devices: dict[str, dict[str, None]] = defaultdict(dict)
     for host, device in graph.nics.values():
@@ -197,7 +198,7 @@ def _set_nics(graph: FabricGraph, leaves: dict[str, set[str]], reading: Reading)
 
 
 def _set_oversubscription(graph: FabricGraph, tier: dict[str, int], reading: Reading) -> None:
-    """Set the oversubscription of every tier: the largest ratio of downlinks to uplinks."""
+    """Set the oversubscription of every tier: the largest ratio of downlink rate to uplink rate."""
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
     for cable, gbps in graph.cables.items():
@@ -277,9 +278,9 @@ def read_ibnetdiscover(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Reading) -> str:
-    """Add a line of ibnetdiscover to the graph; return the device to which the next lines belong.
+    """Add a line of ibnetdiscover to the graph, and return the device of the next line.
 
-    ``device`` is the device to which this line belongs, unless the line starts another device.
+    ``device`` is the device that the previous lines describe. The line can start another device.
     """
     text = line.text.strip()
     if text.startswith("#") or _IGNORED_LINE.match(text):
@@ -313,21 +314,25 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
 def switch_name_from_comment(comment: str, guid: str) -> str:
     """Return the name of a switch from its comment, such as leaf1 for ``MF0;leaf1:MQM9700/U1``.
 
-    A comment of another form is the name itself. The name is the GUID if the comment is empty.
+    If the comment has another form, the whole comment is the name. If the comment is empty, the
+    GUID is the name.
     """
     name = comment.partition(";")[2].partition(":")[0] or comment
     return name.strip() or guid
 
 
 def _add_adapter(guid: str, comment: str, graph: FabricGraph) -> None:
-    """Add the adapter of a host to the graph; ignore adapters of switches (aggregation nodes)."""
+    """Add the network adapter of a host to the graph.
+
+    Adapters of switches (aggregation nodes) are ignored.
+    """
     host, _, device = comment.partition(" ")
     if device and HOST_NAME.fullmatch(host) and "aggregation" not in comment.lower():
         graph.nics[guid] = (host, device.strip()[:40])
 
 
 def _check_cable_ends(graph: FabricGraph, reading: Reading) -> None:
-    """Report cables to a switch that the file does not describe (I03)."""
+    """Report cables that lead to a switch without an entry in the file (I03)."""
     # ibnetdiscover starts the ids of switches with S- and those of host adapters with H-.
     known = graph.switches.keys()
     lost = {end for cable in graph.cables for end, _ in cable if end.startswith("S-")} - known

@@ -19,7 +19,7 @@ _TIERS = (
     re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,2})"),
     re.compile(r"network\.topology\.nvidia\.com/tier-([0-9]{1,2})"),
 )
-"""Labels with numbered tiers; tier 0 is the nearest."""
+"""Labels with numbered tiers; tier 0 is the nearest to the host."""
 _NAMED = (
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
@@ -27,7 +27,7 @@ _NAMED = (
     tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (3, 2, 1)),
     tuple(f"cloud.google.com/gce-topology-{part}" for part in ("subblock", "block")),
 )
-"""Labels with named tiers, the leaf first."""
+"""Labels with named tiers, the leaf switch first."""
 _DOMAINS = (
     "accelerator.topograph.run/domain",
     "network.topology.nvidia.com/accelerator",
@@ -69,7 +69,7 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _node_entries(root: Node) -> list[Node]:
-    """Return the entries of a list of Kubernetes nodes, or the single node of the file."""
+    """Return the entries of all Kubernetes nodes in the file, which is a list or a single node."""
     if root.text("kind") == "Node":
         return [root]
     return [entry for entry in root.items("items") if entry.check_type(dict)]
@@ -78,7 +78,7 @@ def _node_entries(root: Node) -> list[Node]:
 def _gpu_count(entry: Node) -> int:
     """Return the number of GPUs of a Kubernetes node; 0 if the node has no GPUs.
 
-    The number is read from a label of the node or else from its allocatable resources.
+    The number is read from a label or, if there is no such label, from the allocatable resources.
     """
     for keys in (("metadata", "labels", f"{_GPU}.count"), ("status", "allocatable", _GPU)):
         text = entry.text(*keys)
@@ -103,7 +103,10 @@ def _nvlink_domain(labels: Mapping[str, str]) -> str | None:
 
 
 def _is_ready(entry: Node) -> bool:
-    """Return True if the node is not cordoned and its condition ``Ready`` is True or missing."""
+    """Return True if a Kubernetes node can run a job.
+
+    The node must not be cordoned. Its condition ``Ready`` must be True or missing.
+    """
     spec, status = entry.mapping("spec"), entry.mapping("status")
     # kubectl cordon sets spec.unschedulable.
     if spec is not None and spec.value.get("unschedulable") is True:

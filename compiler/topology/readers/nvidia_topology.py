@@ -56,7 +56,7 @@ class LinkMatrix:
 
 
 def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read a node type from the link matrix of one host, or NVLink domains from a fabric query.
+    """Read the output of nvidia-smi: the link matrix of one host, or a fabric query of all hosts.
 
     A link matrix gives the number of GPUs, the size of the NVLink domain, the NICs for compute
     traffic, and the NUMA node and NIC of every GPU. A fabric query gives the NVLink domain of every
@@ -92,9 +92,9 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _read_matrix(reading: Reading) -> LinkMatrix | None:
-    """Return the table of connections between GPUs and NICs.
+    """Return the table of connections between the GPUs and NICs of a host.
 
-    Returns None after reporting an error, such as a missing header (I02) or a short row (I01).
+    Returns None after an error, such as a missing header (I02) or a short row (I01).
     """
     columns: tuple[str, ...] = ()
     cells: Cells = {}
@@ -126,9 +126,9 @@ def _cells_of_line(text: str) -> list[str]:
 def _add_row(
     line: Line, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
 ) -> None:
-    """Add the cells of a row to the table; report a row that is shorter than the header (I01).
+    """Add the cells of a row to the table; report a row with fewer cells than the header (I01).
 
-    ``known`` is (cells of the table, state of the file).
+    ``words`` contains the cells. ``known`` is (table, state of the file).
     """
     cells, reading = known
     wanted = [name for name in columns if not _TITLE.match(name)]
@@ -147,9 +147,9 @@ def _add_row(
 
 
 def _is_valid_matrix(matrix: LinkMatrix, reading: Reading) -> bool:
-    """Return True if the file has no errors.
+    """Return True if the link matrix has no errors.
 
-    Reports a missing header, a GPU without a row, and too many GPUs (I02). Reports unknown types of
+    Reports a missing header, a GPU without a row, too many GPUs (I02), and unknown types of
     connections (I01).
     """
     if not matrix.columns:
@@ -192,7 +192,8 @@ def _check_symmetry(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: R
 def _nvlink_domain_size(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> int:
     """Return the number of GPUs in each NVLink group of the host.
 
-    A group is a set of GPUs that NVLink connects. Reports groups of different sizes (I03).
+    An NVLink group is a set of GPUs that are connected by NVLink. Reports groups of different sizes
+    (I03).
     """
     groups: list[set[str]] = []
     for gpu in matrix.gpus:
@@ -270,15 +271,16 @@ _NO_DOMAIN = "00000000-0000-0000-0000-000000000000"
 
 
 def is_fabric_query(text: str) -> bool:
-    """Return True if ``text`` is what nvidia-smi prints for a query of ``fabric.clusterUuid``."""
+    """Return True if ``text`` is the output of nvidia-smi for a query of ``fabric.clusterUuid``."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return bool(_ROW.fullmatch(first[:400]) or _HEADER.match(first))
 
 
 def read_fabric_query(reading: Reading) -> Fragment | None:
-    """Read the NVLink domain of every host; its name is ``<cluster UUID>.<clique>``.
+    """Read the NVLink domain of every host from a fabric query of nvidia-smi.
 
-    Reports hosts that have GPUs in different domains (I03).
+    The name of a domain is ``<cluster UUID>.<clique>``. Reports a host whose GPUs are in different
+    domains (I03).
     """
     own = _host_name_of_file(reading.file)
     domains: dict[str, tuple[str | None, int]] = {}
@@ -312,7 +314,7 @@ def read_fabric_query(reading: Reading) -> Fragment | None:
 
 
 def _host_name_of_file(file: str) -> str:
-    """Return the host name in the path of a file, such as n1 for ``logs/n1.csv``.
+    """Return the host name that a file is named after, such as n1 for ``logs/n1.csv``.
 
     Returns ``host`` if the file name is not a valid host name.
     """

@@ -36,7 +36,7 @@ class Reading:
     """Hosts, spec keys and findings that a reader has collected from one file."""
 
     def __init__(self, text: str, file: str, sink: Sink) -> None:
-        """Start with the text of a file; diagnostics show ``file`` as its name."""
+        """Start to read the file ``file``, whose content is ``text``."""
         self.text, self.file, self.sink = text, file, sink
         self.is_valid = True
         self.notes: list[str] = []
@@ -64,7 +64,10 @@ class Reading:
         self.report(code, finding, span)
 
     def report(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report a finding of any severity; ignore it after MOST_FINDINGS findings in the file."""
+        """Report a finding of any severity.
+
+        After MOST_FINDINGS findings in the file, further findings are ignored.
+        """
         self._findings += 1
         if self._findings <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)
@@ -72,7 +75,8 @@ class Reading:
     def leave_out(self, text: str, span: Span, hint: str = "") -> None:
         """Report that ``text`` of the file is not carried over to the spec (I04).
 
-        A note with the line number is added even if MOST_FINDINGS findings were reported.
+        A note with the line number is always added, even if the report itself is ignored after
+        MOST_FINDINGS findings.
         """
         finding = Finding(f"not carried over: {text[:80]}", help=hint)
         self.report("I04", finding, span)
@@ -80,13 +84,13 @@ class Reading:
         self.account(span)
 
     def account(self, span: Span) -> None:
-        """Record that the word at ``span`` was read, or reported."""
+        """Record that the word at ``span`` does not need to be reported as unread."""
         self.accounted.add((span.line, span.column))
 
     def expand_host_list(self, text: str, span: Span) -> list[str]:
         """Return the host names of the host list ``text``, which is at ``span`` in the file.
 
-        Reports a malformed list (H01) or too many hosts (H09), and then returns no names.
+        Returns no names after an error: the list is malformed (H01) or has too many hosts (H09).
         """
         try:
             # The limit counts the names of all host lists of the file.
@@ -103,8 +107,8 @@ class Reading:
     def add_host(self, host: LocatedHost) -> None:
         """Add a host; report an invalid name (I02).
 
-        Reports a host that was already added with other switches or another NVLink domain (I03). A
-        host without a name is ignored, because the missing name has already been reported.
+        If the host was already added with other switches or another NVLink domain, this is reported
+        (I03). A host without a name is ignored, because the missing name has already been reported.
         """
         if not host.name:
             self.is_valid = False
@@ -132,7 +136,7 @@ class Reading:
         return tuple(self._hosts.values())
 
     def fragment(self) -> Fragment | None:
-        """Return the content of the file as a fragment of a spec; None after an error."""
+        """Return the content of the file as a fragment of a spec; None if an error was reported."""
         if not self.is_valid:
             return None
         unavailable = tuple(name for name in self.unavailable if name in self._hosts)
@@ -143,7 +147,7 @@ class Reading:
 
 
 def location_text(host: LocatedHost) -> str:
-    """Return the switches and the NVLink domain of a host: ``leaf1, core, NVLink domain d1``."""
+    """Return the switches and the NVLink domain of a host, such as ``leaf1, NVLink domain d1``."""
     parts = [*host.path] + ([f"NVLink domain {host.nvlink_domain}"] if host.nvlink_domain else [])
     return ", ".join(part[:40] for part in parts) or "no switch"
 

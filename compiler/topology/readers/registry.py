@@ -87,7 +87,7 @@ FORMATS: dict[str, Format] = {
 
 
 def detect_format(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
-    """Return the name of the first format that has a pattern in the start of ``text``.
+    """Return the name of the first format with a pattern that matches the start of ``text``.
 
     Returns None if no pattern matches.
     """

@@ -25,10 +25,10 @@ _GPUS = re.compile(r"\bgpu(?::([\w.-]+))?[:=]([0-9]{1,6})(?![0-9])")
 
 
 def parse_gres_gpus(text: str) -> tuple[int, tuple[str, ...]]:
-    """Return (number of GPUs, GPU types) that a gres or tres text of Slurm lists.
+    """Return (number of GPUs, GPU types) in a gres or tres text of Slurm.
 
-    Examples: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres text contains both
-    the total and the counts per type, so the total is not added to the counts.
+    Examples: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres text lists the
+    GPUs twice, as a total and per type, so only one of these counts is used.
     """
     found = _GPUS.findall(text)
     total = sum(int(count) for kind, count in found if not kind)
@@ -50,9 +50,10 @@ class _HostHardware:
 
 
 def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read Slurm's list of hosts: host names, GPUs, cores, and the hosts that cannot run a job.
+    """Read the hosts of a Slurm cluster from the output of scontrol or sinfo.
 
-    The file has no racks.
+    The result contains host names, GPUs, cores, and the hosts that cannot run a job. The file does
+    not list racks.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -82,9 +83,10 @@ def _host_entries(root: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _sinfo_host_entries(root: Node) -> Iterator[tuple[str, Node]]:
-    """Yield (host name, entry of its group) for each host in the groups of the list ``sinfo``.
+    """Yield (host name, entry of its group) for each host in the list ``sinfo``.
 
-    A host is in one group per partition; only its first group is used.
+    Slurm lists hosts in groups, with at least one group per partition. If a host is in several
+    groups, only the first group is used.
     """
     seen: set[str] = set()
     for entry in root.items("sinfo"):
@@ -98,8 +100,8 @@ def _sinfo_host_entries(root: Node) -> Iterator[tuple[str, Node]]:
 def _host_states(entry: Node) -> set[str]:
     """Return the states of a host, such as IDLE and DRAIN, in upper case.
 
-    Slurm 22.05 writes one word and a list of flags; later versions write a list of states. The
-    entry of a group of hosts has that list below the key ``node``.
+    Slurm 22.05 writes one state and a list of flags. Later versions write a list of states. In an
+    entry of a group of hosts, this list is below the key ``node``.
     """
     found: set[str] = set()
     for value in (entry.child("state"), entry.child("state_flags"), entry.child("node")):
@@ -129,8 +131,8 @@ def _record_hardware(host: str, entry: Node, facts: _HostHardware) -> None:
 def _drop_hosts_without_gpus(reading: Reading, facts: _HostHardware) -> Fragment | None:
     """Return the content of the file without the hosts that have no GPUs.
 
-    Reports an error if the other hosts have different numbers of GPUs (I03). If no host has GPUs,
-    all hosts are kept.
+    If no host has GPUs, all hosts are kept. Reports an error if the hosts with GPUs have different
+    numbers of GPUs (I03).
     """
     without = facts.gpus.pop(0, [])
     counts = sorted(facts.gpus)

@@ -30,7 +30,7 @@ _KEYS = {
     "blocksizes": set[str](),
     "aggregatedblock": {"nodes", "blockindex", "blocksize"},
 }
-"""Other keys that an entry may have, by its first key."""
+"""First key of an entry -> other keys that the entry can contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def read_slurm_topology(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def is_yaml_or_json(text: str) -> bool:
-    """Return True if the first line of ``text`` after comments starts YAML or JSON."""
+    """Return True if the first line of ``text`` that is not a comment looks like YAML or JSON."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first == "---" or first.startswith(("- ", "--- ", "[", "{"))
@@ -94,9 +94,9 @@ def read_topology_conf(reading: Reading, real_names: dict[str, str]) -> Fragment
 
 
 def read_real_names(text: str) -> dict[str, str]:
-    """Return the real names of switches and blocks, by generated name, in a file from topograph.
+    """Return the real name of each switch and block that topograph renamed in topology.conf.
 
-    They are in comments such as ``# switch.1.1=leaf-1``.
+    The real names are in comments such as ``# switch.1.1=leaf-1``.
     """
     found = (_REAL_NAME.fullmatch(line) for line in text.splitlines())
     return {match[1]: match[2].strip() for match in found if match}
@@ -105,7 +105,7 @@ def read_real_names(text: str) -> dict[str, str]:
 def _conf_entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
     """Yield (first key in lower case, values by key) for each entry of topology.conf.
 
-    Reports lines that are not an entry (I01).
+    Reports lines that are not valid entries (I01).
     """
     entry: Entry = {}
     for line in reading.lines():
@@ -231,9 +231,10 @@ _GROUPS = {
 
 
 def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read the racks of the default topology in topology.yaml; without a default, of the first.
+    """Read the racks of the default topology in topology.yaml.
 
-    A warning (I04) lists the topologies that are ignored.
+    If there is no default topology, the first one is read. A warning (I04) lists the topologies
+    that are ignored.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)

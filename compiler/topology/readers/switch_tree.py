@@ -25,8 +25,8 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
     """Return, for each leaf switch, the names of the switches from the leaf to the root.
 
     All paths have the same length: if a leaf is connected directly to a higher tier, the name of
-    the leaf replaces the missing switches. Reports unknown children, second parents and cycles
-    (I03), and leaves without a common root (I07).
+    the leaf is repeated. Reports unknown children, switches with two parents, and cycles (I03), and
+    leaves without a common root (I07).
     """
     parents = _parent_by_switch(switches, reading)
     paths: dict[str, tuple[str, ...]] = {}
@@ -47,7 +47,10 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
 
 
 def _parent_by_switch(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]:
-    """Return the parent of every switch, by name; report unknown children, second parents (I03)."""
+    """Return the parent of every switch, by name.
+
+    Reports unknown children and switches with two parents (I03).
+    """
     parents: dict[str, Switch] = {}
     for switch in switches.values():
         for child in switch.children:

@@ -22,9 +22,9 @@ _DOMAINS = ("accelerator", "domain", "level-0")
 
 
 def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts from a file of topograph: racks from leaf switches, tiers from higher switches.
+    """Read hosts from a file that topograph wrote.
 
-    NVLink domains are read from labels.
+    Racks come from leaf switches, tiers from higher switches, and NVLink domains from labels.
     """
     reading = Reading(text, name, sink)
     # topograph's topology.conf has generated names (switch.1.1), and the real names in comments.
@@ -58,7 +58,8 @@ def _read_graph(root: Node, reading: Reading) -> None:
 def _nvlink_domain(entry: Node) -> str | None:
     """Return the NVLink domain of an instance or a block; None if the entry has no domain.
 
-    The domain is a label, an annotation or, in old topograph models, the value of ``nvlink``.
+    The domain is read from the labels, the annotations or, in old topograph models, from the key
+    ``nvlink``.
     """
     for labels in (entry.mapping("labels"), entry.mapping("annotations")):
         for key in sorted(labels.value) if labels is not None else ():
@@ -95,7 +96,7 @@ def _read_model(root: Node, reading: Reading) -> None:
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
-    """Add entries for switches that a topograph model lists only as children of other switches."""
+    """Return ``switches`` with entries for switches that are listed only as children."""
     for switch in list(switches.values()):
         for child in switch.children:
             switches.setdefault(child, Switch(child, switch.span))
@@ -119,7 +120,10 @@ def _switch_entries(root: Node) -> list[tuple[str, Node]]:
 def _read_blocks(
     root: Node, leaf_of_block: dict[str, str], reading: Reading
 ) -> list[tuple[str, list[str], Node]]:
-    """Return (leaf switch, host names, entry) of every block; report a missing switch (I02)."""
+    """Return (leaf switch, host names, entry in the file) of every block.
+
+    Reports a block without a switch (I02).
+    """
     found = []
     entries = root.items("blocks", required=False) + root.items("capacity_blocks", required=False)
     for entry in entries:
