@@ -19,7 +19,7 @@ class SpecError(ValueError):
     """Error of a spec: ``diagnostics`` lists all findings, and the message shows them as text."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...], text: str) -> None:
-        """Store the diagnostics; ``text`` is their rendering for a terminal."""
+        """Store the diagnostics. ``text`` shows them as for a terminal and becomes the message."""
         super().__init__(text)
         self.diagnostics = diagnostics
 
@@ -65,7 +65,7 @@ def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic
 
 
 def _read_input(spec: SpecInput, root: str | Path | None) -> Source:
-    """Return the text of the spec. A mapping is written as JSON, which is valid YAML."""
+    """Return the source of the spec. A mapping is written as JSON, which is valid YAML."""
     folder = None if root is None else Path(root)
     if isinstance(spec, Mapping):
         return Source("<mapping>", json.dumps(spec, indent=2), None, folder)
