@@ -55,9 +55,9 @@ def estimate(spec: SpecInput, *, root: str | Path | None = None) -> Estimate | S
 
 
 def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic]:
-    """Return all diagnostics of ``spec`` and of the files that it compiles to.
+    """Return all diagnostics of ``spec`` and of its emitted files: errors, warnings and advice.
 
-    They are errors, warnings and advice. ``root`` is as for ``compile``.
+    ``root`` is as for ``compile``.
     """
     sink = Sink()
     check_spec(_read_input(spec, root), (), sink)

@@ -24,9 +24,9 @@ def plan_or_exit(
 ) -> tuple[AnyPlan, Sink]:
     """Return (plan of the spec file ``spec``, sink with its warnings).
 
-    If the spec has errors, print them and exit with 1. They are printed as JSON to standard output
-    if ``style`` is ``"json"``, and otherwise as text to standard error. Files that the spec names
-    must be below ``root``.
+    If the spec has errors, print these errors and exit with 1. If ``style`` is ``"json"``, the
+    errors are printed as JSON to standard output, otherwise as text to standard error. Files that
+    the spec names must be below ``root``.
     """
     # Imported here because the pipeline imports pydantic, which would slow down `parc --help`.
     from parc.compiler.pipeline import plan_spec

@@ -157,8 +157,8 @@ def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
 def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
     """Return the advice to run ``parc replan``; empty if a replan would not help.
 
-    A replan moves only ranks of unavailable hosts. It therefore helps only if the spec lists all
-    unusable hosts of parc.lock as unavailable.
+    A replan moves only the ranks of unavailable hosts. The advice is therefore given only if the
+    spec lists all unusable hosts of parc.lock as unavailable.
     """
     if locked is None:
         return ""

@@ -9,7 +9,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import read_lines, read_numbers
 
 SHOWN = 4
-"""Differing hosts that a finding names."""
+"""Maximum number of differing hosts that a finding names."""
 
 
 def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:

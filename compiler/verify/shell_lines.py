@@ -23,7 +23,7 @@ class ShellLine:
 
 
 def command_lines(text: str) -> Iterator[ShellLine]:
-    """Yield the lines of ``text`` that bash runs, and the ``#!`` line if there is one.
+    """Yield the lines of ``text`` that bash runs, preceded by the ``#!`` line if there is one.
 
     Lines that are joined by a backslash, or by a quoted text that contains newlines, count as one
     line.

@@ -13,7 +13,7 @@ from parc.compiler.verify.verify_lock import LOCK
 OWN = "lock_digest"
 """Key in ``parc.lock`` whose value is the digest of ``parc.lock`` itself."""
 SHOWN = 3
-"""Number of files that a finding names; further files are only counted."""
+"""Maximum number of files that a finding names. Further files are only counted."""
 AGAIN = "run parc compile again"
 
 

@@ -65,8 +65,8 @@ def cut_text(text: str, start: int = 0) -> str:
 def _first_difference(expected: str, found: str) -> int:
     """Return the index of the first word that differs; 0 if this word is near the start.
 
-    A finding shows the text from this index on. This matters because a command over several lines
-    counts as one long line, whose start may be far from the difference.
+    A finding shows the text from this index on. Otherwise the difference might not be visible,
+    because a command over several lines counts as one long line.
     """
     pairs = enumerate(zip(expected, found, strict=False))
     at = next((at for at, (one, other) in pairs if one != other), len(found))

@@ -18,10 +18,10 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, RankMap
 
 SHOWN = 4
-"""Number of wrong ranks that a finding names."""
+"""Maximum number of wrong ranks that a finding names."""
 
 Table = dict[str, list[str]]
-"""Columns of ``rankmap.csv`` as text, by rank."""
+"""Column name of ``rankmap.csv`` -> cells as text, one per rank."""
 
 
 def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:

@@ -16,7 +16,7 @@ SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versio
 """Keys of ``problem`` in plan.json that are not compared, because another section of the diff shows
 their effects (layout, flags)."""
 BY_NAME = ("gpu", "node", "fabric")
-"""Parts of the cluster that are compared by the names of their catalog entries."""
+"""Parts of the cluster of which only the names of the catalog entries are compared."""
 LAYOUT_FIELDS = (
     *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
     *(

@@ -156,9 +156,9 @@ DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
 EXPERT = ("etp", "ep", "edp", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
 SHARED = ("pp", "dp-replicate")
-"""Axes of the dense mesh, of the expert mesh, of a serving job, and of both training meshes.
+"""DENSE and EXPERT contain the axes of the two meshes of a training job, SHARED those in both.
 
-The rank map of a framework has columns for some of these axes."""
+SERVING contains the axes of a serving job. A rank map has columns for some of the axes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
 
 class NotAnOutputDirectory(ValueError):
-    """A file is not an output of ``parc compile``; the message has the file and the reason."""
+    """Error: a file is not an output of ``parc compile``. The message names the file and reason."""
 
 
 @dataclass(frozen=True, slots=True)

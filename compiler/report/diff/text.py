@@ -27,7 +27,7 @@ MAX_RANGES = 12
 MAX_HOSTS = 8
 MAX_CELL = 60
 TOO_SMALL = ("+0.0 %", "-0.0 %")
-"""Relative changes that round to zero; rows with them are printed only in the JSON format."""
+"""Relative changes that round to zero. Rows with such a change are shown only in JSON."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 CHECKPOINTS = {
     "loads": "old checkpoints load",

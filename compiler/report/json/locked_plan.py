@@ -11,7 +11,7 @@ from parc.compiler.ir.serialize import from_json
 
 
 class LockUnreadable(ValueError):
-    """A lock file cannot be used; the message states why."""
+    """Error: a lock file cannot be used. The message states the reason."""
 
 
 def decisions(text: str) -> dict[str, Any]:

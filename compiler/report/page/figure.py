@@ -125,7 +125,7 @@ def clip_text(text: str, length: int) -> str:
 
 
 class HtmlTable(NamedTuple):
-    """Content of an HTML table: the columns in ``prose`` hold text, all other columns numbers."""
+    """Content of an HTML table. ``prose`` lists the indexes of columns with text, not numbers."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

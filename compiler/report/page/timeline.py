@@ -114,8 +114,8 @@ def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
 def _ranks_to_draw(shown: SchedulePreview) -> list[int]:
     """Return the pipeline ranks to draw: all ranks, or an evenly spaced sample of them.
 
-    The sample includes the first and the last rank. It limits the rows to MAX_ROWS and the boxes to
-    about MAX_BOXES.
+    The sample includes the first and the last rank. Its size limits the rows to MAX_ROWS and the
+    boxes to about MAX_BOXES.
     """
     count = len(shown.table.rows)
     # At least four rows show how the pipeline fills and drains, even if the boxes become many.

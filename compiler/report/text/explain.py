@@ -19,7 +19,7 @@ CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
 class UnknownTopic(LookupError):
-    """The given name is not a topic of ``parc explain``; the message lists similar topics."""
+    """Error: a name is not a topic of ``parc explain``. The message lists similar topics."""
 
 
 def explain(topic: str) -> str:
@@ -185,9 +185,9 @@ def _pass_sources() -> dict[str, str]:
 
 
 def _explain_pass(topic: str) -> str | None:
-    """Return signature and docstrings of a pass; None if no pass has the name ``topic``.
+    """Return the signature and docstrings of the pass ``topic``; None if there is no such pass.
 
-    They are read from the source text, so that no module is imported.
+    Signature and docstrings are read from the source text, so that no module is imported.
     """
     text = _pass_sources().get(topic)
     if text is None:

@@ -12,8 +12,8 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 def format_layout(layout: Layout) -> str:
     """Return a training layout as text: ``tp 8, pp 4, dp 8, micro-batch 1, recompute none``.
 
-    The text always has tp, pp and dp. Other parallel sizes are left out if they are 1; if experts
-    are split, ep and etp are included too.
+    The text always contains tp, pp and dp. It contains ep and etp if the experts are split. All
+    other parallel sizes are omitted if they are 1.
     """
     # Without experts etp equals tp and ep is 1.
     experts = layout.ep > 1 or layout.etp != layout.tp
