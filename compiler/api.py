@@ -19,7 +19,7 @@ class SpecError(ValueError):
     """Error of a spec: ``diagnostics`` lists all findings, and the message shows them as text."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...], text: str) -> None:
-        """Store the diagnostics; ``text`` is their rendering for a terminal."""
+        """Store the diagnostics. ``text`` shows them as for a terminal and becomes the message."""
         super().__init__(text)
         self.diagnostics = diagnostics
 
@@ -55,9 +55,9 @@ def estimate(spec: SpecInput, *, root: str | Path | None = None) -> Estimate | S
 
 
 def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic]:
-    """Return all diagnostics of ``spec`` and of the files that it compiles to.
+    """Return all diagnostics of ``spec`` and of its emitted files: errors, warnings and advice.
 
-    They are errors, warnings and advice. ``root`` is as for ``compile``.
+    ``root`` is as for ``compile``.
     """
     sink = Sink()
     check_spec(_read_input(spec, root), (), sink)
@@ -65,7 +65,7 @@ def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic
 
 
 def _read_input(spec: SpecInput, root: str | Path | None) -> Source:
-    """Return the text of the spec. A mapping is written as JSON, which is valid YAML."""
+    """Return the source of the spec. A mapping is written as JSON, which is valid YAML."""
     folder = None if root is None else Path(root)
     if isinstance(spec, Mapping):
         return Source("<mapping>", json.dumps(spec, indent=2), None, folder)

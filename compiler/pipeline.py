@@ -45,22 +45,21 @@ from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
-"""Function that is called with the name of each pass when the pass ends, for ``--timings``."""
+"""Function that is called with the name of a pass when the pass ends, for ``--timings``."""
 
 
 MAX_TRIED_TEXT = 65_536
-"""Longest spec, in characters, whose fixes are tried: each trial reads the spec again."""
+"""Maximum length of a spec, in characters, whose fixes are tried. The limit exists because each
+trial reads the spec again."""
 
 
 MAX_TRIED_GPUS = 1_024
-"""Largest number of GPUs for which fixes are tried by planning, because a search takes time."""
+"""Maximum number of GPUs for which fixes are tried by planning. The limit exists because a search
+takes time."""
 
 
 def ignore_pass_end(_: str) -> None:
-    """Do nothing.
-
-    This is the default of the parameter ``after``, a function that is called after each pass.
-    """
+    """Do nothing. This is the default of ``after``, a function that is called after each pass."""
 
 
 def resolve_spec(
@@ -68,8 +67,8 @@ def resolve_spec(
 ) -> AnyProblem | None:
     """Return the problem that a spec describes, with names, units and defaults resolved.
 
-    Returns None after reporting errors. The fixes in these errors are tried, and those that do not
-    work are removed.
+    Returns None after reporting errors. The fix of each error is tried and removed if it does not
+    work.
     """
 
     def findings_after(edits: Sequence[str]) -> Sink:
@@ -88,8 +87,8 @@ def _resolve(
 ) -> AnyProblem | None:
     """Return the problem of a spec; None after reporting errors.
 
-    If the spec as a whole cannot be read, its model and cluster are checked separately, so that one
-    run reports all mistakes.
+    If the spec as a whole is invalid, the sections ``model`` and ``cluster`` are still checked, so
+    that one run reports all mistakes.
     """
     spec = load_spec(source, overrides, sink)
     after("load_spec")
@@ -121,9 +120,10 @@ def _resolve(
 def plan_problem(
     problem: Problem, sink: Sink, after: Watch = ignore_pass_end, locked: LockedPlan | None = None
 ) -> Plan | None:
-    """Return the best valid plan that fits into memory; None after reporting why there is none.
+    """Return the best valid plan that fits into memory; None after reporting errors.
 
-    Ranks stay on the hosts of the lock file ``locked`` if its layout equals that of the plan.
+    If the lock file ``locked`` contains the layout of this plan, ranks stay on the hosts in the
+    lock file.
     """
     target = framework_of(problem)
     cost_model = cost_model_for(problem, target)
@@ -168,8 +168,9 @@ def plan_job(
 ) -> AnyPlan | None:
     """Return the plan of a training or serving problem; None after reporting errors.
 
-    If the cluster still has all hosts of the lock file ``locked``, spare hosts that the lock file
-    uses stay in use, and hosts that it lists as drained stay unused.
+    The lock file ``locked`` is used only if the cluster still has all of its hosts. In that case,
+    spare hosts that the lock file uses remain in use, and hosts that it lists as drained remain
+    unused.
     """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
@@ -199,10 +200,10 @@ def plan_spec(
 def try_fixes_of_plan(
     source: Source, overrides: Sequence[str], problem: AnyProblem, sink: Sink
 ) -> None:
-    """Remove fixes that do not work from the errors in ``sink``.
+    """Try the fixes of the errors in ``sink``, and remove the fixes that do not work.
 
-    ``problem`` has no plan, and the errors explain why. Fixes that edit ``layout`` or ``job`` are
-    not tried here, because they were tried when the errors were created.
+    The errors explain why ``problem`` has no plan. Fixes that edit ``layout`` or ``job`` are
+    skipped, because they were tried when the errors were created.
     """
 
     def findings_after(edits: Sequence[str]) -> Sink:
@@ -233,8 +234,8 @@ def emit_plan(
 ) -> tuple[Artifact, ...]:
     """Return all files of ``plan``, sorted by path; without ``report.html`` if ``report`` is False.
 
-    Verifiers that share no code with the emitters check the files, and report contradictions to
-    ``sink``.
+    The files are then verified by code that does not share code with the emitters. Contradictions
+    are reported to ``sink``.
     """
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
     from parc.compiler.verify.verify_plan import verify_artifacts

@@ -35,17 +35,18 @@ NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
 
 @dataclass(frozen=True, slots=True)
 class HostReplacement:
-    """Request of a replan: the hosts to drain, and a function that reads the lock file."""
+    """Arguments of a replan: the hosts to drain, and a function that reads the lock file."""
 
     hosts: tuple[str, ...]
     """Host lists, such as ``r01n[02-03]``."""
     read_lock: Callable[[str], str | None]
-    """Function from the name of a run to the text of its parc.lock; None if there is no file."""
+    """Function that returns the text of the parc.lock of the job with a given name; None if the job
+    has no lock file."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousPlan:
-    """Plan before the replan, whose drained hosts are replaced."""
+    """Plan from which a replan starts. The replan replaces the drained hosts of this plan."""
 
     plan: AnyPlan
     locked: bool
@@ -63,8 +64,8 @@ def replan_spec(
 ) -> tuple[AnyReplanned, PreviousPlan] | None:
     """Return (plan with the drained hosts replaced, previous plan); None after reporting errors.
 
-    The previous plan is the plan in the lock file. If there is no lock file, or if its plan is not
-    valid for this spec, the spec is compiled to get the previous plan.
+    The previous plan is read from the lock file. If the lock file is missing, or if its plan is not
+    valid for this spec, the previous plan is compiled from the spec.
     """
     names = _expand_drained(request.hosts, sink)
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
@@ -87,7 +88,7 @@ def replan_spec(
 
 
 def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
-    """Return the host names of all host lists; None after reporting a malformed list (H01)."""
+    """Return the host names in all host lists; None after reporting a malformed list (H01)."""
     names: list[str] = []
     for text in lists:
         try:
@@ -101,7 +102,7 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
 def _read_locked_plan(
     source: Source, overrides: Sequence[str], problem: AnyProblem, lock: str
 ) -> PreviousPlan | None:
-    """Return the plan of the lock file; None if this plan is unreadable or not valid."""
+    """Return the plan in the lock file; None if it is unreadable or not valid for the spec."""
     try:
         found = locked_plan(lock)
     except LockUnreadable:
@@ -117,7 +118,7 @@ def _read_locked_plan(
 
 
 def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
-    """Return the plan of the lock file, estimated for ``problem``; None if it is not valid."""
+    """Return the plan in the lock file, estimated for ``problem``; None if it is not valid."""
     cluster, layout = restore_cluster(problem.cluster, found), found.layout
     if cluster is None:
         return None
@@ -139,7 +140,10 @@ def _compile_plan(problem: AnyProblem, sink: Sink, after: Watch) -> PreviousPlan
 
 
 def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyReplanned | None:
-    """Return the plan after moving ranks away from ``names`` and all hosts drained before."""
+    """Return a plan in which no rank runs on ``names`` or on the hosts that were drained before.
+
+    Return None after reporting errors.
+    """
     # Hosts of earlier replans stay drained, although the spec may still list them as usable.
     drained = (*previous.unavailable, *names)
     if isinstance(previous.plan, Plan):
@@ -150,10 +154,10 @@ def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyR
 def _recheck_locked_plan(
     problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch
 ) -> AnyReplanned:
-    """Return ``found`` with the plan that ``parc compile --locked`` would compute.
+    """Return ``found`` with the plan that a later ``parc compile --locked`` computes.
 
-    A replan thus writes the same bytes as a later ``parc compile --locked``. If that compile would
-    choose another layout or other hosts, the plan of the replan is kept and only checked.
+    A replan thus writes the same bytes as that compile. If the compile would choose another layout
+    or other hosts, the plan of the replan is kept and only checked.
     """
     plan, placement = found.plan, found.plan.placement
     names = tuple(host.name for host in placement.hosts)
@@ -179,7 +183,7 @@ def _recheck_locked_plan(
 
 
 def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
-    """Report the findings of ``plan``; return ``plan`` with the cost of its order of hosts."""
+    """Report the findings of ``plan``. Return ``plan`` with the cost of its host order."""
     if isinstance(plan, Plan):
         plan = replace(plan, placement=evaluate_placement(plan))
         check_plan(cost_model_for(plan.problem, framework_of(plan.problem)), plan, sink)

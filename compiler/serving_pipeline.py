@@ -39,8 +39,8 @@ def plan_service(
 ) -> ServingPlan | None:
     """Return the best valid serving plan that fits into memory and meets the limits of the spec.
 
-    Returns None after reporting errors. Ranks stay on the hosts of the lock file ``locked`` if its
-    layout equals that of the plan.
+    Returns None after reporting errors. If the lock file ``locked`` contains the layout of this
+    plan, ranks stay on the hosts in the lock file.
     """
     target = engine(problem.framework)
     found = search_serving_layouts(problem, target, sink)

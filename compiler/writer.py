@@ -22,7 +22,7 @@ from parc.backends.registry import BUILT_IN, find_declaration
 from parc.compiler.ir import Artifact
 
 MARKER = "parc.lock"
-"""Name of the file by which PARC recognizes a directory that it wrote."""
+"""Name of a file that marks a directory as written by PARC."""
 PARC_NAMES = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
 """Names at the top of an output directory, without suffixes, that PARC writes.
 
@@ -41,12 +41,12 @@ class WriteRefused(OSError):
 def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
     """Replace the content of ``directory`` by ``artifacts``.
 
-    Missing parent directories are created. If ``directory`` is a link to a directory, the target of
-    the link is replaced and the link stays.
+    Missing parent directories are created. If ``directory`` is a link to a directory, the link
+    stays and its target is replaced.
 
     Raises:
         WriteRefused: a path is outside the directory or occurs twice, the directory contains
-            files that PARC did not write, or it cannot be written.
+            files that PARC did not write, or the directory cannot be written.
     """
     paths = check_paths(artifacts)
     try:
@@ -68,9 +68,10 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
 
 
 def differing_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
-    """Return the paths under ``directory`` that a write of ``artifacts`` would change, sorted.
+    """Return the paths under ``directory`` that writing ``artifacts`` would change, sorted.
 
-    These are files whose content or mode differs, missing files, and additional files.
+    These are files whose content or mode differs, missing files, and files that are not in
+    ``artifacts``.
     """
     wanted = {artifact.path: artifact for artifact in artifacts}
     present = {
@@ -84,7 +85,7 @@ def differing_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]
 
 
 def names_not_from_parc(names: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """Return those of ``names`` that PARC would never overwrite, sorted.
+    """Return the items of ``names`` that PARC would never overwrite, sorted.
 
     ``names`` are the entries of an output directory; ``paths`` are the files to write there.
     """
@@ -117,7 +118,11 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
 
 
 def _resolve_target(directory: Path) -> Path:
-    """Return ``directory`` without links; raise WriteRefused for a broken link or the root."""
+    """Return ``directory`` with all links resolved.
+
+    Raises:
+        WriteRefused: ``directory`` is a broken link or the root of the file system.
+    """
     if directory.is_symlink() and not directory.exists():
         raise WriteRefused(f"{directory.as_posix()} is a broken link")
     target = directory.resolve()
@@ -153,8 +158,8 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
 def _temporary_directory(target: Path) -> Iterator[Path]:
     """Create an empty directory next to ``target``, yield its path, and remove it at the end.
 
-    The directory is locked while in use. If it has been exchanged with ``target``, the path leads
-    to the old content of ``target`` at the end, and this old content is removed.
+    The directory is locked while in use. If the caller has exchanged it with ``target``, the path
+    leads to the old content of ``target``, which is then removed.
     """
     path, lock = next(filter(None, (_create_locked(target, number) for number in count())))
     try:
@@ -167,10 +172,10 @@ def _temporary_directory(target: Path) -> Iterator[Path]:
 
 
 def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
-    """Create and lock a directory; return (path, open file descriptor that has the lock).
+    """Create and lock a directory next to ``target``. Return (path, file descriptor with the lock).
 
-    The result is None if the name is taken, or if another run removed the directory before it was
-    locked.
+    Return None if the name with ``number`` is taken, or if another run removed the directory before
+    it was locked.
     """
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
@@ -188,10 +193,10 @@ def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
 
 
 def _try_lock(descriptor: int, path: Path) -> bool | None:
-    """Lock the open directory ``path``; return True if this worked.
+    """Lock the open directory ``path``; return True if this succeeds.
 
-    The result is False if another process has the lock, or if ``path`` has become a different
-    directory. It is None if the file system does not support locks.
+    Return False if another process has the lock, or if ``path`` has become a different directory.
+    Return None if the file system does not support locks.
     """
     import fcntl
 
@@ -207,7 +212,7 @@ def _try_lock(descriptor: int, path: Path) -> bool | None:
 def _remove_leftovers(target: Path) -> None:
     """Remove the temporary directories that killed runs left next to ``target``.
 
-    If ``target`` is missing because a run was killed while replacing it, its old content is
+    If ``target`` is missing because a run was killed while replacing it, the old content is
     restored first.
     """
     leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
@@ -221,7 +226,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the directory ``path`` if it can be locked, so that no other process uses it."""
+    """Remove the directory ``path`` if it can be locked. A directory in use is locked already."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         if _try_lock(descriptor, path):
@@ -261,7 +266,8 @@ def _sync_folder(folder: Path) -> None:
 def _move_into_place(new: Path, target: Path) -> None:
     """Move the directory ``new`` to ``target``, replacing the directory that is there.
 
-    If the file system can exchange two paths, the old directory is at ``new`` afterwards.
+    If the file system can exchange two paths, the old directory is at ``new`` afterwards. Otherwise
+    the old directory is removed.
     """
     with suppress(OSError):
         new.rename(target)  # succeeds if target is missing or an empty directory
@@ -292,10 +298,12 @@ def _file_differs(directory: Path, artifact: Artifact) -> bool:
 
 
 def exchange_paths(first: Path, second: Path) -> bool:
-    """Exchange two existing paths of one file system atomically; return False if unsupported.
+    """Exchange two existing paths of one file system atomically.
+
+    Return False if the system or the file system does not support the exchange.
 
     Raises:
-        OSError: the system supports the exchange but fails for these paths.
+        OSError: the exchange is supported but failed for these paths.
     """
     import ctypes
     import errno
@@ -328,11 +336,11 @@ def _renameat2() -> Any:
 
 
 def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> None:
-    """Write ``text`` to ``path`` atomically; the folder must exist.
+    """Write ``text`` to ``path`` atomically. The folder of ``path`` must exist.
 
-    ``head`` is the beginning of ``text``. An existing file is replaced only if it starts with
-    ``head`` too, so that a wrong path does not destroy a file of the user. ``by`` is the name of
-    the command, for the error message.
+    An existing file is replaced only if it starts with ``head``, the beginning of ``text``. A wrong
+    path therefore does not destroy a file of the user. ``by`` is the name of the command, for the
+    error message.
 
     Raises:
         WriteRefused: the existing file does not start with ``head``, or the file cannot be

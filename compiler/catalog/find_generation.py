@@ -13,21 +13,21 @@ from parc.compiler.ir.gpu_generation import Efficiency, Generation, ServingEffic
 
 KIND = "generations"
 PRIOR = "prior"
-"""Value of ``like`` for a row of factors without published runs; the row inherits the prior means
+"""Value of ``like`` for efficiency rows without published runs. Such a row inherits the prior means
 of the fit."""
 ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "mean_error_percent")
-"""Keys of an efficiency row that document its origin and are not parameters."""
+"""Keys of an efficiency row that document the origin of the row and are not parameters."""
 _READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
 _OPTIONAL = {"compute_capabilities": ()}
-"""Keys that may be absent, with their defaults: AMD GPUs have no compute capability."""
+"""Optional keys with their defaults. AMD GPUs have no compute capability."""
 
 
 def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generation | None:
-    """Return the GPU generation ``name``: a catalog entry, or a file of the user at this path.
+    """Return the GPU generation ``name``, which is a catalog entry or the path of a user's file.
 
-    A row of ``efficiency`` may inherit the parameters of another row (``like:
-    <generation>/<stack>``) or the prior means (``like: prior``), and then list only the parameters
-    that differ. All other keys are required.
+    A row of ``efficiency`` may inherit its parameters: from another row (``like:
+    <generation>/<stack>``) or from the prior means (``like: prior``). Such a row lists only the
+    parameters that differ. All other keys are required.
 
     Returns None after reporting a finding at the spec path ``at``: K01 (no such entry), K07 (file
     cannot be read), or K08 (a key is missing or invalid).
@@ -37,7 +37,7 @@ def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generat
 
 
 class _GenerationReader:
-    """Reader of the file of a GPU generation, and of other files that ``like`` refers to."""
+    """Reader of the file of a GPU generation, and of other files to which ``like`` refers."""
 
     def __init__(self, entry: CatalogEntry, library: Library, sink: Sink, at: str) -> None:
         self._entry = entry
@@ -85,9 +85,9 @@ class _GenerationReader:
     def _efficiency_row(
         self, entry: CatalogEntry, stack: str, path: tuple[str, ...]
     ) -> Efficiency | None:
-        """Return the efficiency factors of a kernel stack in ``entry``; None after a finding.
+        """Return the efficiency factors of a kernel stack; None after reporting a finding.
 
-        ``path`` lists the rows whose ``like`` led to this row, so that a cycle can be detected.
+        ``path`` contains the rows whose ``like`` led to this row, so that a cycle can be detected.
         """
         key, here = f"efficiency.{stack}", f"{entry.file or entry.name}/{stack}"
         facts = self._section(entry, "efficiency").get(stack)
@@ -113,7 +113,10 @@ class _GenerationReader:
     def _referenced_row(
         self, entry: CatalogEntry, key: str, like: str, path: tuple[str, ...]
     ) -> Efficiency | None:
-        """Return the efficiency factors of the row that ``like`` names; None after a finding."""
+        """Return the efficiency factors of the row ``like``; None after reporting a finding.
+
+        ``path`` contains the rows that led to ``like``, so that a cycle can be detected.
+        """
         generation, _, stack = like.rpartition("/")
         # Two rows that refer to each other would otherwise recurse forever.
         if like in path:
@@ -150,10 +153,11 @@ class _GenerationReader:
         record: type,
         inherited: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Return the values of the fields of ``record``, from ``own`` or else from ``inherited``.
+        """Return the values of the fields of ``record``.
 
-        Reports unknown keys, missing keys and values of the wrong type (K08). In these findings,
-        each key has the prefix ``above``, the name of the section.
+        A value is taken from ``own``, or from ``inherited`` if ``own`` lacks the field. Unknown
+        keys, missing keys and values of the wrong type are reported (K08). These findings show each
+        key with the prefix ``above``, the name of the section.
         """
         types = {
             field.name: str(field.type)
@@ -184,7 +188,7 @@ class _GenerationReader:
         self._report_invalid(entry, key, "is not a valid key", hint)
 
     def _report_invalid(self, entry: CatalogEntry, key: str, problem: str, hint: str = "") -> None:
-        """Report an invalid or missing key (K08), so that the reader returns no generation."""
+        """Report an invalid or missing key (K08) and record that no generation can be returned."""
         self._is_valid = False
         finding = Finding(
             f"{entry.label}: {key} {problem}",
@@ -216,5 +220,5 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
     "str": ("text", lambda value: isinstance(value, str), str),
     "tuple[str, ...]": ("a list of quoted texts", _is_list_of_texts, tuple),
 }
-"""Annotation of a field, as text -> (the type in words, function that checks a value, function that
-converts it)."""
+"""Annotation of a field -> (description of the type, function that checks a value, function that
+converts a value)."""

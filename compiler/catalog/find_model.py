@@ -41,11 +41,10 @@ class Library(Protocol):
 
 
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` fields of the model that the spec names at the spec path ``at``.
+    """Return the ``ModelSpec`` fields of the model ``name``, to which the spec refers at ``at``.
 
-    ``name`` is the name of a catalog entry or else the path of a config.json. A path contains a
-    slash or ``.json``; after ``.json#`` it may have the key of the part of the file that describes
-    the model.
+    ``name`` is a catalog entry or the path of a config.json. A path contains a slash or ``.json``.
+    In the form ``config.json#KEY``, only the part of the file under KEY describes the model.
 
     Returns None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
     or an error in the config.
@@ -74,7 +73,10 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 
 def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` fields read from the user's config.json; None after an error."""
+    """Return the ``ModelSpec`` fields read from the user's config.json.
+
+    Return None after reporting an error.
+    """
     # Imported on first use: most specs name a catalog model.
     from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_config_path
 
@@ -89,9 +91,10 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
 
 
 def _model_name(path: str) -> str:
-    """Return the name of the model in a file, such as qwen3-8b for ``qwen3-8b/config.json``.
+    """Return the name of the model in a file: ``qwen3-8b`` for ``qwen3-8b/config.json``.
 
-    The name is the name of the folder if the file is called config.json, else that of the file.
+    The name is that of the folder if the file is called config.json, and otherwise that of the file
+    without its extension.
     """
     pure = PurePath(path.replace("\\", "/"))
     folder = pure.parent.name
@@ -153,7 +156,7 @@ def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sin
 
 
 def _span_of_key(path: str, text: str, keys: tuple[str, ...]) -> Span:
-    """Return the position of a nested key in JSON text; the start of the file if not found.
+    """Return the position of a nested key in JSON text, or the start of the file if it is missing.
 
     ``keys`` are the keys on the path to the nested key, outermost first.
     """

@@ -48,10 +48,10 @@ class TextReader(Protocol):
 
 
 class OutsideRootError(OSError):
-    """Error: the path of a user's file leads out of the folder to which PARC is limited."""
+    """Error: a user's file is outside the folder to which PARC is limited."""
 
     def __init__(self, path: str, folder: str) -> None:
-        """Store the path that the spec contains, and a description of the allowed folder."""
+        """Store the path in the spec and ``folder``, a description of the allowed folder."""
         super().__init__(errno.EACCES, f"the file is outside {folder}", path)
         self.folder = folder
 
@@ -60,9 +60,10 @@ class Library:
     """Entries of the catalog by name, and files of the user relative to the folder of the spec."""
 
     def __init__(self, folder: Path | None = None, root: Path | None = None) -> None:
-        """Resolve relative paths of user files in ``folder``; None means the current folder.
+        """Set the folders for user files.
 
-        All user files must be below ``root``; None means that they can be anywhere.
+        Paths are relative to ``folder``, by default the current folder. All user files must be
+        below ``root``. If ``root`` is None, they can be anywhere.
         """
         self._folder = folder or Path()
         self._root = root
@@ -137,9 +138,9 @@ LABELS = {
     "models": "model",
     "nodes": "node type",
 }
-"""Kind of catalog entries -> words for one entry in messages."""
+"""Kind of catalog entries -> name of one entry in messages."""
 USER_FILES = ("fabrics", "generations", "gpus", "nodes")
-"""Kinds whose entries can also be files of the user."""
+"""Kinds of catalog entries that can also be files of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +158,14 @@ class CatalogEntry:
 
     @property
     def label(self) -> str:
-        """Path of the file for messages: as the user wrote it, or inside the catalog."""
+        """Path of the file for messages: the path in the spec, or the path inside the catalog."""
         return self.file or f"{self.kind}/{self.name}.yaml"
 
     def report(self, key: str, finding: Finding, sink: Sink, at: str) -> None:
         """Report that the value of ``key`` is invalid or missing (K08).
 
-        The finding points to the key in the user's file. For a catalog entry, it points to ``at``,
-        the path in the spec that refers to the entry.
+        In a user's file, the finding points to the key. For a catalog entry, the finding points to
+        ``at``, the spec path that refers to the entry.
         """
         above = self.spans.get(key.rpartition(".")[0])  # a missing key is shown at its mapping
         beginning = Span(self.file, 1, 1) if self.file else None
@@ -174,10 +175,10 @@ class CatalogEntry:
 def look_up_entry(
     kind: str, name: str, library: Library, sink: Sink, at: str
 ) -> CatalogEntry | None:
-    """Return the catalog entry or user's file that the spec names at the spec path ``at``.
+    """Return the catalog entry or user's file ``name``, to which the spec refers at ``at``.
 
     Returns None after reporting a finding: K01 (no such entry) with up to three similar names, K07
-    (file cannot be read), K08 (file is not a mapping), or X06 (invalid YAML) and other X codes.
+    (file cannot be read), K08 (file is not a mapping), or an X code such as X06 (invalid YAML).
     """
     if kind in USER_FILES and is_user_file_path(name):
         return _read_user_file(kind, name, library, sink, at)
@@ -214,10 +215,10 @@ def _read_user_file(
 def read_user_file(
     path: str, library: TextReader, sink: Sink, at: str, code: str = "K07"
 ) -> str | None:
-    """Return the text of the user's file that the spec names at the spec path ``at``.
+    """Return the text of the user's file at ``path``, to which the spec refers at ``at``.
 
-    Returns None after reporting that the file is outside the root folder (I11), or that it cannot
-    be read (``code``).
+    Returns None after reporting that the file is outside the root folder (I11), or that the file
+    cannot be read. The code for the latter is ``code``.
     """
     try:
         return library.text(path)
@@ -240,7 +241,8 @@ def read_user_file(
 def register_user_file_lines(path: str, text: str, sink: Sink) -> None:
     """Store the lines of a user's file, so that later findings can quote single words of them.
 
-    PARC must have recognized the format of the file, because it could be any file of the machine.
+    Call this function only after the format of the file was recognized. A spec can name any file on
+    the machine, and the content of other files must not be printed.
     """
     from parc.compiler.spec.reading.yaml_tree import split_lines
 

@@ -31,7 +31,8 @@ COMMANDS: dict[str, str] = {
     "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",
     "init": "Print a starter spec.",
 }
-"""Name of a command -> first line of its help. ``commands/<name>.py`` defines ``command``."""
+"""Name of a command -> first line of its help. The module ``commands/<name>.py`` defines each
+command as ``command``."""
 
 
 GC_THRESHOLD = 1_000_000
@@ -42,7 +43,7 @@ class LazyGroup(click.Group):
     """Click group that loads a command on first use and turns its exceptions into exit codes."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line, and print characters that a stream cannot encode as escapes."""
+        """Run the command line. Characters that a stream cannot encode are printed as escapes."""
         # Most objects of a command live until its end, so collecting garbage frees little. With
         # Python's default threshold of 700, collections cost a tenth of the time.
         gc.set_threshold(GC_THRESHOLD)
@@ -66,7 +67,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name of the command in ``args``, the command, and the remaining arguments.
+        """Return (command name, command, remaining arguments) for the command line ``args``.
 
         Raises:
             UsageError: no command has that name. The message suggests a similar name.
@@ -101,8 +102,8 @@ class LazyGroup(click.Group):
 def _replace_closed_streams() -> None:
     """Send output to the null device if standard output or standard error is closed.
 
-    Python replaces a closed stream by None, so that printing would fail. The command still runs,
-    and its exit code shows the result.
+    Python replaces a closed stream by None, so printing would fail. With the null device, the
+    command still runs, and its exit code shows the result.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -22,10 +22,11 @@ FOUND = 1
 def plan_or_exit(
     spec: str, overrides: Sequence[str], *, style: str = "text", root: Path | None = None
 ) -> tuple[AnyPlan, Sink]:
-    """Return the plan of the spec file ``spec``, and the sink with its warnings.
+    """Return (plan of the spec file ``spec``, sink with its warnings).
 
-    If there are errors, print them and exit with 1. They are printed to standard error, or as JSON
-    to standard output if ``style`` is ``"json"``. Files that the spec names must be below ``root``.
+    If the spec has errors, print these errors and exit with 1. If ``style`` is ``"json"``, the
+    errors are printed as JSON to standard output, otherwise as text to standard error. Files that
+    the spec names must be below ``root``.
     """
     # Imported here because the pipeline imports pydantic, which would slow down `parc --help`.
     from parc.compiler.pipeline import plan_spec

@@ -39,7 +39,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompileOutcome:
-    """Result of ``parc compile``; ``plan`` is None if an error was reported."""
+    """Result of ``parc compile``. The field ``plan`` is None if an error was reported."""
 
     sink: Sink
     plan: AnyPlan | None = None
@@ -69,10 +69,10 @@ class CompileOutcome:
 
 
 def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
-    """Run ``parc compile``: plan the spec, emit its files and write them unless ``--check`` is set.
+    """Run ``parc compile``: plan the spec, emit its files, and write them.
 
-    The plan is compared with ``parc.lock``. With ``--check``, the emitted files are compared with
-    those in the output directory.
+    The plan is also compared with ``parc.lock``. With ``--check``, the files are not written but
+    compared with those in the output directory.
     """
     sink = Sink()
     overrides = request.overrides
@@ -110,18 +110,15 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
 
 
 class Clock:
-    """Stopwatch for the phases of a compile.
-
-    A call with the name of a phase ends the phase.
-    """
+    """Stopwatch for the phases of a compile. A call with the name of a phase ends this phase."""
 
     def __init__(self) -> None:
-        """Start the first phase."""
+        """Start measuring the first phase."""
         self.parts: list[tuple[str, float]] = []
         self._last = perf_counter()
 
     def __call__(self, name: str) -> None:
-        """Record the time since the previous call as the duration of ``name``."""
+        """End the phase ``name``, and record the time since the previous phase ended."""
         now = perf_counter()
         self.parts.append((name, now - self._last))
         self._last = now

@@ -32,7 +32,7 @@ def report_exception(error: BaseException) -> int:
 
 
 def _redirect_closed_stdout() -> None:
-    """Redirect standard output to the null device after its pipe was closed.
+    """Redirect standard output to the null device, because its pipe was closed.
 
     Otherwise Python would flush the buffered output at exit and print an error.
     """

@@ -24,7 +24,7 @@ MAX_FILES_SHOWN = 20
 
 
 def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
-    """Report that ``directory`` is out of date if its files differ from ``artifacts`` (O01)."""
+    """Report that ``directory`` is out of date (O01) if its files differ from ``artifacts``."""
     stale = differing_paths(artifacts, directory)
     if not stale:
         return
@@ -44,7 +44,10 @@ def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) ->
 
 
 def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
-    """Report manual edits of files in ``directory`` that writing ``artifacts`` overwrites (O05)."""
+    """Report files in ``directory`` whose manual edits would be lost (O05).
+
+    Only files that change when ``artifacts`` are written are reported.
+    """
     edited = edited_files(directory)
     lost = sorted(set(edited) & set(differing_paths(artifacts, directory))) if edited else []
     if lost:
@@ -68,9 +71,9 @@ def edited_files(directory: Path) -> list[str]:
 
 
 def _stale_reason(path: str, directory: Path, wanted: set[str]) -> str:
-    """Return, in parentheses, the reason why a file is out of date.
+    """Return the reason why a file is out of date, in parentheses, such as ``(missing)``.
 
-    If the file exists and only its content differs, the text is empty.
+    The text is empty if only the content of the file differs.
     """
     if path not in wanted:
         return " (not part of the output)"
@@ -100,19 +103,19 @@ MAX_CHANGES_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Content of the ``parc.lock`` in a directory, as far as it can be read."""
+    """Content of the ``parc.lock`` in a directory. Parts that cannot be read are None."""
 
     path: str
     decisions: dict[str, Any] | None
     plan: LockedPlan | None
-    """None if the decisions do not form a complete plan."""
+    """Plan in the lock; None if the decisions do not form a complete plan."""
     why: str = ""
-    """Predicate of a sentence about the problem with the file, such as ``does not exist``; empty if
-    there is no problem."""
+    """Reason why the lock cannot be used, as the predicate of a sentence such as ``does not
+    exist``. The text is empty if the lock can be used."""
 
     @classmethod
     def from_directory(cls, directory: Path) -> Lock:
-        """Read the ``parc.lock`` in ``directory``; a problem with the file is stored in ``why``."""
+        """Read the ``parc.lock`` in ``directory``. A problem is stored in ``why``, not raised."""
         file = directory / LOCK_PATH
         path = file.as_posix()
         try:
@@ -131,9 +134,9 @@ class Lock:
 
 
 def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """Report decisions of ``plan`` that differ from the lock file (O02).
+    """Report decisions of ``plan`` that differ from those in the lock file (O02).
 
-    A missing or unusable lock file is reported instead (O03).
+    If the lock file is missing or unusable, report only this problem (O03).
     """
     if lock.decisions is None:
         sink.report("O03", Finding(f"{lock.path} {lock.why}"))
@@ -152,10 +155,10 @@ def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
 
 
 def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
-    """Return the advice to run ``parc replan``, or an empty text.
+    """Return the advice to run ``parc replan``; empty if a replan would not help.
 
-    The advice is given if the only unusable hosts of parc.lock are those that the spec now lists as
-    unavailable, because a replan moves only the ranks of these hosts.
+    A replan moves only the ranks of unavailable hosts. The advice is therefore given only if the
+    spec lists all unusable hosts of parc.lock as unavailable.
     """
     if locked is None:
         return ""
@@ -168,9 +171,9 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
 
 
 def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """Report ranks whose host differs from the one in parc.lock, and drained hosts in use (O04).
+    """Report ranks whose host differs from that in parc.lock, and drained hosts in use (O04).
 
-    Ranks are compared only if the layout is the same as in parc.lock.
+    The hosts of ranks are compared only if the plan has the same layout as parc.lock.
     """
     locked = lock.plan
     # Without host names in the spec, the hosts of both plans are placeholders.

@@ -31,7 +31,7 @@ class ReplanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplanOutcome:
-    """Result of ``parc replan``; ``found`` is None after an error."""
+    """Result of ``parc replan``. The field ``found`` is None after an error."""
 
     sink: Sink
     found: AnyReplanned | None = None
@@ -89,7 +89,10 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
 
 
 def _report_unused_lock(lock: Lock, sink: Sink) -> None:
-    """Report that ``parc.lock`` is not used, so a running job may have other hosts (O04)."""
+    """Report that ``parc.lock`` is ignored (O04).
+
+    The new plan may then use other hosts than the running job.
+    """
     finding = Finding(
         f"{lock.path} is ignored, because it {lock.why or 'has a layout or hosts that do not fit'}",
         label="the replan starts from a new compile of the spec, whose hosts may differ from those "
@@ -100,7 +103,7 @@ def _report_unused_lock(lock: Lock, sink: Sink) -> None:
 
 
 def _output_directory(request: ReplanRequest, name: str) -> Path:
-    """Return the output directory, which has the current plan and receives the new one."""
+    """Return the output directory, which contains the current plan and receives the new plan."""
     return request.output or Path("build") / name
 
 

@@ -25,7 +25,7 @@ class CodeInfo:
     """Name of the problem, such as ``Attention heads not divisible by tensor parallel size``."""
     severity: Severity
     rule: str
-    """Condition that must be true, as a formula."""
+    """Condition that the spec must satisfy, as a formula."""
     why: str
     """Consequence of breaking the rule, and when the framework reports it."""
     fix: str
@@ -34,14 +34,18 @@ class CodeInfo:
     bad: str
     """Lines of a spec or launch file that break the rule."""
     good: str
-    """Lines of ``bad`` with the mistake corrected."""
+    """The lines of ``bad`` without the mistake."""
     silent: bool
     """True if the framework itself does not report the problem."""
 
 
 @cache
 def _read_text(letter: str) -> str:
-    """Return the text of ``codes/<letter>.yaml``; raise KeyError if the file does not exist."""
+    """Return the text of ``codes/<letter>.yaml``.
+
+    Raises:
+        KeyError: the file does not exist.
+    """
     path = files("parc.compiler.diagnostics") / "codes" / f"{letter}.yaml"
     if not path.is_file():
         raise KeyError(letter)
@@ -50,7 +54,11 @@ def _read_text(letter: str) -> str:
 
 @cache
 def codes_with_letter(letter: str) -> dict[str, CodeInfo]:
-    """Return (code -> table row) for codes that start with ``letter``; KeyError if none does."""
+    """Return code -> table row, for all diagnostic codes that start with ``letter``.
+
+    Raises:
+        KeyError: no code starts with ``letter``.
+    """
     table: dict[str, dict[str, Any]] = parse_table(_read_text(letter))
     return {code: _code_info_from_row(code, row) for code, row in table.items()}
 

@@ -13,13 +13,14 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class PlanCheck(Generic[P]):
-    """Check of a finished plan, which ``parc lint`` also runs on a plan with unknown fields.
+    """Check of a finished plan for one kind of problem.
 
-    A check reads only the plan, so that lint can determine which fact the check needs. A check
-    reports one kind of problem, because the first unknown field that it reads ends the check.
+    ``parc lint`` also runs the check on a plan with unknown fields. The first unknown field that a
+    check reads ends the check, and lint reports this field as the missing fact. For this reason, a
+    check reads only the plan and covers only one kind of problem.
     """
 
     codes: tuple[str, ...]
     """Diagnostic codes that ``run`` reports."""
     run: Callable[[P, Sink], None]
-    """Function that reports the findings on the plan."""
+    """Function that reports the findings on a plan to a sink."""

@@ -36,7 +36,10 @@ class Sink:
         key: bool = False,
         span: Span | None = None,
     ) -> None:
-        """Add a finding as a diagnostic, with the severity of its code and its position.
+        """Add a finding as a diagnostic with a severity and a position.
+
+        The severity is that of the code. If a code has more than MOST_PER_CODE findings, only the
+        number of the remaining findings is reported (I12).
 
         Args:
             code: code without the prefix ``PARC-``, such as ``D01``.
@@ -44,9 +47,6 @@ class Sink:
             at: spec path of the problem, such as ``layout.tp``.
             key: True to point at the key of the path instead of its value.
             span: position to use instead of the position of ``at``.
-
-        If a code has more than MOST_PER_CODE findings, only the number of the remaining findings is
-        reported (I12).
         """
         if isinstance(finding, str):
             finding = Finding(finding)
@@ -86,7 +86,10 @@ class Sink:
         self._reported = {kept if one == found else one: None for one in self._reported}
 
     def _with_cause_span(self, cause: Cause) -> Cause:
-        """Return ``cause`` with the position of its spec path, if the spec contains that path."""
+        """Return ``cause`` with the position of its path in the spec.
+
+        If the spec does not contain the path, ``cause`` is returned unchanged.
+        """
         # A value that the user did not write has no line to show.
         if cause.span is not None or not self.positions.is_path_in_spec(cause.path):
             return cause
@@ -107,7 +110,7 @@ class Sink:
         return Diagnostic("PARC-I12", code_info("I12").severity, finding, "", None)
 
     def failed(self, level: Severity = "error") -> bool:
-        """Return True if a diagnostic was reported whose severity is ``level`` or higher."""
+        """Return True if a diagnostic with at least the severity ``level`` was reported."""
         limit = SEVERITY_ORDER[level]
         return any(SEVERITY_ORDER[found.severity] <= limit for found in self._reported)
 

@@ -30,11 +30,14 @@ _KEYWORDS = {
 
 
 class _UnsupportedYamlError(Exception):
-    """Raised for YAML outside the supported subset, which ruamel must parse."""
+    """Raised for YAML outside the subset that this module parses. Such text is passed to ruamel."""
 
 
 def parse_table(text: str) -> Any:
-    """Return the content of a YAML table as JSON types; raise ruamel's error for invalid YAML."""
+    """Return the content of a YAML table as JSON types.
+
+    YAML outside the supported subset is parsed by ruamel, whose errors are raised for invalid YAML.
+    """
     try:
         return _BlockParser(text).document()
     except _UnsupportedYamlError:
@@ -63,7 +66,7 @@ class _BlockParser:
         return tree
 
     def _next_indent(self) -> int:
-        """Skip empty lines and comments, and return the indent of the next line; -1 at the end."""
+        """Skip empty lines and comments. Return the indent of the next line, or -1 at the end."""
         while self._line < len(self._lines):
             line = self._lines[self._line]
             plain = line.lstrip(" ")
@@ -119,7 +122,10 @@ class _BlockParser:
         return value
 
     def _parse_text_block(self, style: str, indent: int) -> str:
-        """Return the text of a block scalar: joined by spaces for ``>-``, unchanged for ``|``."""
+        """Return the text of a block scalar.
+
+        In the style ``>-``, its lines are joined by spaces. In the style ``|``, they are unchanged.
+        """
         lines = []
         depth = len(self._lines[self._line]) - len(self._lines[self._line].lstrip(" "))
         while self._line < len(self._lines) and depth > indent:
@@ -137,7 +143,10 @@ class _BlockParser:
 
 
 def _parse_scalar(text: str) -> tuple[Any, int]:
-    """Return (value, end offset) of the scalar at the start of ``text``."""
+    """Return (value, end offset) of the scalar at the start of ``text``.
+
+    The end offset is the index of the first character after the scalar.
+    """
     if quoted := _QUOTED.match(text):
         return quoted[1] if quoted[1] is not None else quoted[2], quoted.end()
     plain = _PLAIN_IN_BLOCK.match(text)
@@ -161,7 +170,7 @@ def _plain_value(text: str) -> Any:
 
 
 def _parse_flow(text: str, offset: int) -> tuple[Any, int]:
-    """Return (value, end offset) of the flow collection that starts at ``offset``."""
+    """Return (value, end offset) of the sequence or mapping in brackets at ``offset``."""
     mapping = text[offset] == "{"
     items: list[Any] = []
     tree: dict[str, Any] = {}

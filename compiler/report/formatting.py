@@ -13,7 +13,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class ExactFloat(float):
-    """Number that JSON files contain with all digits, because a spec sets it."""
+    """Float that is written to JSON with all its digits, because the spec sets this number."""
 
 
 _EXACT = frozenset((str, int, bool, NoneType, ExactFloat))
@@ -21,7 +21,7 @@ _EXACT = frozenset((str, int, bool, NoneType, ExactFloat))
 
 
 def rounded(value: float) -> int | float:
-    """Return ``value`` rounded to six significant digits; an int if the result is whole."""
+    """Return ``value`` rounded to six significant digits; as an int if the result is whole."""
     short = float(f"{value:.{DIGITS}g}")
     # Above 2**53 not every integer is a float, so the digits of the int would be arbitrary.
     return int(short) if short.is_integer() and abs(short) < 2**53 else short
@@ -43,9 +43,9 @@ def round_tree(tree: Any) -> Any:
 
 
 def exact_tree(tree: Any) -> Any:
-    """Return a JSON tree whose floats ``round_tree`` and ``json_text`` do not round.
+    """Return a copy of a JSON tree whose floats will not be rounded when they are written.
 
-    Integral floats become integers, as in ``round_tree``.
+    Floats become ``ExactFloat``; whole floats become integers, as in ``round_tree``.
     """
     if isinstance(tree, Mapping):
         return {str(key): exact_tree(value) for key, value in tree.items()}
@@ -67,8 +67,9 @@ def json_text(document: dict[str, Any]) -> str:
 def _indented_json(tree: Any, margin: str) -> str:
     """Return the same text as ``json.dumps(tree, indent=2, sort_keys=True)``, but faster.
 
-    With ``indent``, ``json.dumps`` uses its slow encoder in Python. Here only the nesting is done
-    in Python, and the C encoder writes the strings. ``margin`` is a newline and the current indent.
+    If ``indent`` is set, ``json.dumps`` uses its slow encoder in Python. Here, Python code writes
+    only the nesting, and the C encoder writes the strings. ``margin`` is a newline and the current
+    indentation.
     """
     if not tree or not isinstance(tree, dict | list):
         return _encode(tree)
@@ -82,7 +83,7 @@ def _indented_json(tree: Any, margin: str) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a count with its word in singular or plural, such as ``1 host`` or ``1,024 hosts``."""
+    """Return ``count`` and ``word`` as text, in singular or plural: ``1 host``, ``1,024 hosts``."""
     # All words that PARC counts form their plural with s.
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
@@ -125,11 +126,11 @@ def percent(share: float) -> str:
 
 
 def quantity(count: float, unit: str = "") -> str:
-    """Return three significant digits with a decimal prefix: ``1.99 GB``, ``281k tokens/s``.
+    """Return a quantity with three significant digits, a decimal prefix and a unit.
 
-    Pass a unit symbol such as ``B`` as it is, so that the prefix is written before it (``1.99
-    GB``). Pass a unit that is a word with a leading space (``" tokens/s"``), so that the prefix is
-    written after the number (``281k tokens/s``).
+    The prefix is written before a unit symbol: pass ``"B"`` for ``1.99 GB``. The prefix is written
+    after the number if the unit is a word: pass ``" tokens/s"``, with a leading space, for ``281k
+    tokens/s``.
     """
     # 0.9995 of a factor is rounded up to 1 of it with three digits.
     for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):

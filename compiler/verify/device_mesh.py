@@ -26,7 +26,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed
 
 Axes = tuple[tuple[str, int], ...]
-"""(axis, size), the slowest axis first."""
+"""Axes of a mesh: one pair (axis, size) per axis, the slowest-varying axis first."""
 ORDER = "tp-cp-ep-dp-pp"
 """Rank order of the mesh, as in the rank map."""
 DENSE = {
@@ -39,9 +39,9 @@ DENSE = {
     "dp-shard-cp": ("dp_shard", "cp"),
     "dp-cp": ("dp_replicate", "dp_shard", "cp"),
 }
-"""Family of the rank map -> axes of its groups in the mesh of dense layers."""
+"""Name of a kind of group in the rank map -> axes of these groups in the mesh of dense layers."""
 SPARSE = {"ep": ("ep",), "efsdp": ("efsdp",)}
-"""Family of the rank map -> axes of its groups in the mesh of experts."""
+"""Name of a kind of group in the rank map -> axes of these groups in the mesh of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,10 @@ class MeshSizes:
 
 
 def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, Groups]:
-    """Return the process groups of each family in ``families``, by name of the family.
+    """Return name -> process groups, for each kind of group in ``families``.
 
-    Families in DENSE consist of the ranks of dense layers, those in SPARSE of the ranks of experts.
+    A kind in DENSE is derived from the mesh of dense layers, a kind in SPARSE from the mesh of
+    experts.
     """
     outer = (("pp", sizes.pp), ("dp_replicate", sizes.dp_replicate))
     dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))
@@ -83,10 +84,10 @@ def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str,
 
 
 def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> Groups:
-    """Return the groups of ranks that differ only in their coordinates along ``axes``.
+    """Return the groups of ranks whose coordinates differ only along ``axes``.
 
-    The result consists of the ranks in the group of rank 0, and the first rank of every group, both
-    in ascending order.
+    The result contains the ranks in the group of rank 0 and the first rank of every group. Both
+    lists are in ascending order.
     """
     # Stride of an axis: the product of the sizes of all faster axes, as in init_device_mesh.
     steps = {
@@ -103,7 +104,11 @@ def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> Groups:
 
 
 def positive_sizes(file: str, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Return ``sizes`` unchanged; raise Malformed if any of them is not a positive integer."""
+    """Return a copy of ``sizes``, which must all be positive integers.
+
+    Raises:
+        Malformed: a size is not a positive integer, or exceeds LARGEST.
+    """
     for name, size in sizes.items():
         # type() instead of isinstance(), because a boolean is an instance of int.
         if type(size) is not int or not 0 < size <= LARGEST:
@@ -119,18 +124,19 @@ class DeviceMeshVerifier(FrameworkVerifier):
     builder: str
     """Name of the framework in findings."""
     read_sizes: Callable[[str], MeshSizes]
-    """Sizes that the text of ``file`` configures; raises Malformed for any other text."""
+    """Function that returns the sizes that the text of ``file`` configures. Raises Malformed for
+    any other text."""
     columns: tuple[str, ...]
-    """Families that are columns of the framework's rank map."""
+    """Kinds of process groups that are columns of the framework's rank map."""
     other_families: tuple[str, ...]
-    """Further families of groups that the framework builds."""
+    """Further kinds of process groups that the framework builds."""
     files: FileDependencies = NO_FILES
     launcher: tuple[LauncherNumber, ...] = ()
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Raise Malformed if the mesh sizes cannot be read from ``file``.
 
-        ``derive_groups`` compares the sizes with the rank map.
+        The sizes are not compared with the rank map here, but in ``derive_groups``.
         """
         self.read_sizes(artifacts[self.file])
 
@@ -139,7 +145,8 @@ class DeviceMeshVerifier(FrameworkVerifier):
     ) -> DerivedGroups | None:
         """Return the mesh sizes in ``file`` and the process groups that they imply.
 
-        Return None after reporting sizes that do not fit ``world`` ranks or each other (A05).
+        Return None after reporting (A05) that the sizes do not give ``world`` ranks, or that ep
+        does not divide the ranks of a stage.
         """
         found = self.read_sizes(artifacts[self.file])
         if found.world != world:

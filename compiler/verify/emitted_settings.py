@@ -17,32 +17,43 @@ from parc.backends.verifier import Decision
 from parc.compiler.verify.read_emitted import LARGEST, Malformed, read_json
 
 FOREIGN = "problem.launch.args"
-"""Path of the plan under which a setting is reported that no field of the plan determines."""
+"""Path of the plan in reports about a setting for which the plan has no field."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:\n]|[^\s{}\[\],:"]+')
 SHOWN_CHARACTERS = 50
 
 
 class EmittedSettings:
-    """Settings of one file by dotted path: ``optimizer.params.lr``; a list is a single value."""
+    """Settings of one file by dotted path, such as ``optimizer.params.lr``.
+
+    A list is a single value. The object records which settings were read, so that
+    ``unread_settings`` can report the others.
+    """
 
     def __init__(self, file: str, tree: Mapping[str, Any], lines: Mapping[str, int]) -> None:
-        """Store the settings in ``tree`` by dotted path; ``lines`` has the line of each path."""
+        """Store the settings in ``tree``, which is nested. ``lines`` maps dotted paths to lines."""
         self.file = file
         self.values = dict(_flatten_settings(tree, ""))
         self.lines = lines
         self._read: set[str] = set()
 
     def __contains__(self, path: str) -> bool:
-        """Return True if the file sets ``path``, or any setting below it."""
+        """Return True if the file sets ``path`` or a setting below it."""
         return path in self.values or any(one.startswith(f"{path}.") for one in self.values)
 
     def get(self, path: str, default: Any = None) -> Any:
-        """Return the value of a setting, which counts as read; ``default`` if the file omits it."""
+        """Return the value of the setting ``path``, and record that the setting was read.
+
+        Return ``default`` if the file omits the setting.
+        """
         self._read.add(path)
         return self.values.get(path, default)
 
     def positive_integer(self, path: str, default: int | None = None) -> int:
-        """Return a setting that must be a positive integer; raise Malformed if it is not."""
+        """Return the value of the setting ``path``, which must be a positive integer.
+
+        Raises:
+            Malformed: the value is not a positive integer.
+        """
         value = self.get(path, default)
         if type(value) is not int or not 0 < value <= LARGEST:
             raise Malformed(
@@ -51,13 +62,20 @@ class EmittedSettings:
         return value
 
     def line(self, path: str) -> int:
-        """Return the line of a setting, or of the innermost section that contains it; else 1."""
+        """Return the line of the setting ``path``.
+
+        If this line is unknown, return the line of the innermost known section around it, or else
+        1.
+        """
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 1)
 
     def text(self, path: str) -> str:
-        """Return a setting as text for findings; empty if the file omits the setting."""
+        """Return the setting ``path`` as text for findings, such as ``path = 1``.
+
+        The text is empty if the file omits the setting.
+        """
         if path not in self.values:
             return ""
         shown = f"{path} = {self.values[path]!r}"
@@ -70,11 +88,18 @@ class EmittedSettings:
         setting: str = "",
         accepts: Callable[[Any], bool] | None = None,
     ) -> Decision:
-        """Return ``value`` as the value of ``path`` in the plan that follows from ``setting``."""
+        """Return the decision that the plan must have ``value`` at ``path``.
+
+        Args:
+            path: dotted path in the plan.
+            value: value that the file implies for ``path``.
+            setting: setting from which ``value`` was derived; findings point to this setting.
+            accepts: returns True for other planned values with the same effect in the target.
+        """
         return Decision(path, value, self.file, self.line(setting), self.text(setting), accepts)
 
     def read(self, path: str, setting: str, default: Any = None) -> Decision:
-        """Read ``setting`` from the file, as the value that ``path`` of the plan must have.
+        """Return the decision that the plan must have the value of ``setting`` at ``path``.
 
         Args:
             path: dotted path in the plan.
@@ -84,15 +109,19 @@ class EmittedSettings:
         return self.decide(path, self.get(setting, default), setting)
 
     def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[Decision]:
-        """Report a setting for which the plan has no field, unless its value is ``expected``."""
+        """Yield a report if the value of ``setting`` is not ``expected``.
+
+        Use this method for a setting for which the plan has no field.
+        """
         value = self.get(setting, default)
         if type(value) is not type(expected) or value != expected:
             yield self.unexpected_setting(setting, f"{setting} = {expected!r}")
 
     def unexpected_setting(self, setting: str, needed: str = "") -> Decision:
-        """Return a report that the file has ``setting``, for which the plan has no field.
+        """Return a report on ``setting``, which the file should not contain with this value.
 
-        ``needed`` is the setting that the file needs instead, if it is known.
+        The plan has no field for this setting. ``needed`` is the setting that the file needs
+        instead, if it is known.
         """
         text = self.text(setting)
         needed = needed or ("" if text else setting)
@@ -106,13 +135,20 @@ class EmittedSettings:
 
 
 def translate(names: Mapping[Any, Any], value: Any) -> Any:
-    """Return the name that a plan uses for ``value``; ``value`` itself if ``names`` lacks it."""
+    """Return the name that a plan uses for ``value``.
+
+    ``names`` maps values in the file to names in the plan. Return ``value`` unchanged if ``names``
+    does not contain it.
+    """
     # Lists and mappings of a damaged file cannot be keys; False must not be looked up as 0.
     return names.get(value, value) if isinstance(value, str) else value
 
 
 def product(*values: Any) -> float | None:
-    """Return the product of ``values``; None if one is no number, or the product overflows."""
+    """Return the product of ``values``.
+
+    Return None if a value is not a number or if the product overflows.
+    """
     if any(isinstance(one, bool) or not isinstance(one, int | float) for one in values):
         return None
     try:

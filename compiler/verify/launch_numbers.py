@@ -9,14 +9,14 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import read_lines, read_numbers
 
 SHOWN = 4
-"""Differing hosts that a finding names."""
+"""Maximum number of differing hosts that a finding names."""
 
 
 def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
-    """Report lines of a host file that name another host than the rank map does (A02).
+    """Report lines of a host file whose host differs from that in the rank map (A02).
 
-    Line n + 1 must name the host of node rank n. ``hosts`` are the host names in the rank map, by
-    node rank.
+    ``hosts`` contains the host of each node rank in the rank map. The host of node rank n must be
+    on line n + 1.
     """
     lines = read_lines(text)
     if lines == hosts:
@@ -36,8 +36,8 @@ def verify_numbers(
 ) -> None:
     """Report each number in ``file`` that is missing or contradicts the rank map (A07).
 
-    ``numbers`` describe the numbers that the file must contain. If the file contains a number
-    several times, only the first wrong one is reported.
+    ``numbers`` describes the numbers that the file must contain. If a number occurs on several
+    lines, only the first wrong line is reported.
     """
     for one in numbers:
         found, expected = read_numbers(text, one.pattern), job.counts[one.count]
@@ -51,7 +51,7 @@ def verify_numbers(
 def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> None:
     """Report that the rendezvous host of a launch script is not the host of rank 0 (A07).
 
-    The script sets the rendezvous host in the shell variable ``first``.
+    The script stores the rendezvous host in the shell variable ``first``.
     """
     found = re.search(r"""^[ \t]*first=(["']?)([^"'\n]*?)\1[ \t]*$""", text, re.MULTILINE)
     if found and found[2] != hosts[0]:

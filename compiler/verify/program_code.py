@@ -23,7 +23,7 @@ from parc.compiler.verify.read_emitted import Malformed
 from parc.compiler.verify.verify_program import cut_text, report_change
 
 DIGITS = 8
-"""Hexadecimal digits per statement."""
+"""Number of hexadecimal digits in the digest of a statement."""
 SHOWN_CHARACTERS = 60
 
 
@@ -41,27 +41,28 @@ class ProgramDigest:
     """Digests of one program."""
 
     text: str
-    """Digest of the text that PARC emits; empty if the text contains settings."""
+    """Digest of the text of the program; empty if this text varies because it contains settings."""
     code: str
-    """Digest of its statements."""
+    """Digests of the statements of the program, joined."""
 
 
 @cache
 def read_program_digests(package: str) -> dict[str, ProgramDigest]:
-    """Return the digests in ``verify_programs.json`` of the Python package ``package``, by file."""
+    """Return file -> digests of the program, from ``verify_programs.json`` in ``package``."""
     tree = json.loads((files(package) / "verify_programs.json").read_text("utf-8"))
     return {file: ProgramDigest(**one) for file, one in tree.items()}
 
 
 def program_digest(file: str, text: str) -> ProgramDigest:
-    """Return the digests of a program, for ``verify_programs.json``."""
+    """Return the digests of a program that ``verify_programs.json`` stores."""
     return code_digest(parse_program(file, text), text)
 
 
 def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
-    """Return the digest of the statements in ``module``, and that of ``text`` unless it is empty.
+    """Return the digests of the statements in ``module``, and the digest of ``text``.
 
-    Leave ``text`` empty if the program contains settings of a plan, so that its text varies.
+    Leave ``text`` empty if the program contains settings of a plan. Its text then varies, so no
+    digest of the text is computed.
     """
     code = "".join(digest for _, digest in statement_digests(module))
     return ProgramDigest(_digest(text) if text else "", code)
@@ -77,7 +78,10 @@ def verify_programs(
 
 
 def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
-    """Report the first statement of ``module`` that differs from ``digest`` (A18)."""
+    """Report the first statement of ``module`` that does not match ``digest`` (A18).
+
+    ``digest`` contains the joined digests of all statements.
+    """
     expected = [digest[at : at + DIGITS] for at in range(0, len(digest), DIGITS)]
     line = 1
     for known, found in zip_longest(expected, statement_digests(module)):
@@ -92,7 +96,7 @@ def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
 
 
 def line_of_statement(node: ast.AST) -> int:
-    """Return the line of a statement, or of a case in a match statement."""
+    """Return the line of a statement, or of a ``case`` in a match statement."""
     place = node.pattern if isinstance(node, ast.match_case) else node
     line: int = getattr(place, "lineno", 1)
     return line
@@ -101,7 +105,8 @@ def line_of_statement(node: ast.AST) -> int:
 def statement_digests(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     """Yield (statement, digest) for each statement of ``module`` except docstrings.
 
-    A digest does not cover statements nested in its statement; these have their own digests.
+    The digest of a statement does not cover nested statements, because each of these has its own
+    digest.
     """
     # A stack instead of recursion, because a damaged file can be nested deeply.
     stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_block_statements(module))]
@@ -133,9 +138,9 @@ def _is_block(value: Any) -> bool:
 
 
 def _block_statements(node: ast.AST, name: str = "body") -> list[Any]:
-    """Return the statements in the block ``name`` of ``node``, except plain strings.
+    """Return the statements in the block ``name`` of ``node``.
 
-    Plain strings are docstrings or document a variable, so they have no effect.
+    Plain strings, such as docstrings, are omitted because they have no effect.
     """
     return [one for one in getattr(node, name) if not _is_string(one)]
 
@@ -146,10 +151,10 @@ def _is_string(node: ast.AST) -> bool:
 
 
 def normalized_code(value: Any, skipped: Collection[str] = ()) -> str:
-    """Return a syntax tree as text; two trees have equal texts only if their code is equal.
+    """Return a syntax tree as text. Two trees have the same text only if their code is equal.
 
-    The format of ``ast.dump`` depends on the Python version: newer versions leave out empty fields
-    and have fields that older ones lack. This text leaves out all empty fields.
+    Empty fields and the fields named in ``skipped`` are omitted. ``ast.dump`` cannot be used
+    instead, because its output depends on the Python version.
     """
     if isinstance(value, ast.AST):
         fields = (
@@ -164,9 +169,10 @@ def normalized_code(value: Any, skipped: Collection[str] = ()) -> str:
 
 
 _NO_EFFECT = ("type_comment", "kind", "ctx")
-"""Fields without effect: comments, the prefix u of a string, and what the position implies."""
+"""Names of syntax tree fields without effect: comments, the prefix u of a string, and fields that
+follow from the position."""
 
 
 def same_code(node: ast.AST, source: str) -> bool:
-    """Return True if ``node`` is the expression ``source``."""
+    """Return True if the code of ``node`` equals the expression ``source``."""
     return normalized_code(node) == normalized_code(ast.parse(source, mode="eval").body)

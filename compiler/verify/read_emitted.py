@@ -19,7 +19,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class RankMap:
-    """Hosts and coordinates of all ranks."""
+    """Rank map: hosts, racks and NVLink domains by node rank, and coordinates by rank."""
 
     world: int
     """Number of ranks."""
@@ -30,7 +30,7 @@ class RankMap:
     domains: list[str]
     """NVLink domains by node rank."""
     columns: Mapping[str, list[int] | None]
-    """Coordinates by rank per column; None if unknown, or if a cell is not a number."""
+    """Column name -> coordinates by rank; None if they were not read or a cell is not a number."""
 
     @property
     def ranks_per_node(self) -> int:
@@ -51,7 +51,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Malformed(Exception):
-    """A file cannot be read in the format of its name."""
+    """Error: the content of a file does not have the format that belongs to its name."""
 
     def __init__(self, file: str, line: int, message: str) -> None:
         """Store the file, the line (counted from 1) and the reason."""
@@ -62,10 +62,10 @@ class Malformed(Exception):
 
 
 def read_table(text: str) -> dict[str, list[str]]:
-    """Return the cells of ``rankmap.csv`` as text, by column name.
+    """Return column name -> cells of ``rankmap.csv`` as text, one cell per rank.
 
-    Raise Malformed if the header is wrong, a row has too many or too few cells, or no rank is
-    listed.
+    Raises:
+        Malformed: the header is wrong, a row has too many or too few cells, or no rank is listed.
     """
     lines = text.split("\n", 1)
     names = lines[0].rstrip("\r").split(",")
@@ -96,10 +96,13 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def read_lock(text: str) -> dict[str, Any]:
-    """Return the content of ``parc.lock``; raise Malformed if it is damaged.
+    """Return the content of ``parc.lock``.
 
-    The key ``files``, a table of file digests, may be absent, because old versions did not write
-    it.
+    The key ``files``, which contains file digests, is optional, because old versions of PARC did
+    not write it.
+
+    Raises:
+        Malformed: the file is damaged.
     """
     file = "parc.lock"
     tree = read_format_1(file, text, (("decisions", dict),))
@@ -112,10 +115,12 @@ def read_lock(text: str) -> dict[str, Any]:
 
 
 def read_format_1(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> dict[str, Any]:
-    """Return the content of a JSON file whose key ``format`` is 1.
+    """Return the content of a JSON file with the entry ``"format": 1``.
 
-    ``keys`` lists (key, type) of all required keys. Raise Malformed if a key is missing or has
-    another type.
+    ``keys`` contains a pair (key, type of its value) per required key.
+
+    Raises:
+        Malformed: the format is not 1, or a required key is missing or has another type.
     """
     tree = read_json(file, text)
     if tree.get("format") != 1:
@@ -140,15 +145,16 @@ def read_json(file: str, text: str) -> dict[str, Any]:
 
 
 def read_lines(text: str) -> list[str]:
-    """Return the lines of a host file; a newline at the end of the file adds no empty line."""
+    """Return the lines of a host file. The newline at its end does not start another line."""
     # str.splitlines() would also split at characters such as U+2028, which launchers do not.
     return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
 
 
 def unfold_hosts(text: str) -> list[str] | None:
-    """Return the hosts of a host list such as ``r[01-02]n[01-16],x``; None if it is none.
+    """Return the host names that a host list such as ``r[01-02]n[01-16],x`` stands for.
 
-    Several brackets are a product, in which the last one varies fastest.
+    If a name has several brackets, the last one varies fastest. Return None if ``text`` is not a
+    valid host list or stands for too many hosts.
     """
     hosts: list[str] = []
     for item in re.split(r",(?![^\[]*\])", text):
@@ -161,7 +167,10 @@ def unfold_hosts(text: str) -> list[str] | None:
 
 
 def _unfold_ranges(text: str) -> list[str]:
-    """Return the numbers of ranges such as ``01-16,18``; nothing for a range that is too long."""
+    """Return the numbers in ranges such as ``01-16,18``, with their leading zeros.
+
+    The list is empty if a range is invalid or too long.
+    """
     numbers: list[str] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -175,9 +184,10 @@ def _unfold_ranges(text: str) -> list[str]:
 
 
 def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:
-    """Return (line, number) for each match of ``pattern``; its first group captures the number.
+    """Return (line, number) for each match of ``pattern``, whose first group captures the number.
 
-    A number of ten digits or more is returned as 0, because it can only be damage.
+    A number of ten digits or more is returned as 0, because only a damaged file contains such a
+    number.
     """
     return [
         (text.count("\n", 0, found.start()) + 1, int(found[1]) if len(found[1]) < 10 else 0)
@@ -186,7 +196,7 @@ def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:
 
 
 def read_number(text: str, pattern: str) -> int | None:
-    """Return the number that the first match of ``pattern`` captures.
+    """Return the number that the first group of ``pattern`` captures in its first match.
 
     Return None if there is no match or the number has ten digits or more.
     """

@@ -21,18 +21,18 @@ UNVERIFIED = "A13"
 
 
 def locked_versions(lock: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the versions in ``parc.lock``, by target; empty if the lock cannot be read."""
+    """Return target -> version, read from ``parc.lock``; empty if the lock has no versions."""
     versions = lock["decisions"].get("versions") if lock is not None else None
     return versions if isinstance(versions, dict) else {}
 
 
 def load_verifiers(names: Collection[str], files: Iterable[str] = ()) -> dict[str, Verifier]:
-    """Return the verifiers of the backends ``names`` and of those that own a file, by backend.
+    """Return backend -> verifier, for the backends ``names`` and for backends that own a file.
 
-    ``files`` are the files in the folder. If ``names`` is empty, because the folder has no lock
-    that lists its targets, all built-in verifiers are returned: an emitted file may refer to a
+    ``files`` are the files in the folder. An empty ``names`` means that no lock lists the targets.
+    In this case, all built-in verifiers are returned, because an emitted file may refer to a
     missing file of any backend. Frameworks come first, in the order of ``BUILT_IN``. Plugins that
-    cannot be loaded are left out.
+    cannot be loaded are omitted.
     """
     # Modules of other verifiers are not imported: that would take half of the time of a check.
     wanted = {*names, *(file.partition("/")[0].partition(".")[0] for file in files)}
@@ -50,8 +50,8 @@ def framework_verifier(
 ) -> FrameworkVerifier | None:
     """Return the verifier of the framework whose file is in ``artifacts``; None if there is none.
 
-    A framework such as Accelerate can start another one. If the files of both are present, the
-    verifier of this combination is returned.
+    A framework such as Accelerate can start another framework. If ``artifacts`` contains the files
+    of both frameworks, the verifier of their combination is returned.
     """
     frameworks = {
         name: cast(FrameworkVerifier, one)
@@ -71,8 +71,8 @@ def engine_verifier(
 ) -> EngineVerifier | None:
     """Return the verifier of the serving engine whose launch file is in ``artifacts``.
 
-    If there is no such file, return the verifier of the first engine in ``names``; None if
-    ``names`` has no engine.
+    If no such file exists, return the verifier of the first engine in ``names``, or None if
+    ``names`` contains no engine.
     """
     engines = {
         name: cast(EngineVerifier, one)

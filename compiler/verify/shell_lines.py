@@ -15,7 +15,7 @@ _WORD_BREAKS = frozenset(" \n;|&(")
 
 @dataclass(frozen=True, slots=True)
 class ShellLine:
-    """A line of a script; a quoted text may contain newlines."""
+    """Line of a script. If a quoted text contains newlines, all its lines count as one line."""
 
     number: int
     text: str
@@ -23,9 +23,10 @@ class ShellLine:
 
 
 def command_lines(text: str) -> Iterator[ShellLine]:
-    """Yield the lines of ``text`` that bash runs, and a first line that starts with ``#!``.
+    """Yield the lines of ``text`` that bash runs, preceded by the ``#!`` line if there is one.
 
-    Lines that are joined by a backslash, or by a quoted text with newlines, count as one line.
+    Lines that are joined by a backslash, or by a quoted text that contains newlines, count as one
+    line.
     """
     number, start, parts = 1, 1, list[str]()
     at = 0

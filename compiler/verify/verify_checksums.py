@@ -13,19 +13,19 @@ from parc.compiler.verify.verify_lock import LOCK
 OWN = "lock_digest"
 """Key in ``parc.lock`` whose value is the digest of ``parc.lock`` itself."""
 SHOWN = 3
-"""Number of files that a finding names; further files are only counted."""
+"""Maximum number of files that a finding names. Further files are only counted."""
 AGAIN = "run parc compile again"
 
 
 def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
     """Report changed files (A10), a lock without checksums (A11), and files not from PARC (A12).
 
-    Call it after ``verify_artifacts``, which reports missing files and an unreadable lock. A
-    changed file is not reported if ``sink`` already has a finding in this file.
+    Call this function after ``verify_artifacts``, which reports missing files and an unreadable
+    lock. A changed file is not reported if ``sink`` already contains a finding in this file.
 
     Args:
         contents: path -> bytes of each file in the directory.
-        sink: receives the findings; has those of ``verify_artifacts``.
+        sink: receives the findings; contains those of ``verify_artifacts``.
     """
     if LOCK not in contents:
         message = f"{LOCK} is missing, so changed files cannot be detected"
@@ -58,9 +58,10 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
 
 
 def changed_files(contents: Mapping[str, bytes]) -> list[str]:
-    """Return the paths of the files whose digest differs from that in ``parc.lock``.
+    """Return the paths of the files whose digest differs from the digest in ``parc.lock``.
 
-    CRLF line ends do not count. Without a readable lock the result is empty.
+    A file is not returned if only its line ends changed from LF to CRLF. The list is empty if the
+    lock cannot be read.
     """
     try:
         lock = read_lock(contents[LOCK].decode("utf-8", "replace"))
@@ -80,9 +81,10 @@ def _digest_with_lf(data: bytes) -> str:
 def _files_with_digests(
     contents: Mapping[str, bytes], lock: dict[str, Any], listed: Mapping[str, str]
 ) -> Iterator[tuple[str, bytes, str]]:
-    """Yield (file, bytes to digest, digest stored in the lock); the lock itself comes last.
+    """Yield (file, bytes to digest, digest stored in the lock) for each file; the lock comes last.
 
-    The digest of the lock is computed with its own value replaced by an empty string.
+    The digest of the lock is computed after replacing this digest by an empty string in the text of
+    the lock.
     """
     for file in sorted(listed):
         if file in contents:
@@ -94,10 +96,9 @@ def _files_with_digests(
 
 
 def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
-    """Report in one diagnostic all files that changed only from LF to CRLF line ends (A10).
+    """Report files that changed only from LF to CRLF line ends, in one diagnostic (A10).
 
-    There is one diagnostic because a copy of the folder through Windows or git changes all files
-    in this way.
+    One diagnostic is enough, because a copy through Windows or git changes all files in this way.
     """
     if files:
         message = f"files have CRLF line ends but were written with LF: {_format_files(files)}"
@@ -110,9 +111,9 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
-    """Report files that PARC did not write although their names are reserved for PARC (A12).
+    """Report files whose names are reserved for PARC, but that PARC did not write (A12).
 
-    ``report_other_names`` reports files with all other names, such as logs.
+    Files with other names, such as logs, are reported by ``report_other_names``.
     """
     names = set(map(_top_level_name, ours))
     foreign = sorted(
@@ -126,9 +127,9 @@ def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -
 
 
 def report_other_names(names: Sequence[str], sink: Sink) -> None:
-    """Report the files and folders ``names`` of the directory, whose names PARC never uses (A12).
+    """Report files and folders with ``names`` that PARC does not use (A12).
 
-    They are reported without being read, because files such as logs may be large.
+    Their content is not read, because files such as logs may be large.
     """
     if names:
         message = f"the folder has files that PARC did not write: {_format_files(names)}"
@@ -140,7 +141,7 @@ def report_other_names(names: Sequence[str], sink: Sink) -> None:
 def _top_level_name(path: str) -> str:
     """Return the first part of ``path`` without its extension.
 
-    The writer uses the same name to decide which files belong to PARC.
+    The writer decides by the same part which files belong to PARC.
     """
     return path.partition("/")[0].partition(".")[0]
 

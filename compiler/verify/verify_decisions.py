@@ -25,7 +25,11 @@ _ABSENT = object()
 
 @lru_cache(maxsize=2)
 def read_plan(text: str) -> dict[str, Any]:
-    """Return the content of ``plan.json``; raise Malformed if it has no layout or no problem."""
+    """Return the content of ``plan.json``.
+
+    Raises:
+        Malformed: the text is not JSON, or has no object ``layout`` or ``problem``.
+    """
     tree = read_json(PLAN, text)
     for key in ("layout", "problem"):
         if not isinstance(tree.get(key), dict):
@@ -39,10 +43,10 @@ def verify_decisions(
     sink: Sink,
     artifacts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Report each setting in ``found``, read from a file, that differs from ``plan`` (A14).
+    """Report each setting in ``found`` whose value differs from the value in ``plan`` (A14).
 
-    The diagnostic points to the line of the setting in its file, and shows the text of this line if
-    the file is in ``artifacts``.
+    The diagnostic points to the line of the setting in its file. If the file is in ``artifacts``,
+    the diagnostic also shows the text of this line.
     """
     for one in found:
         expected = planned_value(plan, one.path)
@@ -58,7 +62,7 @@ def _agrees(expected: Any, found: Decision) -> bool:
 
 
 def difference_sentence(one: Decision, planned: Any, text: str) -> str:
-    """Return the sentence that names a setting, its value in a file, and its planned value.
+    """Return a sentence with the name of a setting, its value in a file, and its planned value.
 
     ``text`` is the content of the file.
     """
@@ -81,7 +85,7 @@ def difference_sentence(one: Decision, planned: Any, text: str) -> str:
 def _setting_in_file(one: Decision, text: str) -> str:
     """Return the line of ``text`` that contains a setting; empty if the file omits the setting.
 
-    A line that is too long for a finding is replaced by the shortened setting.
+    If the line is too long for a finding, return the shortened setting instead.
     """
     if not one.setting and one.line == 1:
         return ""
@@ -90,7 +94,7 @@ def _setting_in_file(one: Decision, text: str) -> str:
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path of ``plan``; the sentinel ``_ABSENT`` if there is none."""
+    """Return the value at a dotted path of ``plan``; ``_ABSENT`` if the plan has no such path."""
     value: Any = plan
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:
@@ -102,8 +106,8 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
 def same_value(expected: Any, found: Any) -> bool:
     """Return True if two JSON values are equal.
 
-    Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``. A frozenset equals each of
-    its values.
+    Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``. If ``found`` is a frozenset,
+    it is enough that one of its items equals ``expected``.
     """
     if isinstance(found, frozenset):
         return any(same_value(expected, one) for one in found)
@@ -124,7 +128,7 @@ def same_value(expected: Any, found: Any) -> bool:
 
 
 def _is_accepted(expected: Any, found: Decision) -> bool:
-    """Return True if the target behaves in the same way with ``expected`` as with ``found``."""
+    """Return True if the planned value ``expected`` has the same effect as ``found``."""
     try:
         return found.accepts is not None and found.accepts(expected)
     except TypeError:  # a damaged plan.json, in which the value has another type

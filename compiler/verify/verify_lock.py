@@ -18,11 +18,11 @@ LOCK = "parc.lock"
 def expected_files(
     lock: Mapping[str, Any], verifiers: Mapping[str, Verifier], serving: bool
 ) -> list[str]:
-    """Return the files that ``lock`` lists, and those that its targets always emit.
+    """Return the files that ``lock`` lists, and the files that its targets always emit.
 
-    The targets are those under ``versions`` in the lock. A spec may set the version of a target
-    that is not emitted, so a target counts only if the lock also lists a file of it. Locks of old
-    versions list no files; for these, all targets count.
+    The targets are the keys of ``versions`` in the lock. A key without a file in the lock is
+    skipped, because a spec may set the version of a target that is not emitted. No key is skipped
+    if the lock is of an old version, which does not list files.
     """
     versions, listed = lock["decisions"].get("versions"), lock.get("files")
     names = set(versions) if isinstance(versions, dict) else set()
@@ -36,7 +36,7 @@ def expected_files(
 def missing_files(
     artifacts: Mapping[str, str], verifiers: Iterable[Verifier]
 ) -> list[tuple[str, str]]:
-    """Return (missing file, file that refers to it) for all references to missing files."""
+    """Return (missing file, file that refers to it) for each reference to a missing file."""
     files = [one.files for one in verifiers]
     # A file is needed if this text occurs in a script; $here stands for the folder of the script.
     references = {file: text for one in files for file, text in one.references.items()}

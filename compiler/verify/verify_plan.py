@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _EmittedFolder:
-    """Files of an output folder, its parsed lock and rank map document, and its verifiers."""
+    """Content of an output folder: its files, parsed lock and rank map document, and verifiers."""
 
     artifacts: Mapping[str, str]
     lock: dict[str, Any] | None
@@ -73,11 +73,11 @@ class _EmittedFolder:
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     """Report contradictions between emitted files, each with an A code such as PARC-A05.
 
-    A damaged file also causes a diagnostic and never an exception.
+    A damaged file causes a diagnostic and never an exception.
 
     Args:
-        artifacts: path (``rankmap.csv``) -> text. Files that a plan did not emit are absent; a
-            file that another one refers to must be there.
+        artifacts: path, such as ``rankmap.csv``, -> text of the file. A file that another file
+            refers to must be present; other files may be absent.
         sink: receives the findings, each at its file and line.
     """
     folder = _read_folder(artifacts, sink)
@@ -105,10 +105,10 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
 
 
 def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
-    """Read ``parc.lock`` and ``rankmap.json``, and select the verifiers for the folder.
+    """Return the folder with its parsed ``parc.lock`` and ``rankmap.json``, and its verifiers.
 
-    Files that are embedded in other files, such as a ConfigMap, are added to the folder. A damaged
-    file is reported (A04), and its content is None in the result.
+    Files that are embedded in other files, for example in a ConfigMap, are added. A damaged file is
+    reported (A04), and its parsed content is None.
     """
 
     def read_if_present(
@@ -138,8 +138,8 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
 def _check_contents(folder: _EmittedFolder) -> bool:
     """Return True if the lock and the files of the framework can be read.
 
-    If they cannot, no other files are compared: a copy may have damaged the whole folder, for
-    example its line ends, and every comparison would then give a finding with the same cause.
+    If the result is False, the caller compares no other files. A copy may have damaged all files,
+    for example their line ends, and each comparison would report the same cause again.
     """
     framework, artifacts, sink = folder.framework, folder.artifacts, folder.sink
     if folder.lock is None and LOCK in artifacts:
@@ -154,7 +154,7 @@ def _check_contents(folder: _EmittedFolder) -> bool:
 
 
 def _check_launcher_contents(folder: _EmittedFolder) -> None:
-    """Report contradictions within the files of each launcher, engine and report."""
+    """Report contradictions within the files of each backend that is not a framework."""
     artifacts, sink = folder.artifacts, folder.sink
 
     def report_contents(one: Verifier) -> None:
@@ -198,11 +198,10 @@ def _has_engine_file(folder: _EmittedFolder) -> bool:
 def _report_malformed(
     run: Callable[[], T], sink: Sink, folder: _EmittedFolder | None = None
 ) -> T | None:
-    """Return the result of ``run``; None if a file cannot be read, which is reported (A04).
+    """Return the result of ``run``; None after reporting that a file cannot be read (A04).
 
-    A verifier may compute with values of ``plan.json`` and other documents, which have the expected
-    types as long as PARC wrote them. Its errors are reported at the first file of ``folder`` whose
-    text is not the written one.
+    Verifiers expect the types of values that PARC writes, so an edited file can cause an exception
+    in ``run``. The exception is reported at the first file of ``folder`` that was edited.
     """
     try:
         return run()
@@ -218,7 +217,7 @@ def _report_malformed(
 
 
 def _edited_files(folder: _EmittedFolder) -> Iterator[str]:
-    """Yield the files whose digest is not that of the lock, ``plan.json`` first."""
+    """Yield the files whose digest differs from the digest in the lock, ``plan.json`` first."""
     digests = folder.lock.get("files", {}) if folder.lock is not None else {}
     for file in sorted(folder.artifacts, key=lambda one: (one != PLAN, one)):
         text = folder.artifacts[file].encode("utf-8", "surrogatepass")
@@ -230,7 +229,8 @@ def _edited_files(folder: _EmittedFolder) -> Iterator[str]:
 def _verify_rank_map(folder: _EmittedFolder) -> None:
     """Verify ``rankmap.csv`` and all files that must agree with it.
 
-    Raise Malformed if ``rankmap.csv`` cannot be read.
+    Raises:
+        Malformed: ``rankmap.csv`` cannot be read.
     """
     found = read_outline(folder.artifacts[TABLE])
     if found is None or SERVING_COLUMN in found.columns:
@@ -252,10 +252,10 @@ def _verify_rank_map(folder: _EmittedFolder) -> None:
 def _verify_ranks(
     folder: _EmittedFolder, found: RankMap | None
 ) -> tuple[DerivedGroups | None, RankMap]:
-    """Compare ``rankmap.csv`` with the framework's groups; return the groups and the rank map.
+    """Compare ``rankmap.csv`` with the framework's groups. Return (groups, rank map).
 
     The groups are None if the framework is unknown. The text of the whole table is compared first,
-    because that is ten times faster; cells are compared only if the texts differ.
+    which is ten times faster than comparing cells. Cells are compared only if the texts differ.
     """
     sink = folder.sink
     devices = [one.visible_devices(folder.artifacts) for one in folder.verifiers.values()]

@@ -9,11 +9,11 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.shell_lines import ShellLine
 
 CHANGED = "A18"
-"""Diagnostic code of program text that differs from the expected text."""
+"""Diagnostic code for lines of a program that differ from the expected lines."""
 CONTEXT = 60
-"""Characters of a line that findings show."""
+"""Maximum number of characters of a line that a finding shows."""
 SHOWN = 3
-"""Differences that are reported per file."""
+"""Maximum number of differences that are reported per file."""
 
 
 def verify_program(
@@ -50,7 +50,7 @@ def report_change(file: str, line: int, message: str, sink: Sink) -> None:
 
 
 def cut_to_difference(found: str, needed: str) -> tuple[str, str]:
-    """Return both texts from the first word that differs on, shortened for a finding."""
+    """Return ``found`` and ``needed`` from the first differing word on, shortened for a finding."""
     start = _first_difference(needed, found) if found and needed else 0
     return cut_text(found, start), cut_text(needed, start)
 
@@ -63,10 +63,10 @@ def cut_text(text: str, start: int = 0) -> str:
 
 
 def _first_difference(expected: str, found: str) -> int:
-    """Return the index of the first word that differs; 0 if it is near the start.
+    """Return the index of the first word that differs; 0 if this word is near the start.
 
-    A finding shows the text from this index on, because a command over several lines counts as one
-    long line, whose start may be far from the difference.
+    A finding shows the text from this index on. Otherwise the difference might not be visible,
+    because a command over several lines counts as one long line.
     """
     pairs = enumerate(zip(expected, found, strict=False))
     at = next((at for at, (one, other) in pairs if one != other), len(found))

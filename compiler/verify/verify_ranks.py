@@ -18,10 +18,10 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, RankMap
 
 SHOWN = 4
-"""Number of wrong ranks that a finding names."""
+"""Maximum number of wrong ranks that a finding names."""
 
 Table = dict[str, list[str]]
-"""Columns of ``rankmap.csv`` as text, by rank."""
+"""Column name of ``rankmap.csv`` -> cells as text, one per rank."""
 
 
 def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:
@@ -63,10 +63,7 @@ def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> 
 
 
 def _report_repeated_host(hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
-    """Report a host that has two node ranks (A05).
-
-    Two ranks would share each GPU of this host.
-    """
+    """Report a host that has two node ranks (A05), because two ranks would share each GPU."""
     seen: dict[str, int] = {}
     for node, host in enumerate(hosts):
         if host in seen:
@@ -77,7 +74,7 @@ def _report_repeated_host(hosts: list[str], ranks_per_node: int, sink: Sink) -> 
 
 
 def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None:
-    """Report each column in which a coordinate is not the index of the rank in its group (A01)."""
+    """Report each column with a coordinate that is not the index of the rank in its group (A01)."""
     for column in derived.columns:
         if column not in table:
             sink.report("A01", f"the rank map has no column {column}", span=_rank_map_position(1))
@@ -87,7 +84,7 @@ def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None
 
 
 def coordinates_in_groups(groups: Groups) -> list[int]:
-    """Return a list with the index of each rank in its group.
+    """Return one item per rank: the index of the rank in its group.
 
     The ranks of a group are evenly spaced, so slices fill the list without a loop over ranks.
     """
@@ -112,7 +109,7 @@ def build_rank_map(table: Table, hosts: list[str]) -> RankMap:
 
 
 def _parse_coordinates(cells: list[str]) -> list[int] | None:
-    """Return ``cells`` as integers; None if a cell is no integer or has leading zeros."""
+    """Return ``cells`` as integers; None if a cell is not an integer or has leading zeros."""
     numbers = [int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells]
     return numbers if list(map(str, numbers)) == cells else None
 
@@ -139,7 +136,10 @@ def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
 
 
 def verify_groups(tree: dict[str, Any], derived: DerivedGroups, sink: Sink) -> None:
-    """Report sizes, rank order and groups in rankmap.json that contradict the framework's (A06)."""
+    """Report sizes, rank order and groups in rankmap.json that differ from ``derived`` (A06).
+
+    ``derived`` contains those that the framework's file configures.
+    """
     if any(tree["sizes"].get(name) != size for name, size in derived.sizes.items()):
         _report_difference(f"sizes differ from those of {derived.file}: {derived.sizes}", sink)
     if tree.get("order") != derived.order:
@@ -156,7 +156,8 @@ def verify_groups(tree: dict[str, Any], derived: DerivedGroups, sink: Sink) -> N
 def _listed_groups(entry: Any, expected: Groups) -> Groups | None:
     """Return the groups that an entry of rankmap.json describes.
 
-    Return None if the entry is damaged or has another number or size of groups than ``expected``.
+    Return None if the entry is damaged, or if the number or size of its groups differs from that of
+    ``expected``.
     """
     if not isinstance(entry, dict):
         return None
@@ -170,8 +171,8 @@ def _listed_groups(entry: Any, expected: Groups) -> Groups | None:
 def span_offsets(pairs: Any, size: int) -> list[int] | None:
     """Return the rank offsets that a list of [size, stride] pairs describes.
 
-    Return None if the list is damaged or does not describe exactly ``size`` offsets. The count is
-    checked before the offsets are computed, because a damaged file may describe billions.
+    Return None if the list is damaged or does not describe exactly ``size`` offsets. Their number
+    is checked before they are computed, because a damaged file may describe billions.
     """
     if not isinstance(pairs, list):
         return None
@@ -195,9 +196,9 @@ def _is_size_and_stride(pair: Any) -> bool:
 def _report_wrong_cells(
     code: str, column: str, actual: list[str], expected: list[str], sink: Sink
 ) -> None:
-    """Report the cells of ``column`` that differ from the expected cells.
+    """Report that cells of ``column`` differ from the expected cells, in one diagnostic.
 
-    The diagnostic has the code ``code`` and points to the row of the first wrong rank.
+    ``code`` is the code of the diagnostic, which points to the row of the first wrong rank.
     """
     if actual == expected:
         return
@@ -216,10 +217,10 @@ def _rank_map_position(number: int) -> Span:
 
 
 def read_outline(text: str) -> RankMap | None:
-    """Return the rank map without coordinates, read from the first row of each host.
+    """Return the rank map without coordinates, read only from the first row of each host.
 
-    Return None if the text has quotes or carriage returns, or if a row is too short. PARC does not
-    write such tables, so the caller must then read and compare all cells.
+    Return None if the text contains quotes or carriage returns, or if a row is too short. PARC does
+    not write such tables, so the caller must then read and compare all cells.
     """
     lines = text.split("\n")
     # The first line is the header, and the text ends with a newline.
@@ -238,11 +239,11 @@ def read_outline(text: str) -> RankMap | None:
 def matching_rank_map(
     text: str, found: RankMap, derived: DerivedGroups, devices: Sequence[str] | None
 ) -> RankMap | None:
-    """Return ``found`` with coordinates if ``text`` is exactly the expected table, else None.
+    """Return ``found`` with coordinates added; None if ``text`` is not exactly the expected table.
 
     Args:
         text: the text of ``rankmap.csv``.
-        found: the outline of ``text``.
+        found: rank map without coordinates, read from ``text``.
         derived: groups that determine the coordinates.
         devices: devices that a launch script makes visible, by local rank; None: 0, 1, 2, ...
     """
@@ -265,10 +266,10 @@ def matching_rank_map(
 
 
 def _expected_rows(found: RankMap, gpus: list[str], places: Iterable[str]) -> list[str]:
-    """Return the rows that the table must have.
+    """Return the expected rows of ``rankmap.csv``.
 
-    ``gpus`` are the GPUs of a host by local rank; ``places`` yields the coordinates of each rank as
-    comma-separated text.
+    ``gpus`` contains the GPU of each local rank of a host. ``places`` contains the coordinates of
+    each rank as comma-separated text.
     """
     ranks = repeat(len(gpus))
     hosts = (f",{node},{host}" for node, host in enumerate(found.hosts))

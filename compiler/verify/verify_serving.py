@@ -17,7 +17,7 @@ def verify_engine_ranks(
     """Report ranks whose GPU (A05) or coordinates (A01) differ between rank map and engine.
 
     Args:
-        derived: (node rank, GPU) -> the rank that the engine's file starts there.
+        derived: (node rank, GPU) -> rank that the launch file of the engine starts there.
         table: columns of ``rankmap.csv``.
         engine: verifier of the engine.
         sink: receives one finding per code.
@@ -68,7 +68,8 @@ def verify_serving_document(
 def _verify_shared_axis(column: str, table: Table, engine: EngineVerifier, sink: Sink) -> None:
     """Report ranks whose coordinate in ``column`` is not their index in their group (A01).
 
-    A group along such an axis, for example ep, extends over several other axes of the engine.
+    ``column`` is a shared axis, such as ep: its groups extend over several other axes of the
+    engine.
     """
     wrong = [
         f"rank {rank} must be {place}"
@@ -104,7 +105,7 @@ def _as_texts(coordinates: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _parse_number(text: str) -> int:
-    """Return the number in a cell; -1 if the cell has no number or nine digits or more."""
+    """Return the number in a cell; -1 if the cell is not a number or has nine digits or more."""
     # The length is checked first, because int() raises ValueError for more than 4,300 digits.
     return int(text) if text.isdecimal() and len(text) < 9 else -1
 

@@ -19,9 +19,10 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def read_latent_attention(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
-    """Return section ``latent`` of ``ModelSpec``, the dimensions of latent attention.
+    """Return the fields of section ``latent`` of ``ModelSpec``: dimensions of latent attention.
 
-    If ``q_lora_rank`` is null in the config, the result has no such field: queries have full rank.
+    The field ``q_lora_rank`` is omitted if it is null in the config, because queries then have full
+    rank.
     """
     found = {
         field: keys.optional_whole_number(key) if field == "q_lora_rank" else keys.whole_number(key)
@@ -31,7 +32,7 @@ def read_latent_attention(keys: ConfigKeys, names: Mapping[str, str]) -> dict[st
 
 
 def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the window fields for a family whose config key ``sliding_window`` always applies.
+    """Return the window fields for a family with ``sliding_window`` but no switch to disable it.
 
     Examples are Mistral and Gemma.
     """
@@ -39,10 +40,10 @@ def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
 
 
 def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the window fields for a family with the config key ``use_sliding_window``.
+    """Return the window fields for a family whose configs have the key ``use_sliding_window``.
 
-    Examples are Qwen2 and Qwen3. Their key ``max_window_layers`` is the number of leading layers
-    with full attention.
+    Examples are Qwen2 and Qwen3. In their configs, ``max_window_layers`` is the number of leading
+    layers with full attention.
     """
     enabled = keys.boolean("use_sliding_window")
     leading = keys.whole_number("max_window_layers", least=0) if enabled else 0
@@ -62,8 +63,13 @@ _PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
 def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
     """Return the fields ``window`` and ``full_attention_every`` of ``ModelSpec``.
 
-    The result is empty if all layers have full attention. ``leading`` is the number of leading
-    layers with full attention; ``enabled`` is False if the config disables windows.
+    The result is empty if all layers have full attention.
+
+    Args:
+        keys: values of the config.
+        layers: number of layers.
+        leading: number of leading layers with full attention.
+        enabled: False if the config disables windows.
     """
     keys.mark_as_read(_PATTERN_KEYS)  # layer_types takes precedence
     every = full_attention_every(keys, _SLIDING, layers)
@@ -81,7 +87,8 @@ def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -
 def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
     """Return n if every n-th layer has full attention; 0 if no layer has full attention.
 
-    n is read from config key ``sliding_window_pattern``, a number or letters such as ``LLLG``.
+    n is read from the config key ``sliding_window_pattern``, which is a number or a text of letters
+    such as ``LLLG``. ``leading`` is the number of leading layers with full attention.
     """
     if leading >= layers:
         return 1
@@ -101,7 +108,7 @@ def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
 
 
 def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
-    """Return the length of a pattern such as ``LLLG``; any other form gives a note (K02).
+    """Return the length of a pattern such as ``LLLG``. Any other pattern gives a note (K02).
 
     In EXAONE, ``LLLG`` means three layers with a local window, then one with full attention.
     """
@@ -113,10 +120,10 @@ def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
 
 
 def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | None:
-    """Return n if every n-th entry of config key ``layer_types`` is full attention.
+    """Return n if every n-th layer in the config key ``layer_types`` has full attention.
 
-    n is 0 if no layer has full attention and 1 if all layers have. The result is None if the key is
-    absent. All other layers must have the type ``other``; any other list gives a note.
+    Return 0 if no layer has full attention, and None if the config lacks the key. The other layers
+    must have the type ``other``. Any other list gives a note.
     """
     types = keys.value("layer_types")
     if types is None:
@@ -145,9 +152,9 @@ def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | Non
 
 
 def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the KV heads and the norms per layer of a Falcon model.
+    """Return the fields ``kv_heads`` and ``norms_per_layer`` of a Falcon model.
 
-    They depend on the type of block: new (40B), parallel (7B) or serial.
+    Both fields depend on the type of its blocks: new (Falcon 40B), parallel (7B) or serial.
     """
     heads = found["heads"]
     grouped = keys.optional_whole_number("num_kv_heads") or heads
@@ -168,7 +175,7 @@ def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
 def _check_attention_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Add a note (K03) if heads x head_dim differs from the hidden size.
 
-    The output projection of Helium requires that both are equal.
+    The output projection of Helium works only if heads x head_dim equals the hidden size.
     """
     width = found["heads"] * found.get("head_dim", 0)
     if width and width != found["hidden"]:
@@ -178,7 +185,7 @@ def _check_attention_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str,
 
 
 def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Add a note (K02) if ``layer_types`` lists Mamba layers, as in some Granite 4 models."""
+    """Add a note (K02) if some layers are Mamba layers, as in some Granite 4 models."""
     types = keys.value("layer_types")
     complete = isinstance(types, list) and len(types) == found["layers"]
     if not complete or any(name not in ("attention", _FULL) for name in types):
@@ -210,8 +217,8 @@ _LETTERS = {
     "mlp": "-",
     "moe": "E",
 }
-"""Layer type in ``layers_block_type``, under its names before and since transformers 5 -> letter of
-the pattern."""
+"""Layer type in the config key ``layers_block_type`` -> letter of the pattern. Some types have two
+names, from before and since transformers 5."""
 
 
 def read_linear_attention(
@@ -219,8 +226,8 @@ def read_linear_attention(
 ) -> dict[str, Any]:
     """Return the fields of section ``linear_attention`` of ``ModelSpec``.
 
-    The interval of layers with full attention is read from ``layer_types``; without this key, from
-    the config key that the family declares.
+    The interval of layers with full attention is read from ``layer_types``. If the config lacks
+    this key, the interval is read from the config key that the family declares.
     """
     found = {field: keys.whole_number(key) for field, key in names.items()}
     every = full_attention_every(keys, "linear_attention", layers)
@@ -232,7 +239,7 @@ def read_linear_attention(
 def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
     """Return the layer pattern in Megatron's letters, one letter per layer.
 
-    The result is empty, after a note, if the pattern is missing or invalid.
+    Return an empty pattern after adding a note if the pattern is missing or invalid.
     """
     letters, types = keys.value(names["letters"]), keys.value(names["types"])
     layers = keys.optional_whole_number(names["layers"])

@@ -32,7 +32,7 @@ _NESTED_FIELDS = {
     "experts": ("count", "top_k", "size"),
     "position": ("form", "max_positions"),
 }
-"""Section of a family file -> its required keys, if the section is present."""
+"""Section of a family file -> keys that are required if the file has this section."""
 _OPTIONAL_FIELDS = {
     "experts": (
         *("shared_size", "shared_count", "shared_width", "shared_gate", "first_dense_layers"),
@@ -49,17 +49,17 @@ _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "shared_count": ((int, str), "be a whole number or a config key"),
     "requires": (dict, "be a mapping"),
 }
-"""Keys of nested sections whose values are not names of config keys -> type of the value, in Python
-and in words."""
+"""Key of a nested section whose value is not the name of a config key -> (type of the value in
+Python, requirement for messages)."""
 _POSITION_FIELDS = {"rope": ("base",), "alpha_rope": ("base",), "rope_or_none": ("base", "type")}
-"""Form of position encoding -> additional keys that the form needs."""
+"""Form of the position encoding -> keys that this form requires in addition."""
 
 
 def check_family(tree: Mapping[str, Any], file: str) -> None:
-    """Check the sections of a family file, merged with the sections of its base file.
+    """Check the sections of a family file after they are merged with those of its base file.
 
     Raises:
-        FamilyError: a key is missing, unknown or of the wrong type; only the first is reported.
+        FamilyError: a key is missing, unknown or of the wrong type; only the first error is raised.
     """
     _check_key_names(file, "", tree, _SECTIONS)
     _check_section_types(tree, file)
@@ -75,7 +75,7 @@ def check_family(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
-    """Check that each section has the right type, and that names of config keys are texts."""
+    """Check that each section has the right type, and that names of config keys are strings."""
     wanted: dict[str, tuple[type, str]] = {
         **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
         **dict.fromkeys(_LISTS, (list, "a list")),
@@ -129,7 +129,7 @@ def _check_readers(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_constants(tree: Mapping[str, Any], file: str) -> None:
-    """Check that each constant is the name and a valid value of a field of ``ModelSpec``."""
+    """Check that each constant belongs to a field of ``ModelSpec`` and is a valid value of it."""
     for key, value in tree.get("constants", {}).items():
         _check_model_fields(file, f"constants.{key}", {key: value})
     for key, branches in tree.get("switches", {}).items():

@@ -27,25 +27,25 @@ from parc.compiler.catalog.huggingface.model_fields import read_model
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 """Keys under which multi-modal configs contain the config of the text decoder."""
 _FLAT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}
-"""model_type of configs with the decoder keys at the top level, next to ``vision_config`` -> family
-of the decoder."""
+"""``model_type`` of a config that has the keys of its text decoder at the top level, next to
+``vision_config`` -> family of the text decoder."""
 _INHERITED = ("tie_word_embeddings",)
-"""Keys that the mapping of a text decoder inherits from the mapping around it."""
+"""Keys that also apply to a text decoder if the config contains them one level above it."""
 
 
 def split_config_path(name: str) -> tuple[str, str]:
-    """Return (path, key after ``#``) of a name such as ``dir/config.json#text_config``.
+    """Return (path, key) of a name such as ``dir/config.json#text_config``.
 
-    The key is empty if the name has no ``#``.
+    The key is the text after ``#``. It is empty if the name has no ``#``.
     """
     head, mark, part = name.rpartition(".json#")
     return (f"{head}.json", part) if mark else (name, "")
 
 
 def text_decoder_config(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    """Return the mapping at ``part`` inside ``config``, where ``part`` is keys joined by dots.
+    """Return the config of the text decoder, which is the mapping at ``part`` inside ``config``.
 
-    If ``part`` is empty, the result is ``config`` itself.
+    ``part`` consists of keys joined by dots. If ``part`` is empty, the result is ``config`` itself.
 
     Raises:
         KeyError: the config has no such mapping.
@@ -101,7 +101,10 @@ def _supported_families_help(model_type: str, families: FamilyFiles) -> str:
 
 
 def _explain_text_decoder(config: Mapping[str, Any], part: str, families: FamilyFiles) -> str:
-    """Return a help text: how to select the text decoder at ``part``, or why that is impossible."""
+    """Return a help text that explains how to select the text decoder at ``part``.
+
+    If PARC cannot read the text decoder, the help text states the reason instead.
+    """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         return f"the text decoder under {part} has no model_type, so PARC cannot read it"
@@ -113,7 +116,7 @@ def _explain_text_decoder(config: Mapping[str, Any], part: str, families: Family
 
 
 def explain_missing_part(config: Mapping[str, Any], part: str) -> ConfigNote:
-    """Return a note that the config has no mapping at ``part``, the key after ``#`` in the path."""
+    """Return a note that the config has no mapping at ``part``, which is given after ``#``."""
     parts = {key: value for key, value in config.items() if isinstance(value, Mapping)}
     models = [key for key, value in parts.items() if "model_type" in value]
     listed = f"keys of the models in the config: {', '.join(map(format_value, models[:8]))}"
@@ -132,7 +135,7 @@ class ConfigReading:
 
     @property
     def failed(self) -> bool:
-        """True if a note is an error (K02 or K03), so that the fields cannot be used."""
+        """True if a note is an error (K02 or K03). In this case the fields must not be used."""
         return any(note.code in ("K02", "K03") for note in self.notes)
 
 
@@ -141,10 +144,13 @@ def model_spec_from_config(
 ) -> ConfigReading:
     """Return the fields of ``ModelSpec`` read from a Hugging Face config, and notes on problems.
 
-    ``part`` is the path of keys, joined by dots, to the config of the text decoder inside
-    ``config``. ``families`` are the family files, by default those of this package. Keys that the
-    config lacks have the defaults of the transformers class. An incomplete family file gives a
-    note.
+    If the config lacks a key, the default of the transformers class is used.
+
+    Args:
+        config: content of config.json.
+        name: name of the model.
+        part: path of keys, joined by dots, to the text decoder inside ``config``; empty for all.
+        families: family files; None means those of this package.
     """
     families = families or shipped_families()
     try:

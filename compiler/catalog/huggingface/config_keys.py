@@ -31,11 +31,11 @@ class ConfigNote:
     message: str
     help: str = ""
     nested: bool = False
-    """True if the dots in ``key`` separate keys of nested mappings."""
+    """True if ``key`` is a path of nested keys, separated by dots."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Keys on the path to the value that the note is about, outermost key first."""
+        """Keys on the path to the value that this note is about, outermost key first."""
         return tuple(self.key.split(".")) if self.nested else (self.key,)
 
 
@@ -45,9 +45,9 @@ class ConfigKeys:
     def __init__(
         self, config: Mapping[str, Any], defaults: Mapping[str, Any], file: str = ""
     ) -> None:
-        """Read values from ``config``, or from ``defaults`` if the config lacks a key.
+        """Create a reader of ``config``. The values in ``defaults`` are used for missing keys.
 
-        ``file`` is the name of the family file that contains the defaults, for help texts.
+        ``file`` is the name of the family file with the defaults, for help texts.
         """
         self.config = config
         self.defaults = defaults
@@ -56,14 +56,20 @@ class ConfigKeys:
         self._read: set[str] = set()
 
     def value(self, key: str) -> Any:
-        """Return the value of ``key`` in the config; its default or None if the key is absent."""
+        """Return the value of ``key`` in the config.
+
+        Return the default of the key if the config lacks it, or None if it has no default.
+        """
         self._read.add(key)
         parent, _, name = key.rpartition(".")
         mapping = self._nested_mapping(parent) if parent else self.config
         return mapping.get(name, self.defaults.get(key))
 
     def _nested_mapping(self, key: str) -> Mapping[str, Any]:
-        """Return the mapping at ``key``; empty if absent. A value of another type gives a note."""
+        """Return the mapping at ``key``; an empty mapping if the value is absent or null.
+
+        A value of another type gives a note (K03).
+        """
         value = self.value(key)
         if value is not None and not isinstance(value, Mapping):
             self.add_note("K03", key, f"{key} must be a mapping")
@@ -78,7 +84,7 @@ class ConfigKeys:
                 self._read.add(key)
 
     def add_note(self, code: str, key: str, message: str, help: str = "") -> None:
-        """Add a note about ``key`` with a diagnostic code."""
+        """Add a note about the config key ``key``. ``code`` is a diagnostic code."""
         # Some configs have keys that contain a dot themselves, such as transformers.js_config.
         nested = key not in self.config and "." in key
         self.notes.append(ConfigNote(code, key, message, help, nested))
@@ -96,7 +102,7 @@ class ConfigKeys:
         return None if self.value(key) is None else self.whole_number(key)
 
     def uniform_whole_number(self, key: str, *, least: int = 1) -> int:
-        """Return the whole number at ``key``, or the number that a list there has for every layer.
+        """Return the whole number at ``key``, which may be a list with one equal number per layer.
 
         For any other value, add a note and return ``least``, the smallest valid number.
         """
@@ -114,9 +120,9 @@ class ConfigKeys:
         return least if self._reject_invalid_number(key, value[0], least) else int(value[0])
 
     def _reject_invalid_number(self, key: str, value: Any, least: int) -> bool:
-        """Return False if ``value`` is a whole number from ``least`` to LARGEST.
+        """Return True, and add a note (K03), if ``value`` is not a valid whole number.
 
-        For any other value, add a note (K03) and return True.
+        Valid numbers are those from ``least`` to LARGEST. ``key`` is the config key of the value.
         """
         if value is None:
             help = (
@@ -158,9 +164,10 @@ class ConfigKeys:
         return False
 
     def translated_choice(self, key: str, words: Mapping[str, str]) -> str:
-        """Return PARC's name for the value of ``key``; ``words`` maps config values to names.
+        """Return PARC's name for the value of the config key ``key``.
 
-        For a value that ``words`` does not contain, add a note (K02) and return the first name.
+        ``words`` maps values in the config to names. If ``words`` does not contain the value, add a
+        note (K02) and return the first name.
         """
         value = self.value(key)
         if isinstance(value, str) and value in words:
@@ -174,10 +181,10 @@ class ConfigKeys:
         return next(iter(words.values()))
 
     def require_value(self, key: str, value: Any, reason: str = "") -> None:
-        """Add a note (K02) if ``key`` does not have ``value``, the only value that PARC supports.
+        """Add a note (K02) if the value of ``key`` differs from ``value``, which PARC requires.
 
-        An absent key without default is accepted, because the transformers class has no such
-        option. A list of equal entries, one per layer, counts as one entry.
+        A list of equal entries, one per layer, is treated as a single entry. A missing key without
+        a default is accepted, because the transformers class then lacks this option.
         """
         given = self.value(key)
         if given is None and (key not in self.defaults or not value):
@@ -205,24 +212,25 @@ class ConfigKeys:
 
 
 def _unread_keys_of_mapping(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
-    """Return the keys of ``mapping`` that have a value but were not read, each with ``prefix``.
+    """Return the keys of ``mapping`` with a value that no reader has read, each with ``prefix``.
 
-    ``read`` contains the keys that were read. Null, false, 0 and empty values count as no value.
+    ``read`` contains the keys that were read. Null, false, 0 and empty values are ignored.
     """
     names = [f"{prefix}{key}" for key, value in mapping.items() if value not in _EMPTY]
     return [name for name in names if name not in read]
 
 
 def equal_and_same_type(one: Any, other: Any) -> bool:
-    """Return True if both values are equal; unlike in Python, 1 and true are not equal."""
+    """Return True if two values are equal and have the same type, so that 1 differs from true."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def check_positive_number(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:
-    """Return ``value``, which must be a positive finite number, as a float.
+    """Return ``value`` as a float. The value must be a positive finite number.
 
-    For any other value, add a note (K03) about ``key`` and return 1.0. The message has ``label``
-    instead of ``key`` if the value is inside the mapping at ``key``.
+    For any other value, add a note (K03) about ``key`` and return 1.0. The note names ``label``
+    instead of ``key`` if ``label`` is given, because the value may be inside the mapping at
+    ``key``.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # Integers are compared before they become floats: a huge one would overflow.
@@ -259,10 +267,10 @@ _HARMLESS_ENDINGS = ("_token_id", "dropout", "_pdrop")
 
 
 def add_notes_on_unread_keys(keys: ConfigKeys) -> None:
-    """Add one note for each key that has a value but that no reader has read.
+    """Add a note for each key of the config that has a value but that no reader has read.
 
-    The code is K04 for a known key without effect, K02 for a key that changes the model structure
-    in other families, and K05 for an unknown key. Harmless keys get no note.
+    A known key without effect gets K04. A key that changes the model structure in other families
+    gets K02, and an unknown key gets K05. Harmless keys get no note.
     """
     types = keys.config.get("layer_types")
     if isinstance(types, list) and all(name == "full_attention" for name in types):

@@ -16,7 +16,8 @@ _SOFTMAX_METHODS = {"greedy": "all", "group_limited_greedy": "groups"}
 _SIGMOID_METHODS = {"noaux_tc": "buffer"}
 
 Names = Mapping[str, Any]
-"""Section ``experts`` of a family file: field of ``ExpertsSpec`` -> config key."""
+"""Section ``experts`` of a family file, which mainly maps fields of ``ExpertsSpec`` to config
+keys."""
 
 
 def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] | None:
@@ -55,8 +56,9 @@ _OPTIONAL: dict[str, Callable[[ConfigKeys, str], Any]] = {
 def _shared_expert_width(keys: ConfigKeys, names: Names, size: int) -> int:
     """Return the total MLP width of the shared experts.
 
-    ``names["shared_size"]`` is the config key of this width. Without it, the width is the number of
-    shared experts, times the width at ``names["shared_width"]`` or else that of a routed expert.
+    If the family declares ``shared_size``, the width is read from this config key. Otherwise the
+    width is the number of shared experts times the width of one. The latter is read from
+    ``shared_width``; without it, ``size`` is used, the width of a routed expert.
     """
     if "shared_size" in names:
         return keys.whole_number(names["shared_size"], least=0)
@@ -68,7 +70,7 @@ def _shared_expert_width(keys: ConfigKeys, names: Names, size: int) -> int:
 
 
 def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any]:
-    """Return the field ``first_dense_layers`` (number of leading dense layers), if it can be read.
+    """Return the field ``first_dense_layers``; empty if the config does not determine it.
 
     Adds notes if ``ExpertsSpec`` cannot express which layers have experts.
     """
@@ -88,10 +90,10 @@ def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[s
 
 
 def _dense_layers_by_type(keys: ConfigKeys, key: str, layers: int) -> int | None:
-    """Return the number of leading dense layers, from the list of layer types at ``key``.
+    """Return the number of leading dense layers, counted in the list of layer types at ``key``.
 
-    The result is None if the config has no such list. Dense layers that follow a layer with experts
-    give a note (K02).
+    Return None if the config lacks the list. Dense layers that follow a layer with experts give a
+    note (K02).
     """
     types = keys.value(key)
     if types is None:
@@ -106,9 +108,9 @@ def _dense_layers_by_type(keys: ConfigKeys, key: str, layers: int) -> int | None
 
 
 def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
-    """Return the number of leading dense layers, from the list of their indexes at ``key``.
+    """Return the length of the list at ``key``, which contains the indexes of the dense layers.
 
-    Adds a note (K02) if the dense layers are not the first layers of the model.
+    Adds a note (K02) and returns 0 if these are not the first layers of the model.
     """
     dense = keys.value(key) or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
@@ -119,9 +121,10 @@ def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
 
 
 def _check_expert_layer_interval(keys: ConfigKeys, key: str, every_key: str, layers: int) -> None:
-    """Add a note (K02) unless every n-th layer has experts, as in Llama 4.
+    """Add a note (K02) if the layers with experts are not every n-th layer, as in Llama 4.
 
-    The config lists the layers with experts at ``key``; n is its value of ``every_key``.
+    The config key ``key`` lists the layers with experts, and the config key ``every_key`` contains
+    n.
     """
     listed, every = keys.value(key), keys.whole_number(every_key)
     # 0-based indexes: with every = 2, the layers 1, 3, 5, ...
@@ -156,7 +159,10 @@ def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) ->
 def _grouped_softmax_router(
     keys: ConfigKeys, names: Names, found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the ``ExpertsSpec`` fields of DeepSeek-V2's softmax router, which may have groups."""
+    """Return the ``ExpertsSpec`` fields of the softmax router of DeepSeek-V2.
+
+    The fields for expert groups are included only if the config enables grouped routing.
+    """
     router = _softmax_router(keys, names, found)
     grouped = keys.translated_choice(names["method"], _SOFTMAX_METHODS) == "groups"
     groups = _expert_group_fields(keys, names) if grouped else {}
@@ -166,9 +172,9 @@ def _grouped_softmax_router(
 
 
 def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``ExpertsSpec`` fields of DeepSeek-V3's router: sigmoid scores and a bias.
+    """Return the ``ExpertsSpec`` fields of the router of DeepSeek-V3: sigmoid scores and a bias.
 
-    The bias balances the load; it is a buffer, not a trained parameter (arXiv:2412.19437).
+    The bias balances the load. It is a buffer and not a trained parameter (arXiv:2412.19437).
     """
     if not keys.boolean(names["normalized"]):
         key = names["normalized"]
@@ -184,19 +190,22 @@ def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) ->
 
 
 def _router_by_score(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``ExpertsSpec`` fields of Ling's router: softmax (1.5) or sigmoid (2.0)."""
+    """Return the ``ExpertsSpec`` fields of the router of Ling, which depends on the version.
+
+    Ling 1.5 has a softmax router and Ling 2.0 a sigmoid router.
+    """
     sigmoid = found["score_function"] == "sigmoid"
     keys.require_value(names["expert_bias"], sigmoid)
     return (_sigmoid_router if sigmoid else _softmax_router)(keys, names, found)
 
 
 def _expert_groups_only(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the expert groups; all other router fields are family constants."""
+    """Return only the fields of the expert groups, because the family fixes all other fields."""
     return _expert_group_fields(keys, names)
 
 
 def _expert_group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
-    """Return the fields ``groups`` and ``group_top_k``; each is 1 if the config has null."""
+    """Return the fields ``groups`` and ``group_top_k``. A null in the config is returned as 1."""
     return {
         field: keys.optional_whole_number(names[field]) or 1 for field in ("groups", "group_top_k")
     }

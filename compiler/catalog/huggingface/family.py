@@ -13,7 +13,7 @@ class FamilyError(Exception):
     def __init__(self, file: str, problem: str) -> None:
         """Build a message such as ``families/x.yaml: keys.ffn is missing``.
 
-        ``problem`` is the part after the name of the family file.
+        ``problem`` is the text after the colon.
         """
         super().__init__(f"{file}: {problem}")
 

@@ -26,9 +26,9 @@ class FamilyFiles:
     """Loader of the family files in one or more folders."""
 
     def __init__(self, *folders: Traversable) -> None:
-        """Read ``families/*.yaml`` and ``forms/*.yaml`` in ``folders``.
+        """Create a loader of ``families/*.yaml`` and ``forms/*.yaml`` in ``folders``.
 
-        If several folders contain a file of the same name, the first one is used.
+        If several folders contain a file of the same name, the first folder takes precedence.
         """
         self._folders = folders
         self._trees: dict[str, dict[str, Any]] = {}
@@ -58,7 +58,7 @@ class FamilyFiles:
     def unsupported_parts(self, model_type: str) -> str:
         """Return a description of the computations of a family that ``ModelSpec`` cannot express.
 
-        The text is empty if there are none, or if the family has no file.
+        The text is empty if all computations can be expressed, or if the family has no file.
 
         Raises:
             FamilyError: the family file exists, but cannot be read.
@@ -94,9 +94,9 @@ class FamilyFiles:
         return next((path for path in paths if path.is_file()), None)
 
     def _merge_with_base(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
-        """Return (sections, name) of a family file; sections include those of its base file.
+        """Return (sections including those of the base file, file name) of a family file.
 
-        The base is the file that ``extends`` or ``form`` names. ``path`` contains the files that
+        The base file is named by the key ``extends`` or ``form``. ``path`` contains the files that
         refer to this file, so that a cycle can be detected.
         """
         file = f"{name}.yaml"
@@ -134,8 +134,8 @@ class FamilyFiles:
 def _merge_sections(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of the base file ``below``, overridden key by key by ``above``.
 
-    A null in ``above`` removes the key, except in section ``defaults``, where null is a valid
-    default. The two lists ``ignored_keys`` are joined.
+    A null in ``above`` removes the key. Only in section ``defaults`` a null is kept, because it is
+    a valid default there. The lists ``ignored_keys`` of the two files are joined.
     """
     found = dict(below)
     for section, value in above.items():

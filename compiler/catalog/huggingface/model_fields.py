@@ -49,7 +49,7 @@ key."""
 
 
 def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
-    """Return the fields of ``ModelSpec`` for a config; add notes on problems to ``keys``."""
+    """Return the ``ModelSpec`` fields of the config in ``keys``. Problems are added as notes."""
     keys.mark_as_read(family.ignored_keys)
     _check_required_and_assumed_values(keys, family)
     found = _fields_of_section_keys(keys, family)
@@ -71,7 +71,10 @@ def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
 
 
 def _check_required_and_assumed_values(keys: ConfigKeys, family: Family) -> None:
-    """Add notes on config keys whose value is not the one that the family requires or assumes."""
+    """Add a note for each config key whose value is not the one that the family file requires.
+
+    A value that differs from the one that training frameworks assume also gives a note.
+    """
     _check_required_values(keys, family.requires)
     for key, value in family.assumed.items():
         if keys.value(key) != value:
@@ -96,7 +99,7 @@ def _check_required_values(keys: ConfigKeys, requires: Mapping[str, Any]) -> Non
 def _fields_of_section_keys(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Return the fields of ``ModelSpec`` that section ``keys`` of the family file declares.
 
-    Optional fields without a value in the config are left out.
+    Optional fields for which the config has no value are omitted.
     """
     found: dict[str, Any] = {}
     fields = family.keys.items()
@@ -112,7 +115,7 @@ def _fields_of_section_keys(keys: ConfigKeys, family: Family) -> dict[str, Any]:
 
 
 def _first_key_with_value(keys: ConfigKeys, names: list[str]) -> str:
-    """Return the first of the config keys ``names`` with a value; the last if none has one."""
+    """Return the first key of ``names`` with a value; the last key if all have no value."""
     values = {name: keys.value(name) for name in names}
     return next((name for name, value in values.items() if value is not None), names[-1])
 
@@ -120,8 +123,8 @@ def _first_key_with_value(keys: ConfigKeys, names: list[str]) -> str:
 def _layer_pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Return the fields of ``ModelSpec`` that depend on the layer pattern.
 
-    They are the number of layers, the pattern, the MLP width (0 without MLP layers) and, if the
-    pattern contains Mamba layers, the Mamba dimensions.
+    These are the number of layers, the pattern, and the MLP width (0 without MLP layers). The Mamba
+    dimensions are included if the pattern contains Mamba layers.
     """
     pattern = read_layer_pattern(keys, family.layer_pattern)
     # Read even without Mamba layers: the class writes its defaults into every config.
@@ -134,10 +137,10 @@ def _layer_pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
 
 
 def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the field ``experts`` and, in some cases, the MLP width ``ffn``.
+    """Return the field ``experts``, and the MLP width ``ffn`` if the experts determine it.
 
-    ``ffn`` is 0 if all layers have experts. In a dense config of a family with experts, ``ffn`` is
-    the width of the shared expert if the family has one.
+    ``ffn`` is 0 if all layers have experts. If the config has no experts, ``experts`` is omitted,
+    and ``ffn`` is the width of the shared expert if the family declares this width.
     """
     names = family.experts
     requires = names.get("requires", {})
@@ -159,10 +162,10 @@ def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -
 
 
 def _add_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields ``found`` with the constants of the family added.
+    """Return the fields ``found`` and the constants of the family.
 
-    Constants of section ``switches`` depend on whether a config key is true. Constants of a nested
-    section, such as experts, are added only if the config has that section.
+    In section ``switches``, a config key selects the constants to add. Constants of a nested
+    section, such as experts, are added only if ``found`` contains this section.
     """
     chosen = [family.constants]
     for key, branches in family.switches.items():

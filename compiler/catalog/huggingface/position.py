@@ -40,7 +40,7 @@ Names = Mapping[str, str]
 def read_position(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of section ``position`` of ``ModelSpec``.
 
-    ``found`` contains the fields of ``ModelSpec`` that were read before.
+    ``found`` contains the other fields of ``ModelSpec`` that were read so far.
     """
     return POSITION_FORMS[names["form"]](keys, names, found)
 
@@ -48,7 +48,7 @@ def read_position(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> d
 def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``PositionSpec`` fields of a rotary encoding.
 
-    ``names["dims"]``, if present, is the config key of the number of rotated dimensions per head.
+    ``names["dims"]`` is optional: the config key of the number of rotated dimensions per head.
     """
     rope = _rotary_settings(keys)
     position: dict[str, Any] = {
@@ -76,9 +76,10 @@ def _rotary_base(keys: ConfigKeys, names: Names, rope: Mapping[str, Any]) -> flo
 
 
 def _rotated_fraction(keys: ConfigKeys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the field ``percent``, the fraction of rotated dimensions per head.
+    """Return the field ``percent``, the fraction of dimensions per head that are rotated.
 
-    The config has the number of rotated dimensions at ``key``; the result is empty without it.
+    The config contains the number of rotated dimensions at ``key``. The result is empty if this
+    number is missing.
     """
     dims, width = keys.optional_whole_number(key), _head_dim(found)
     if dims is None:
@@ -124,7 +125,8 @@ def _rotary_or_no_positions(
 ) -> dict[str, Any]:
     """Return the ``PositionSpec`` fields of Granite 4: a rotary encoding or no encoding.
 
-    The config key ``names["type"]`` is ``rope``, or else ``nope`` or null for no encoding.
+    The encoding is rotary if the config key ``names["type"]`` is ``rope``. There is no encoding if
+    it is ``nope`` or null.
     """
     if keys.value(names["type"]) == "rope":
         return _rotary_positions(keys, names, found)
@@ -158,9 +160,9 @@ def _rotary_settings_key(keys: ConfigKeys) -> str:
 
 
 def _rotary_settings(keys: ConfigKeys) -> Mapping[str, Any]:
-    """Return the rotary settings of a config, in the old or the new layout of the keys.
+    """Return the rotary settings of a config, from ``rope_parameters`` or else ``rope_scaling``.
 
-    If the settings differ between layer types, the result has those of full attention.
+    If the settings differ between layer types, those for layers with full attention are returned.
     """
     new, old = keys.value("rope_parameters"), keys.value("rope_scaling")
     table, key = (old, "rope_scaling") if new is None else (new, "rope_parameters")
@@ -176,7 +178,7 @@ def _rotary_settings(keys: ConfigKeys) -> Mapping[str, Any]:
 
 
 def _rotary_scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``PositionSpec`` fields for the scaling in the rotary settings ``rope``."""
+    """Return the ``PositionSpec`` fields for the scaling in ``rope``, the rotary settings."""
     key = _rotary_settings_key(keys)
     named = rope.get("rope_type", rope.get("type"))
     scaling = "none" if named is None else _SCALINGS.get(named) if isinstance(named, str) else None
@@ -208,7 +210,7 @@ def _rotary_scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[st
 def _add_notes_on_assumed_values(
     keys: ConfigKeys, rope: Mapping[str, Any], assumed: Mapping[str, float]
 ) -> None:
-    """Add a note (K06) for each rotary setting that differs from ``assumed``.
+    """Add a note (K06) for each setting in ``rope`` that differs from ``assumed``.
 
     ``assumed`` contains the values that training frameworks assume.
     """

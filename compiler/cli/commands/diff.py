@@ -52,7 +52,7 @@ def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given:
 
 
 def _read_side_of_diff(name: str, style: str, root: Path | None) -> Side:
-    """Return one side of the diff: an output directory, or a spec that is compiled in memory.
+    """Return the side ``name`` of the diff: an output directory, or a spec to compile in memory.
 
     Warnings about the spec are printed to standard error.
     """
@@ -73,9 +73,10 @@ def _read_launch(name: str) -> str | None:
 def _diff_launch(
     ctx: click.Context, launch: tuple[str, str], new: str, exit_code: bool, **given: Any
 ) -> None:
-    """Print the differences between a launch file, given as (name, text), and ``new``.
+    """Print the differences between a launch file and ``new``, a spec or an output directory.
 
-    ``exit_code``: exit with CHANGED if there are differences.
+    ``launch`` is (name, text) of the launch file. If ``exit_code`` is True and there are
+    differences, the exit code is CHANGED.
     """
     from parc.compiler.report.diff import text as diff_text
     from parc.compiler.tools.launch_diff import diff_launch
@@ -92,7 +93,7 @@ def _diff_launch(
 
 
 def _read_or_compile_files(name: str, style: str, root: Path | None) -> dict[str, str]:
-    """Return the text of each output file, by path.
+    """Return path -> text of each output file.
 
     ``name`` is an output directory, or a spec that is compiled in memory.
     """

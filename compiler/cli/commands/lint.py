@@ -92,7 +92,7 @@ def _lint_file(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[S
 
 
 def _json_document(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> dict[str, Any]:
-    """Return the findings as JSON types, with the evaluated and the skipped checks per file."""
+    """Return the findings as JSON types. Per file, list the evaluated and the skipped checks."""
     from parc.compiler.diagnostics.render.json_document import document
 
     files = [
@@ -110,7 +110,7 @@ def _json_document(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> di
 
 
 def _print_conclusion(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:
-    """Print, per file, that it has no findings, and the skipped rules by the reason for it."""
+    """Print for each file whether it has no findings, and the skipped rules, grouped by reason."""
     for sink, skipped in linted:
         name = sink.positions.file
         if not sink.diagnostics:

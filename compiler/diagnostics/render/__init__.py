@@ -20,10 +20,10 @@ RENDERERS: dict[Format, str] = {
 
 
 def render(sinks: Sequence[Sink], style: Format = "text", *, color: bool = False) -> str:
-    """Return the diagnostics of all ``sinks``, one sink per spec, in the output format ``style``.
+    """Return the diagnostics of all ``sinks`` in the output format ``style``.
 
-    The result ends in a newline. If there are no diagnostics, the formats text and github give an
-    empty result.
+    There is one sink per spec. The result ends in a newline. Without diagnostics, the result is
+    empty in the formats text and github.
     """
     renderer = cast(Callable[[Sequence[Sink], bool], str], import_module(RENDERERS[style]).render)
     return renderer(sinks, color)

@@ -15,7 +15,7 @@ COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """Return one workflow command per diagnostic, each on one line; ``color`` has no effect."""
+    """Return one line with a GitHub workflow command per diagnostic; ``color`` has no effect."""
     return "".join(
         _workflow_command(found, sink.positions.file) + "\n"
         for sink in sinks

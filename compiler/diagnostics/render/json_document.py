@@ -21,7 +21,7 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
 
 
 def document(sinks: Sequence[Sink]) -> dict[str, Any]:
-    """Return the JSON document as a mapping to which commands can add keys.
+    """Return the JSON document as a mapping, to which commands can add keys.
 
     The mapping is ``{"format": 1, "diagnostics": [...], "summary": {...}}``.
     """

@@ -28,15 +28,16 @@ from parc.compiler.ir.finding import Diagnostic, Severity, Span, SpecPositions
 
 TAB = "    "
 ZERO_WIDTH_JOINERS = "\u200c\u200d"
-"""Characters of category Cf that join letters and emoji in ordinary text, and have width 0."""
+"""Invisible characters of width 0 that join letters and emoji in ordinary text. They are not
+escaped."""
 MAX_COLUMNS = 120
 """Maximum number of columns of a source line; a longer line is cut around the marked part."""
 MAX_CHARACTERS = 1000
-"""Maximum number of characters of a source line that are measured before, inside and after the
-marked part."""
+"""Maximum number of characters that are measured in each part of a source line: before, inside and
+after the marked part."""
 MAX_WORD = 60
-"""Maximum number of characters to print of a marked word, in files of which only marked words may
-be printed."""
+"""Maximum number of characters of a marked word. The limit applies to files from which only marked
+words may be printed."""
 LEADING_COLUMNS = 30
 """Number of columns to keep before the marked part if a line is cut."""
 
@@ -82,11 +83,11 @@ def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
 
 
 def cut_word(line: str, column: int, length: int) -> tuple[str, int, int]:
-    """Return only the marked word of a source line, and the position of the marker below it.
+    """Return the marked word of a source line, and the position of the marker below it.
 
-    The arguments and the result are those of ``cut_excerpt``. All other text of the line is
-    replaced by dots. If only one character is marked, it is a position and not a word, so no text
-    is shown.
+    All other text of the line is replaced by dots. If only one character is marked, the mark is a
+    position and not a word, so no text is shown. The arguments and the result are those of
+    ``cut_excerpt``.
     """
     start = max(column - 1, 0)
     found = line[start : start + min(length, MAX_WORD)].split(maxsplit=1) if length > 1 else []
@@ -127,8 +128,7 @@ def _column_count(character: str) -> int:
 
 
 MAX_LINE_GAP = 10
-"""Maximum distance of two printed source lines; if they are further apart, ``...`` is printed
-between them."""
+"""Maximum distance between two printed source lines without ``...`` between them."""
 PATH_COLUMN = 26
 """Width of the column with the position, including two spaces; the spec path follows."""
 TARGET_COLUMN = 33
@@ -147,7 +147,10 @@ class Mark(NamedTuple):
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """Return the diagnostics of all ``sinks`` and a summary; empty if there are no diagnostics."""
+    """Return the diagnostics of all ``sinks`` and a summary as text.
+
+    The text is empty if there are no diagnostics.
+    """
     texts = [render_text(sink.diagnostics, sink.positions, color=color) for sink in sinks]
     shown = [text for text in texts if text]
     found = [item for sink in sinks for item in sink.diagnostics]
@@ -186,7 +189,7 @@ def _make_painter(color: bool) -> Paint:
 
 
 def _diagnostic_lines(found: Diagnostic, positions: SpecPositions, paint: Paint) -> Iterator[str]:
-    """Yield the printed lines of one diagnostic."""
+    """Yield all lines to print for one diagnostic."""
     marks = _source_marks(found)
     here = [mark for mark in marks if found.span and mark.span.file == found.span.file]
     gutter = max((len(str(mark.span.line)) for mark in here), default=1)

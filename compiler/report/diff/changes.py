@@ -13,9 +13,10 @@ from parc.compiler.ir import StageMemory, StepTime
 from parc.compiler.report.diff.read_side import Side
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
-"""Keys of ``problem`` in plan.json whose effects are compared elsewhere (layout, flags)."""
+"""Keys of ``problem`` in plan.json that are not compared, because another section of the diff shows
+their effects (layout, flags)."""
 BY_NAME = ("gpu", "node", "fabric")
-"""Parts of the cluster that are compared by the names of their catalog entries."""
+"""Parts of the cluster of which only the names of the catalog entries are compared."""
 LAYOUT_FIELDS = (
     *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
     *(
@@ -34,7 +35,10 @@ EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Field whose value differs between the two sides; None on the side that lacks the field."""
+    """Field whose value differs between two plans.
+
+    A plan that lacks the field has the value None.
+    """
 
     name: str
     old: Any
@@ -60,7 +64,7 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Chan
 def _changed_in_order(
     old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[Change, ...]:
-    """Return a Change for each key in ``names`` whose values differ, in the order of ``names``."""
+    """Return a Change for each key of ``names`` whose values differ, in the order of ``names``."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in names
@@ -69,14 +73,14 @@ def _changed_in_order(
 
 
 def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes in the inputs of a compile: model, job, goals, cluster and versions."""
+    """Return the changes to the inputs of a compile: model, job, goals, cluster and versions."""
     return changed_fields(dict(_input_fields(old)), dict(_input_fields(new)))
 
 
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of the training layout, parallel sizes first.
+    """Return the changes to the training layout, parallel sizes first.
 
-    Parallel sizes of experts are left out if neither plan's model has experts.
+    The parallel sizes of experts are omitted if neither model has experts.
     """
     before, after = _layout_fields(old), _layout_fields(new)
     # For dense models ep, etp and edp follow from the other sizes, so a change of them is noise.
@@ -85,7 +89,7 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the memory changes, in bytes per GPU, on the fullest stage of each plan."""
+    """Return the changes in memory use, in bytes per GPU, on the fullest stage of each plan."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(
         _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]
@@ -93,14 +97,14 @@ def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
 
 
 def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes, in seconds, of the step time and of each of its terms."""
+    """Return the changes, in seconds, to the step time and to each of its terms."""
     names = [field.name for field in fields(StepTime)]
     before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
     return _changed_in_order(before, after, [*names, "total_seconds"])
 
 
 def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of the training rates: MFU and tokens per second."""
+    """Return the changes to the training rates: MFU and tokens per second."""
     names = ("mfu", "tokens_per_second")
     before, after = old.plan["estimate"], new.plan["estimate"]
     return changed_fields(
@@ -157,7 +161,10 @@ def _layout_fields(side: Side) -> dict[str, Any]:
 
 
 def _fold_equal_counts(counts: list[int]) -> str:
-    """Return ``counts`` as text; equal neighbours are folded: 11, 11, 13 becomes ``2x11, 13``."""
+    """Return ``counts`` as text in which equal neighbours are folded.
+
+    For example, 11, 11, 13 becomes ``2x11, 13``.
+    """
     runs: list[list[int]] = []
     for count in counts:
         if runs and runs[-1][1] == count:
@@ -199,25 +206,28 @@ RATE_FIELDS = ("tokens_per_second", "requests_per_second", "max_concurrency")
 
 
 def serving_layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of a serving layout: parallel sizes, layers per stage, engine limits."""
+    """Return the changes to a serving layout: parallel sizes, layers per stage, engine limits."""
     before, after = _service_layout_fields(old), _service_layout_fields(new)
     return _changed_in_order(before, after, before)
 
 
 def serving_memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the memory changes, in bytes per GPU, on the stage with the fewest KV cache blocks."""
+    """Return the changes in memory use, in bytes per GPU, of a serving job.
+
+    Each plan is represented by the pipeline stage with the fewest KV cache blocks.
+    """
     before, after = _fullest_stage_memory(old), _fullest_stage_memory(new)
     return _changed_in_order(before, after, MEMORY_FIELDS)
 
 
 def serving_time_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes, in seconds, of time to first token, time per token and prefill time."""
+    """Return the changes, in seconds, to time to first token, time per token and prefill time."""
     before, after = _estimate_fields(old, TIME_FIELDS), _estimate_fields(new, TIME_FIELDS)
     return _changed_in_order(before, after, TIME_FIELDS)
 
 
 def serving_rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of tokens per second, requests per second and maximum concurrency."""
+    """Return the changes to tokens per second, requests per second and maximum concurrency."""
     return changed_fields(_estimate_fields(old, RATE_FIELDS), _estimate_fields(new, RATE_FIELDS))
 
 

@@ -15,24 +15,24 @@ from parc.compiler.report.diff.changes import Change, changed_fields
 from parc.compiler.report.diff.read_side import Side
 
 NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
-"""Fields of a model that change no weight's shape."""
+"""Model fields that do not affect the shape of any weight."""
 NOT_IN_EXPERT_WEIGHTS = frozenset(
     {"top_k", "score_function", "pre_softmax", "groups", "group_top_k"}
     | {"scaling_factor", "aux_loss_coefficient"}
 )
-"""Fields of the experts that change no weight's shape."""
+"""Fields of section ``experts`` that do not affect the shape of any weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Part of the old plan's state that loads with the new plan, and the reasons."""
+    """Part of the old plan's checkpoint that the new plan can load, and the reasons."""
 
     verdict: Literal["loads", "weights only", "does not load", "unknown"]
     reasons: tuple[str, ...]
 
 
 def loadable_state(old: Side, new: Side) -> Checkpoint:
-    """Return which part of a checkpoint of the old plan loads with the new plan, and why."""
+    """Return the part of the old plan's checkpoint that the new plan can load, with reasons."""
     shapes = weight_changes(old, new)
     if shapes:
         return Checkpoint("does not load", tuple(describe_change(change) for change in shapes))
@@ -46,7 +46,10 @@ def loadable_state(old: Side, new: Side) -> Checkpoint:
 
 
 def _checkpoint_comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
-    """Return ``compare_checkpoints`` of the framework's backend; None if the backend has none."""
+    """Return the function ``compare_checkpoints`` of a framework's backend.
+
+    Return None if the backend is not installed or does not define this function.
+    """
     try:
         found = declaration(framework)
     except KeyError:  # plan.json of a plugin that is not installed here
@@ -60,9 +63,9 @@ def _checkpoint_comparison(framework: str) -> Callable[[Side, Side], Checkpoint]
 
 
 def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of model fields that set the shape or number of weights.
+    """Return the changes to model fields that determine the shape or number of weights.
 
-    For a part that both models have, such as ``mamba``, the fields of the part are compared.
+    A nested section such as ``mamba`` is compared field by field if both models have the section.
     """
     found: list[Change] = []
     for change in changed_fields(_fields_of_weights(old), _fields_of_weights(new)):

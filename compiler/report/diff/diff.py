@@ -34,14 +34,14 @@ from parc.compiler.report.formatting import round_tree
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Differences between two plans; a field is empty if both plans agree in that part."""
+    """Differences between two plans. A field is empty if the plans agree on its topic."""
 
     old: str
     new: str
     inputs: tuple[Change, ...]
     layout: tuple[Change, ...]
     moves: RankMoves | None
-    """None if one of the sides has no rank map."""
+    """Ranks that move; None if one of the plans has no rank map."""
     groups: tuple[AxisGroupDiff, ...]
     arguments: tuple[Change, ...]
     environment: tuple[Change, ...]
@@ -50,11 +50,11 @@ class Diff:
     time: tuple[Change, ...]
     rates: tuple[Change, ...]
     checkpoint: Checkpoint | None
-    """None for a service, which has no checkpoint to resume from."""
+    """Checkpoint compatibility; None for a serving job, which has no checkpoint."""
 
     @property
     def has_changes(self) -> bool:
-        """True if any part of the two plans differs."""
+        """True if the two plans differ in any compared part."""
         parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
         costs = (self.directives, self.memory, self.time, self.rates)
         return any(parts) or any(costs) or (self.moves is not None and self.moves.has_changes)

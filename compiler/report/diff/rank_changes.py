@@ -26,12 +26,15 @@ class RankRange:
 
 @dataclass(frozen=True, slots=True)
 class RankMoves:
-    """Ranks that exist on both sides and change their GPU, and changes of hosts and racks."""
+    """Comparison of two rank maps: moved ranks, added and removed hosts, changed racks.
+
+    Ranks are compared only if both rank maps contain them.
+    """
 
     old_world: int
     new_world: int
     moved: int
-    """Number of ranks that get another host or another GPU of their host."""
+    """Number of ranks that move to another host or to another GPU of the same host."""
     recast: int
     """Number of ranks whose mesh coordinates change."""
     runs: tuple[RankRange, ...]
@@ -104,7 +107,7 @@ def _fold_moved_ranks(
 def _format_locations(ranks: RankMapColumns, chosen: list[int]) -> str:
     """Return the hosts of the ranks ``chosen`` as a host list.
 
-    If all of these ranks are on one host, return the host with their local ranks: ``r01n03:0-3``.
+    If all these ranks are on one host, return the host and the local ranks: ``r01n03:0-3``.
     """
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
@@ -116,11 +119,11 @@ def _format_locations(ranks: RankMapColumns, chosen: list[int]) -> str:
 def _rack_changes(
     old: RankMapColumns, new: RankMapColumns
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
-    """Return (renamed racks, hosts that moved to another rack).
+    """Return (pairs for renamed racks, triples for hosts that moved to another rack).
 
-    A renamed rack is a pair (old name, new name), a moved host a triple (host, old rack, new rack).
-    Only hosts that are in both rank maps count. A rack counts as renamed if all its hosts are in
-    one new rack, and this new rack has no hosts of another old rack.
+    A pair is (old name, new name); a triple is (host, old rack, new rack). Only hosts that occur in
+    both rank maps are compared. A rack is renamed if all of its hosts have the same new rack and no
+    other host has this new rack.
     """
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
@@ -153,9 +156,9 @@ DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
 EXPERT = ("etp", "ep", "edp", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
 SHARED = ("pp", "dp-replicate")
-"""Axes of the dense mesh, of the expert mesh, of a serving job, and of both training meshes.
+"""DENSE and EXPERT contain the axes of the two meshes of a training job, SHARED those in both.
 
-The rank map of a framework has columns for some of these axes."""
+SERVING contains the axes of a serving job. A rank map has columns for some of the axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class AxisGroupDiff:
     old_crossing_domains: int
     new_crossing_domains: int
     now_crossing_racks: int
-    """Number of groups that span racks and contain a rank whose old group did not."""
+    """Number of groups that span racks and contain a rank whose old group did not span racks."""
     examples: tuple[str, ...]
     """Descriptions of the first MAX_EXAMPLES groups that newly span racks."""
 
@@ -210,9 +213,10 @@ def group_changes(
 
 
 def ranks_by_group(ranks: RankMapColumns, axis: str, mesh: tuple[str, ...]) -> list[Group]:
-    """Return the groups of ranks that differ only in ``axis``, sorted by first rank.
+    """Return the groups of ranks whose coordinates differ only along ``axis``, by first rank.
 
-    ``mesh`` names the axes of the mesh; axes without a column in the rank map are ignored.
+    ``mesh`` contains the names of all axes of the mesh. Axes without a column in the rank map are
+    ignored.
     """
     own = ranks.coordinates
     others = [own[name] for name in mesh if name != axis and name in own]
@@ -255,11 +259,15 @@ def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]
 
 
 def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
-    """Return the groups of ``now`` with a rank that was in no group of ``before``.
+    """Return the groups of ``now`` that span racks for the first time.
 
-    ``before`` and ``now`` are the groups that span racks in the old and in the new plan. Only ranks
-    below ``old_world``, which exist in both plans, are compared. A group is also returned if it has
-    no such rank.
+    A group is returned if one of its old ranks was in no group of ``before``, or if all of its
+    ranks are new.
+
+    Args:
+        now: groups that span racks in the new plan.
+        before: groups that span racks in the old plan.
+        old_world: number of ranks in the old plan.
     """
     crossed = {rank for group in before for rank in group}
     return [

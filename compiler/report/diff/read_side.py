@@ -17,7 +17,7 @@ DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
 
 class NotAnOutputDirectory(ValueError):
-    """A file is not an output of ``parc compile``; the message has the file and the reason."""
+    """Error: a file is not an output of ``parc compile``. The message names the file and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Side:
     name: str
     plan: dict[str, Any]
     ranks: RankMapColumns | None
-    """None if the rank map was not emitted."""
+    """Rank map of the plan; None if it was not emitted."""
     arguments: Mapping[str, str]
     """Flag -> values of the flag, as shell words joined by spaces."""
     environment: Mapping[str, str]
@@ -105,7 +105,7 @@ def _parse_plan(name: str, text: str | None) -> dict[str, Any]:
 
 
 def _parse_integer(digits: str) -> int | float:
-    """Return ``digits`` as an int, or as a float if there are more than 18 digits."""
+    """Return ``digits`` as a number: an int for up to 18 digits, otherwise a float."""
     # Python refuses to print integers of more than 4,300 digits, and a damaged file may have them.
     return int(digits) if len(digits) < 19 else float(digits)
 
@@ -131,7 +131,8 @@ def _parse_rank_map(name: str, text: str) -> RankMapColumns:
 def _parse_arguments(script: str) -> dict[str, str]:
     """Return flag -> values for the first bash array in ``script``.
 
-    Each word that starts with ``--`` is a flag; the words up to the next flag are its values.
+    Each word that starts with ``--`` is a flag. The words between two flags are the values of the
+    first of these flags.
     """
     _, _, body = script.partition("=(")
     try:

@@ -27,7 +27,7 @@ MAX_RANGES = 12
 MAX_HOSTS = 8
 MAX_CELL = 60
 TOO_SMALL = ("+0.0 %", "-0.0 %")
-"""Relative changes that round to zero; rows with them are printed only in the JSON format."""
+"""Relative changes that round to zero. Rows with such a change are shown only in JSON."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 CHECKPOINTS = {
     "loads": "old checkpoints load",
@@ -49,7 +49,7 @@ class Section:
 
 
 def diff_sections(found: Diff) -> tuple[Section, ...]:
-    """Return the sections of the diff that have rows or notes: inputs first, checkpoint last."""
+    """Return the sections of the diff that have rows or notes, from inputs to checkpoint."""
     costs = (*found.time, *found.rates)
     candidates = (
         _change_section("spec", found.inputs),
@@ -122,9 +122,9 @@ def _format_value(change: Change, value: Any) -> str:
 
 
 def _relative_change(change: Change) -> str:
-    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity.
+    """Return the relative change of a field as text, such as ``+12.3 %``.
 
-    If the old value is zero, the text is the word ``new``.
+    The text is empty if the field is not a quantity. The text is ``new`` if the old value is zero.
     """
     old, new = change.old, change.new
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
@@ -239,14 +239,14 @@ def diff_markdown(found: Diff) -> str:
 
 
 def plain_text(names: tuple[str, str], headline: str, sections: tuple[Section, ...]) -> str:
-    """Return a diff between the sides ``names`` as plain text."""
+    """Return a diff as plain text. ``names`` are the names of the old and the new side."""
     parts = [f"{names[0]} -> {names[1]}: {headline}\n"]
     parts += [_section_text(section) for section in sections]
     return "\n".join(parts)
 
 
 def markdown(names: tuple[str, str], headline: str, sections: tuple[Section, ...]) -> str:
-    """Return a diff between the sides ``names`` as Markdown."""
+    """Return a diff as Markdown. ``names`` are the names of the old and the new side."""
     parts = [f"### parc diff: `{names[0]}` → `{names[1]}`\n", f"**{headline}**\n"]
     parts += ["\n".join(_section_markdown(section)) + "\n" for section in sections]
     return "\n".join(parts)

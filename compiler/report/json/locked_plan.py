@@ -11,7 +11,7 @@ from parc.compiler.ir.serialize import from_json
 
 
 class LockUnreadable(ValueError):
-    """A lock file cannot be used; the message states why."""
+    """Error: a lock file cannot be used. The message states the reason."""
 
 
 def decisions(text: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def decisions(text: str) -> dict[str, Any]:
 
 
 def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, change) of each differing value, such as (``layout.tp``, ``8 -> 4``)."""
+    """Yield (path, change) for each value that differs, such as (``layout.tp``, ``8 -> 4``)."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             below = f"{path}.{key}" if path else key
@@ -43,7 +43,8 @@ def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[tuple[str,
 def _format_difference(old: Any, new: Any) -> str:
     """Return a change as text, such as ``8 -> 4``.
 
-    For two lists of equal length, the text has the number of differing items and the first change.
+    If both values are lists of equal length, return the number of differing items and the first
+    difference.
     """
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = [(before, after) for before, after in zip(old, new, strict=True) if before != after]

@@ -11,17 +11,17 @@ from parc.compiler.report.json.plan_json import LOCK_PATH
 from parc.compiler.writer import PARC_NAMES, names_not_from_parc
 
 MAX_UNLISTED_BYTES = 64 * 2**20
-"""Largest file that is read although the lock does not list it. Larger files, such as core dumps,
-are returned with empty content."""
+"""Size limit for files that the lock does not list. The content of larger files, such as core
+dumps, is not read."""
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
     """Return relative path -> bytes of each file in ``directory`` that PARC may have written.
 
-    Candidates are files whose names PARC reserves, at most one folder deep, and all files that
-    ``parc.lock`` lists. Other folders are skipped, because log folders, or a directory that was
-    given by mistake, may be large. A file that the lock does not list and that exceeds
-    MAX_UNLISTED_BYTES has empty content. Links are left out, because a compile writes none.
+    These are the files that ``parc.lock`` lists, and files with a name that PARC reserves, at most
+    one folder deep. Links are omitted, because a compile writes none. To limit the time in a large
+    directory, other folders are skipped, and an unlisted file that exceeds MAX_UNLISTED_BYTES has
+    empty content.
 
     Raises:
         OSError: the directory or one of the files cannot be read.
@@ -43,10 +43,10 @@ def read_directory(directory: Path) -> dict[str, bytes]:
 
 
 def other_names(directory: Path, files: Iterable[str]) -> list[str]:
-    """Return the names at the top of ``directory`` that PARC does not use, sorted.
+    """Return the files and folders at the top of ``directory`` that PARC does not use, sorted.
 
-    ``files`` are the files that ``read_directory`` returned; a folder has a slash at its end. The
-    caches that Python writes next to a program are left out.
+    The name of a folder ends in a slash. ``files`` are the paths that ``read_directory`` returned.
+    The folder ``__pycache__`` is omitted, because Python creates it next to a program.
     """
     entries = {path.name: path for path in directory.iterdir() if path.name != "__pycache__"}
     return [
@@ -93,7 +93,8 @@ def _files_in_lock(directory: Path) -> Iterator[Path]:
 def _is_regular_file(path: Path) -> bool:
     """Return True if ``path`` is a file and not a link.
 
-    Raise PermissionError if its folder cannot be read.
+    Raises:
+        PermissionError: the folder of ``path`` cannot be read.
     """
     try:
         return path.is_file() and not path.is_symlink()

@@ -104,10 +104,7 @@ def _serving_decisions_schema(definitions: Schema) -> Schema:
 
 
 def _with_required(schema: Schema, other: Schema) -> Schema:
-    """Return the object schema ``schema`` extended by the properties ``other``.
-
-    All properties of the result are required.
-    """
+    """Return the object schema ``schema`` with the properties ``other`` added, all required."""
     properties = {**schema["properties"], **other}
     return {**schema, "properties": properties, "required": sorted(properties)}
 
@@ -218,7 +215,7 @@ def _lock_file_schema(decisions: Schema) -> Schema:
 
 
 def _complete_schema(title: str, schema: Schema, definitions: Schema) -> Schema:
-    """Return a complete JSON Schema document, whose ``$defs`` has only definitions in use."""
+    """Return a complete JSON Schema document. Unused definitions are omitted from ``$defs``."""
     used: Schema = {}
     # Follow references until no new definition is found.
     fresh = [schema]
@@ -253,7 +250,10 @@ def _common_keys() -> dict[str, Any]:
 
 
 def _with_properties(schema: Schema, **other: Schema) -> Schema:
-    """Return an object schema with properties replaced, or added as optional properties."""
+    """Return an object schema in which the properties ``other`` are replaced or added.
+
+    Added properties are optional.
+    """
     return {**schema, "properties": {**schema["properties"], **other}}
 
 

@@ -32,9 +32,9 @@ WIRING = ("gpu_numa", "gpu_nics", "rails")
 
 
 def _cluster_section(cluster: Cluster) -> dict[str, Any]:
-    """Return the cluster as JSON types: hosts by name, and the NVLink domains per rack.
+    """Return the cluster as JSON types: hosts by name, and NVLink domains per rack.
 
-    The switch levels, and the switches above a rack, are included only if the spec describes them.
+    Switch levels, and the switches above a rack, are included only if the spec describes them.
     """
     # Without upper switches, the levels follow from racks and fabric and need not be stored.
     levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
@@ -59,7 +59,7 @@ def _cluster_section(cluster: Cluster) -> dict[str, Any]:
 
 
 def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
-    """Return ``part`` as JSON types; fields listed in WIRING are left out if they are unknown."""
+    """Return ``part`` as JSON types, without fields of WIRING whose value is unknown."""
     return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
@@ -103,9 +103,9 @@ def _service_section(service: Service) -> dict[str, Any]:
 
 
 def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
-    """Return the serving estimate as JSON types, with totals and without the layout.
+    """Return the serving estimate as JSON types, with totals.
 
-    The layout has a separate section in plan.json.
+    The layout is omitted, because plan.json has a separate section for it.
     """
     estimate = as_json(plan.estimate)
     del estimate["layout"]
@@ -131,9 +131,10 @@ def plan_artifact(plan: AnyPlan) -> Artifact:
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
     """Return the output file parc.lock, which follows schemas/lock.schema.json.
 
-    ``others`` are all other output files. The lock stores a digest of each of them, and a digest of
-    its own text, which is computed with that digest left empty. ``--locked`` compares decisions and
-    not digests, because a new version of PARC may write the same decisions as different text.
+    The lock stores a digest of each file in ``others`` (all other output files) and a digest of its
+    own text. The latter is computed while its value in the text is empty. ``--locked`` compares
+    decisions instead of digests, because a new version of PARC may write the same decisions as
+    different text.
     """
     files = {artifact.path: _text_digest(artifact.text) for artifact in others}
     # The digest covers the text in which it is empty, so that it can be checked later.
@@ -185,7 +186,7 @@ def _training_sections(plan: Plan) -> dict[str, Any]:
 
 
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the content of parc.lock without file digests: decisions, name, digest of the spec."""
+    """Return the decisions, the name and the spec digest of parc.lock, without file digests."""
     placement = plan.placement
     decisions = {
         "versions": dict(plan.problem.versions),

@@ -85,7 +85,7 @@ def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
 
 
 def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
-    """Return the racks to draw, and the number of hosts in the racks that are left out."""
+    """Return (racks to draw, number of hosts in all other racks)."""
     kept: list[RackCells] = []
     left = MAX_HOSTS
     for rack in racks:

@@ -98,7 +98,7 @@ class Canvas:
         self._words.append(TextLine(svg_number(x), svg_number(y), text, anchor, role))
 
     def build_figure(self, title: str, height: float) -> Figure:
-        """Return a figure of the given height with everything drawn so far."""
+        """Return a figure of the given height that contains all shapes drawn so far."""
         paths = tuple(
             SvgPath("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
             for (ink, thick), parts in self._paths.items()
@@ -125,7 +125,7 @@ def clip_text(text: str, length: int) -> str:
 
 
 class HtmlTable(NamedTuple):
-    """Content of an HTML table: the columns in ``prose`` hold text, all other columns numbers."""
+    """Content of an HTML table. ``prose`` lists the indexes of columns with text, not numbers."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -135,7 +135,7 @@ class HtmlTable(NamedTuple):
 
     @property
     def needs_full_width(self) -> bool:
-        """True if a column after the first holds text, so that the table needs the full width."""
+        """True if a column after the first contains text. Such a table needs the full width."""
         return any(self.prose[1:])
 
 
@@ -145,7 +145,7 @@ def html_table(
     prose: tuple[int, ...] = (0,),
     strong: int = -1,
 ) -> HtmlTable:
-    """Return a table with the given head and rows; each row has as many cells as ``head``."""
+    """Return a table with the given head and rows. Each row has as many cells as ``head``."""
     return HtmlTable(tuple(head), tuple(tuple(row) for row in rows), prose, strong)
 
 
@@ -232,7 +232,10 @@ def _draw_limit_lines(canvas: Canvas, marks: Sequence[LimitLine], scale: float) 
 
 
 def stacked_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
-    """Draw one stacked horizontal bar over the full width; wide parts show their percentage."""
+    """Draw one stacked horizontal bar over the full width.
+
+    Parts that are wide enough show their percentage.
+    """
     canvas = Canvas(WIDTH)
     whole = sum(sizes)
     x = 0.0
@@ -262,7 +265,8 @@ def text_css_class(ink: str) -> str:
 def tick_distance(largest: float, steps: int) -> float:
     """Return a round distance between ticks: 1, 2 or 5 times a power of ten.
 
-    It is the smallest one with which an axis from 0 to ``largest`` has at most ``steps`` steps.
+    The result is the smallest such distance that divides an axis from 0 to ``largest`` into at most
+    ``steps`` intervals.
     """
     step = 1e-9
     while True:

@@ -70,9 +70,10 @@ def _used_or_idle_cell(host: Host, nodes: dict[str, int]) -> HostCell:
 
 
 def colored_axis(placement: Placement) -> Axis:
-    """Return the mesh axis that the colours show.
+    """Return the mesh axis that the colours of the map show.
 
-    It is pp; without a pipeline it is the slowest-varying axis with more than one coordinate.
+    This axis is pp if the plan has a pipeline. Otherwise it is the slowest-varying axis with more
+    than one coordinate.
     """
     pipeline = placement.dense.axis_by_name("pp")
     if pipeline.size > 1:
@@ -85,8 +86,8 @@ def colored_axis(placement: Placement) -> Axis:
 def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
     """Yield (coordinate, number of ranks) for each run of ranks with equal coordinates on ``axis``.
 
-    The runs cover the ranks ``first`` to ``first + count - 1``. The loop steps from run to run and
-    not from rank to rank, so a host inside one pipeline stage takes one step.
+    The runs cover the ranks ``first`` to ``first + count - 1``. The loop steps from run to run
+    instead of from rank to rank, which is faster.
     """
     rank, end = first, first + count
     while rank < end:
@@ -96,9 +97,9 @@ def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, i
 
 
 def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
-    """Return a list of ``count`` flags: True if the previous rank is in another group.
+    """Return a flag for each of the ranks ``first`` to ``first + count - 1``.
 
-    The flags are those of consecutive ranks from ``first`` on, the groups those along the mesh axis
+    A flag is True if the rank and the previous rank are in different groups along the mesh axis
     ``name``. The first flag is always True.
     """
     axis = mesh.axis_by_name(name)
@@ -146,8 +147,8 @@ def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells])
 def _cells_per_row(cells: int, side: int) -> int:
     """Return the number of cells per row of a rack with ``cells`` hosts.
 
-    The block is about square, at least as wide as the name of the rack, and its last row is full if
-    possible. ``side`` is the width of a cell, or 0 if no names are drawn.
+    The block of cells is about square and at least as wide as the name of the rack. If possible,
+    the last row is full. ``side`` is the width of a cell, or 0 if no names are drawn.
     """
     # 46 units are enough for the name of a rack, which is about eight characters long.
     least = max(1, round(cells**0.5), min(cells, -(-46 // (side + 1)) if side else 1))
@@ -217,7 +218,7 @@ def _draw_nvlink_domains(
 ) -> None:
     """Draw a frame around consecutive hosts of one NVLink domain.
 
-    ``at`` is (x, y, width, height of a row).
+    ``at`` is (x, y, width, height of one row).
     """
     x, y, width, row = at
     start = 0

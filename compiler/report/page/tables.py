@@ -105,8 +105,8 @@ def explain_command(term: str) -> str:
 def process_group_table(plan: AnyPlan) -> HtmlTable:
     """Return the table of process groups.
 
-    The groups of each axis are counted by the smallest unit that contains a group: host, NVLink
-    domain or rack.
+    Per mesh axis, the table counts the groups by the smallest unit that contains a whole group: a
+    host, an NVLink domain or a rack.
     """
     # A serving job has one mesh, so its expert groups are among the axes of the dense mesh.
     routed = plan.problem.model.experts is not None and not isinstance(plan, ServingPlan)
@@ -138,7 +138,10 @@ def best_candidate_table(plan: AnyPlan) -> HtmlTable:
 
 
 def rejected_layout_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of rules that rejected layouts, the rule with the most layouts first."""
+    """Return the table of rules and the number of layouts that each rule rejected.
+
+    The rule that rejected the most layouts comes first.
+    """
     dropped = sorted(plan.search.dropped, key=lambda pair: (-pair[1], pair[0]))
     rows = [(*rejection_reason(code), f"{count:,}") for code, count in dropped]
     return html_table(("code", "rule", "layouts"), rows, prose=(0, 1))

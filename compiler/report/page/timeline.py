@@ -21,7 +21,8 @@ MAX_ROWS = 16
 MAX_NUMBERS = 1_000
 """Largest number of boxes for which micro-batch numbers are drawn."""
 INKS = {"F": "f", "B": "b", "I": "b", "W": "w"}
-"""Kind of action -> prefix of its CSS class; 0 or 1 follows for early and late chunks."""
+"""Kind of action -> prefix of its CSS class. The digit 0 or 1 follows, see
+``_action_css_class``."""
 WORDS = {
     "F": "forward",
     "B": "backward",
@@ -40,7 +41,11 @@ class TimelineChart(NamedTuple):
 
 
 class _TimeAxis(NamedTuple):
-    """Scale from seconds to SVG units; times from ``cut`` on move right by the width of the gap."""
+    """Scale of the time axis, from seconds to SVG units.
+
+    If ``broken`` is true, the axis has a gap at the time ``cut``, and later times are drawn to the
+    right of the gap.
+    """
 
     scale: float
     cut: float
@@ -107,10 +112,10 @@ def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
 
 
 def _ranks_to_draw(shown: SchedulePreview) -> list[int]:
-    """Return the pipeline ranks to draw.
+    """Return the pipeline ranks to draw: all ranks, or an evenly spaced sample of them.
 
-    These are all ranks, or an evenly spaced sample that includes the first and the last rank. The
-    sample limits the rows to MAX_ROWS and the boxes to about MAX_BOXES.
+    The sample includes the first and the last rank. Its size limits the rows to MAX_ROWS and the
+    boxes to about MAX_BOXES.
     """
     count = len(shown.table.rows)
     # At least four rows show how the pipeline fills and drains, even if the boxes become many.
@@ -121,9 +126,9 @@ def _ranks_to_draw(shown: SchedulePreview) -> list[int]:
 
 
 def _gap_seconds(shown: SchedulePreview) -> float:
-    """Return the time of the gap in the time axis.
+    """Return the time, in seconds, at which the time axis has its gap.
 
-    An action of pipeline rank 0 starts at this time, which is near the middle of the step.
+    At this time, near the middle of the step, an action of pipeline rank 0 starts.
     """
     starts = shown.timeline.start_seconds[0]
     middle = bisect_left(starts, shown.timeline.makespan_seconds / 2)
@@ -220,8 +225,8 @@ def _timeline_legend(shown: SchedulePreview) -> tuple[tuple[str, str], ...]:
 def _draw_time_axis(canvas: Canvas, axis: _TimeAxis, makespan: float, y: float) -> None:
     """Draw the ticks of the time axis, with labels.
 
-    Labels left of a gap count from the start of the step; labels right of it count back from the
-    end.
+    If the axis has a gap, labels to the left of the gap count from the start of the step, and
+    labels to the right of it count back from the end.
     """
     step = tick_distance(makespan, 10)
     until = axis.cut if axis.broken else makespan

@@ -39,16 +39,20 @@ TITLES = {
     "edp": "data of experts",
     "edp_shard": "data of experts, shards",
 }
-"""Axis name in the estimate -> name of the group family on the page."""
+"""Mesh axis of a kind of process group -> name of this kind on the page."""
 
 
 class LinkTraffic(NamedTuple):
-    """Traffic on one level of the network: the name of the level, and its busiest link."""
+    """Traffic on one network level.
+
+    ``name`` describes the level and ``gb_per_s`` is the rate of one of its links.
+    """
 
     name: str
     gb_per_s: float
     sent: tuple[float, ...]
-    """Bytes per step by group family: per GPU for NVLink, otherwise on the busiest link."""
+    """Bytes per step, one item per kind of process group. They are counted per GPU for NVLink, and
+    on the busiest link for all other levels."""
 
 
 class TrafficChart(NamedTuple):
@@ -57,17 +61,17 @@ class TrafficChart(NamedTuple):
     figure: Figure
     legend: tuple[tuple[str, str], ...]
     links: HtmlTable
-    """One row per network level: its rate, and the bytes of each group family."""
+    """One row per network level: its rate, and the bytes of each kind of process group."""
     exposed: HtmlTable
-    """One row per group family: bytes sent per GPU and step, and exposed time. Several families may
-    share one term of the estimate."""
+    """One row per kind of process group: bytes sent per GPU and step, and exposed time. Several
+    kinds may share one term of the estimate."""
 
 
 def traffic_chart(plan: Plan) -> TrafficChart | None:
     """Draw for each network level how long its busiest link is busy in one step.
 
-    Each bar is split by group family, such as tensor or data parallel groups. Return None if a step
-    has no traffic.
+    A bar has one part per kind of process group, such as tensor or data parallel groups. Return
+    None if a step has no traffic.
     """
     families = [one.axis for one in plan.estimate.traffic if one.bytes_per_rank]
     if not families:
@@ -103,9 +107,10 @@ def _exposed_time_rows(plan: Plan, families: list[str]) -> list[tuple[str, str, 
 
 
 def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
-    """Return the traffic on NVLink, on the NICs of the busiest host, and on uplinks.
+    """Return the traffic per GPU on NVLink, on the NICs of the busiest host, and on uplinks.
 
-    Each level of the network with more than one switch gives one entry: its busiest uplink.
+    Each network level with more than one switch contributes one item for its busiest uplink.
+    ``families`` are the mesh axes of the process groups to count.
     """
     placement, cluster = plan.placement, plan.problem.cluster
     node, per_node = cluster.node, placement.ranks_per_node
@@ -142,10 +147,10 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
 
 
 def _bytes_sent_by_all_gpus(layout: Layout, name: str, rank_bytes: float) -> float:
-    """Return the bytes that all GPUs together send per step in the group family ``name``.
+    """Return the bytes that all GPUs together send per step in the groups of the axis ``name``.
 
-    ``rank_bytes`` is the traffic of a rank with two pipeline neighbours. The first and the last
-    stage have one neighbour, unless virtual stages connect the last stage with the first.
+    ``rank_bytes`` is the traffic of a rank with two pipeline neighbours. Without virtual stages,
+    the first and the last pipeline stage have only one neighbour each.
     """
     open_ends = name == "pp" and layout.vpp == 1
     return rank_bytes * layout.world * ((layout.pp - 1) / layout.pp if open_ends else 1)
@@ -154,7 +159,7 @@ def _bytes_sent_by_all_gpus(layout: Layout, name: str, rank_bytes: float) -> flo
 def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
     """Return the bytes per step that each host sends out of its NVLink domain.
 
-    ``zone`` has the number of the NVLink domain of each host.
+    ``zone`` contains the number of the NVLink domain of each host.
     """
     if flow is None:
         return []
@@ -170,9 +175,9 @@ def _busiest_uplink_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
 
 
 def _busy_time_figure(links: list[LinkTraffic], inks: list[str]) -> Figure:
-    """Draw one bar per network level: how long its busiest link is busy in one step.
+    """Draw one bar per network level that shows how long its busiest link is busy in one step.
 
-    The bar is split by group family.
+    A bar has one part per kind of process group, in the colours ``inks``.
     """
     canvas = Canvas(WIDTH)
     left, right, row = 190, 90, 34

@@ -35,7 +35,7 @@ from parc.compiler.report.formatting import table
 def backend_records(sink: Sink) -> list[dict[str, Any]]:
     """Return one record per usable backend: its name, description, versions and job types.
 
-    Records are sorted by name. Plugins with a defect are reported as X23 (plugin cannot be used).
+    Records are sorted by name. A plugin that cannot be used is reported (X23).
     """
     records = []
     for name in all_backend_names():
@@ -52,10 +52,7 @@ def backend_records(sink: Sink) -> list[dict[str, Any]]:
 
 
 def backend_text(sink: Sink) -> str:
-    """Return the table of backends for a terminal.
-
-    Plugins with a defect are reported as X23 (plugin cannot be used).
-    """
+    """Return the table of backends for a terminal. Report plugins that cannot be used (X23)."""
     rows = [
         (
             one["name"],
@@ -89,10 +86,10 @@ END = "<!-- end of strategies -->"
 def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
     """Return target -> strategy -> the setting that expresses the strategy in that target.
 
-    Strategies that a target does not support are left out. Targets are frameworks, engines, and
-    pairs of a launcher and the framework that it starts, such as accelerate and deepspeed. Targets
-    of installed plugins are included only with ``plugins``, because the README must not depend on
-    them.
+    A target is a framework, an engine, or a launcher together with the framework that it starts,
+    such as accelerate with deepspeed. Strategies that a target does not support are omitted. If
+    ``plugins`` is True, targets of installed plugins are included. The table in the README does not
+    include them, because its text must be the same everywhere.
     """
     declared = installed_backends if plugins else built_in_backends
     frameworks = declared("framework")

@@ -27,7 +27,7 @@ from parc.compiler.report.text.summary import format_placement
 from parc.compiler.topology.tree import tree_levels
 
 INSIDE = {"device": "GPU", "nvlink_domain": "NVLink domain"}
-"""Name of a network level -> its text in the table; other levels keep their names."""
+"""Network level -> name of this level in the table. All other levels keep their names."""
 
 
 def network_levels_text(cluster: Cluster) -> str:
@@ -92,7 +92,7 @@ def estimate_text(plan: AnyPlan) -> str:
 
 
 def _calibration_line(plan: Plan) -> str:
-    """Return a line with the number of calibrated parameters; empty if there are none."""
+    """Return a line with the number of calibrated parameters; empty if the number is zero."""
     count = len(plan.problem.calibration)
     return f"{count} cost model parameters come from cluster.calibration\n" if count else ""
 

@@ -19,7 +19,7 @@ CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
 class UnknownTopic(LookupError):
-    """The given name is not a topic of ``parc explain``; the message lists similar topics."""
+    """Error: a name is not a topic of ``parc explain``. The message lists similar topics."""
 
 
 def explain(topic: str) -> str:
@@ -108,10 +108,10 @@ def _explain_field(topic: str) -> str | None:
 
 
 def _effect_lines(path: str) -> list[str]:
-    """Return the lines on what the spec field ``path`` affects; empty if it affects everything.
+    """Return lines that limit the effect of the spec field ``path``; no lines if there is no limit.
 
-    They list the targets and job types for which the field has no effect, and, for a field of
-    ``launch``, the targets that use it.
+    The lines list the targets and job types for which the field has no effect. For a field of
+    ``launch``, a further line lists the targets that use the field.
     """
     from parc.backends.registry import all_declarations, fields_without_effect
     from parc.compiler.resolve.check_unused_settings import is_path_in_fields
@@ -136,9 +136,10 @@ def _effect_lines(path: str) -> list[str]:
 
 
 def _serving_difference(path: str, found: Any) -> str:
-    """Return description, type and default of a spec field for serving jobs.
+    """Return the description, type and default of a spec field in serving jobs.
 
-    Return an empty string if they are the same as for training jobs.
+    The text is empty if they are the same in training jobs. ``found`` is the field in training
+    jobs.
     """
     from parc.compiler.spec.schema import serving_fields
 
@@ -184,9 +185,9 @@ def _pass_sources() -> dict[str, str]:
 
 
 def _explain_pass(topic: str) -> str | None:
-    """Return signature and docstrings of a pass; None if no pass has the name ``topic``.
+    """Return the signature and docstrings of the pass ``topic``; None if there is no such pass.
 
-    They are read from the source text, so that no module is imported.
+    Signature and docstrings are read from the source text, so that no module is imported.
     """
     text = _pass_sources().get(topic)
     if text is None:

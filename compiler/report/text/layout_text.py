@@ -12,8 +12,8 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 def format_layout(layout: Layout) -> str:
     """Return a training layout as text: ``tp 8, pp 4, dp 8, micro-batch 1, recompute none``.
 
-    The text always has tp, pp and dp. Other parallel sizes are left out if they are 1; if experts
-    are split, ep and etp are included too.
+    The text always contains tp, pp and dp. It contains ep and etp if the experts are split. All
+    other parallel sizes are omitted if they are 1.
     """
     # Without experts etp equals tp and ep is 1.
     experts = layout.ep > 1 or layout.etp != layout.tp
@@ -28,9 +28,10 @@ def format_layout(layout: Layout) -> str:
 
 
 def format_cp_exchange(layout: Layout) -> list[str]:
-    """Return how context parallel ranks exchange keys and values: ``["cp by a2a+p2p 4 x 2"]``.
+    """Return texts on how context parallel ranks exchange keys and values.
 
-    The list is empty if cp is 1, or if the ranks exchange keys and values in a ring, the default.
+    An example is ``["cp by a2a+p2p 4 x 2"]``. The list is empty if cp is 1 or if the exchange is a
+    ring, which is the default.
     """
     if layout.cp == 1 or layout.cp_comm == "p2p":
         return []
@@ -39,9 +40,9 @@ def format_cp_exchange(layout: Layout) -> list[str]:
 
 
 def format_zero_and_offload(layout: Layout) -> list[str]:
-    """Return texts for a ZeRO stage above 1 and for offloaded state.
+    """Return texts on a ZeRO stage above 1 and on offloaded state, if the layout has them.
 
-    For example, the list is ``["ZeRO-3", "optimizer on cpu"]``.
+    An example is ``["ZeRO-3", "optimizer on cpu"]``.
     """
     away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
     stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
@@ -49,7 +50,10 @@ def format_zero_and_offload(layout: Layout) -> list[str]:
 
 
 def format_stage(stage: int, stages: int) -> str:
-    """Return ``, pipeline stage 0 of 4``, or an empty string if there is only one stage."""
+    """Return the position of a pipeline stage as text, such as ``, pipeline stage 0 of 4``.
+
+    The text is empty if there is only one stage.
+    """
     return f", pipeline stage {stage} of {stages}" if stages > 1 else ""
 
 

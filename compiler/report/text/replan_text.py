@@ -55,7 +55,7 @@ def _link_load_lines(found: ReplannedTraining) -> list[tuple[str, str]]:
 
 
 def _engine_lines(found: ReplannedService) -> list[tuple[str, str]]:
-    """Return two lines: the replicas that must restart, and how many switches the engines span."""
+    """Return two rows (name, text): restarted replicas, and switches that the engines span."""
     replicas, engines = found.plan.layout.replicas, found.engines
     numbers = f": {_format_replicas(engines)}" if engines else ""
     changed = f"{len(engines)} of {plural(replicas, 'replica')} restart on other hosts{numbers}"
@@ -107,10 +107,10 @@ def _format_move(move: Move, found: AnyReplanned) -> str:
 
 
 def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
-    """Return how close the old and the new host of a move are, such as ``same leaf``.
+    """Return the distance between the old and the new host of a move, such as ``same leaf``.
 
-    The text names the lowest network level at which one switch is above both hosts. If there is no
-    such switch, it is ``another`` with the highest level, such as ``another pod``.
+    The text names the lowest network level at which both hosts are below one switch. If they share
+    no switch, the text names the highest level: ``another pod``.
     """
     levels = found.plan.problem.cluster.levels
     level = common_switch_level(move.old, move.new)

@@ -18,7 +18,8 @@ OTHER_REASONS = {
     "tpot": "time per output token exceeds goals.tpot",
     "request_rate": "requests arrive faster than the service completes them",
 }
-"""Reasons for rejecting a layout that have no diagnostic code, with their titles."""
+"""Reason that has no diagnostic code, and for which a layout is rejected -> title of this
+reason."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 CANDIDATE_HEAD = (
     *(
@@ -88,10 +89,10 @@ def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
 
 
 def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the head and the rows of a table with the best ``top`` candidates.
+    """Return (head, rows) of a table with the best ``top`` candidates.
 
-    The column ``placement`` is the time that the placement of hosts adds to the step. The column is
-    left out if this time is zero for all shown candidates.
+    The column ``placement`` contains the time that the placement of hosts adds to the step. The
+    column is omitted if this time is zero for all shown candidates.
     """
     shown = _top_candidates(search, top)
     rows = [_candidate_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
@@ -141,7 +142,10 @@ def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
 
 
 def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
-    """Return a table of the number of layouts that each rule rejected; empty if there are none."""
+    """Return a table of rules and the number of layouts that each rule rejected.
+
+    The text is empty if no layout was rejected.
+    """
     if not dropped:
         return ""
     rows = [
@@ -154,9 +158,10 @@ def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
 
 
 def rejection_reason(code: str) -> tuple[str, str]:
-    """Return (code, title) of the reason why the search rejected a layout, such as ``PARC-D01``.
+    """Return (code, title) of the reason ``code``, for which the search rejected a layout.
 
-    Reasons without a diagnostic code are returned under their own names.
+    A diagnostic code gets its prefix, such as ``PARC-D01``. A reason that is not a diagnostic code
+    is returned unchanged.
     """
     if code in OTHER_REASONS:
         return code, OTHER_REASONS[code]

@@ -79,7 +79,7 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
 
 
 SHOWN_SHARE = 0.01
-"""The summary shows the time that a placement adds if it is at least this fraction of the step."""
+"""Minimum share of the step for which the summary shows the time that a placement adds."""
 
 
 def summary_text(plan: AnyPlan) -> str:
@@ -110,7 +110,7 @@ def summary_text(plan: AnyPlan) -> str:
 
 
 def format_placement(plan: Plan) -> str:
-    """Return a line on the host order: its name, its time on shared links, and a lower bound.
+    """Return a line on the host order: its name, waits on shared links, and proof.
 
     The time that the placement adds to the step is included if it is at least SHOWN_SHARE of the
     step time.
