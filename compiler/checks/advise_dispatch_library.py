@@ -46,7 +46,10 @@ def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> No
 
 
 def _problems_with_library(cost_model: CostModel, plan: Plan) -> Iterator[Problem]:
-    """Yield a copy of the problem for each dispatch library that framework and GPUs support."""
+    """Yield a copy of the problem for each dispatch library that can be used.
+
+    The framework and the GPUs must support the library.
+    """
     problem = plan.problem
     for name in DISPATCH_LIBRARIES:
         other = replace(problem, job=replace(problem.job, moe_dispatcher=name))

@@ -24,9 +24,9 @@ MAX_DP_TRIALS = 6
 
 
 def advise_idle_gpus(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
-    """Report that a layout with idle GPUs would have a step at least 5 % shorter (G04).
+    """Report if the step would be at least 5 % shorter with some GPUs idle (G04).
 
-    Unless the spec fixes dp, the search uses all GPUs. On 63 hosts, this can lead to a pipeline of
+    The search uses all GPUs unless the spec fixes dp. On 63 hosts, this can lead to a pipeline of
     63 stages, although 7 stages on 56 hosts would be faster.
     """
     problem = plan.problem
@@ -66,13 +66,16 @@ def _has_only_common_factors(gpus: int) -> bool:
 
 
 def _larger_dp_values(plan: Plan) -> list[int]:
-    """Return the first values larger than dp of the plan that divide the global batch."""
+    """Return the first MAX_DP_TRIALS values of dp above that of the plan, in ascending order.
+
+    Each value is a divisor of the global batch and at most the number of GPUs.
+    """
     batch, gpus = plan.problem.job.global_batch, plan.problem.cluster.gpus
     return [dp for dp in divisors(batch) if plan.layout.dp < dp <= gpus][:MAX_DP_TRIALS]
 
 
 def _best_with_dp(cost_model: CostModel, plan: Plan, dp: int) -> Candidate | None:
-    """Return the best layout whose data-parallel size is ``dp``; None if no layout is valid."""
+    """Return the best layout with data-parallel size ``dp``; None if no such layout is valid."""
     problem = replace(plan.problem, pins=replace(plan.problem.pins, dp=dp))
     # A separate sink, because findings about a hypothetical layout must not be reported.
     search = search_layouts(cost_model_for(problem, cost_model.framework), Sink())
@@ -80,5 +83,5 @@ def _best_with_dp(cost_model: CostModel, plan: Plan, dp: int) -> Candidate | Non
 
 
 def _seconds_with_placement(candidate: Candidate) -> float:
-    """Return the seconds per step, including the time that the placement adds."""
+    """Return the seconds per step of ``candidate``, including the time that its placement adds."""
     return candidate.step_seconds + candidate.placed_seconds

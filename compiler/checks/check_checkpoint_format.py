@@ -30,7 +30,8 @@ _IN_NAME = (
 def check_checkpoint_format(plan: ServingPlan, sink: Sink) -> None:
     """Report a checkpoint whose weights have another format than the plan assumes (F06).
 
-    A checkpoint that the user names is only checked if its name contains a format.
+    If the user names a checkpoint, its format is known only if its name contains the format. A
+    checkpoint of unknown format is not checked.
     """
     service = plan.problem.service
     planned, found = service.setup.weights, _stored_format(plan)

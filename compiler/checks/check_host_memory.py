@@ -14,9 +14,9 @@ pinned buffers need the remaining 10 %."""
 
 
 def check_host_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
-    """Report offloaded state that needs more than 90 % of the host memory (R15).
+    """Report offload of state that needs more than 90 % of the host memory (R15).
 
-    Offload is also reported if the size of the host memory is unknown.
+    Any offload to host memory is reported if the size of the host memory is unknown.
     """
     node = plan.problem.cluster.node
     need = offloaded_host_bytes(

@@ -17,9 +17,10 @@ GIB = 2**30
 
 
 def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
-    """Report if the high end of the memory estimate of the fullest stage exceeds the limit (G02).
+    """Report if the fullest pipeline stage might exceed the memory limit (G02).
 
-    The finding suggests the fastest layout whose high end is below the limit.
+    The check uses the high end of the memory estimate. The finding suggests the fastest layout
+    whose high end is below the limit.
     """
     peak, limit = plan.estimate.peak, plan.estimate.limit_bytes
     if peak.high_bytes <= limit:
@@ -62,7 +63,11 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
 
 
 def _alternative_layouts(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
-    """Yield the plan's layout with more recomputation, then the other candidates of the search."""
+    """Yield layouts that might need less memory than the plan.
+
+    First come copies of the plan's layout with more recomputation, then the other candidates of the
+    search.
+    """
     problem, framework, chosen = cost_model.problem, cost_model.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
@@ -75,7 +80,7 @@ def _alternative_layouts(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
 
 
 def _format_layout_differences(layout: Layout, chosen: Layout) -> str:
-    """Return, as text, those values of ``layout`` that differ from ``chosen``."""
+    """Return the values of ``layout`` that differ from those of ``chosen``, as text."""
     names = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "micro_batch")
     words = [
         f"{name} {getattr(layout, name)}"

@@ -12,7 +12,11 @@ from parc.compiler.topology.node_groups import node_groups
 
 
 def check_placement(plan: Plan, sink: Sink) -> None:
-    """Check tensor groups (T01, T02), expert groups (M04) and idle GPUs (T15) of a placement."""
+    """Report problems of a placement.
+
+    These are tensor-parallel groups (T01, T02) and expert groups (M04) that span NVLink domains,
+    and idle GPUs (T15).
+    """
     for check in PLACEMENT_CHECKS:
         check.run(plan, sink)
 
@@ -45,9 +49,9 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
 
 
 def _check_expert_groups(plan: Plan, sink: Sink) -> None:
-    """Report expert groups that span NVLink domains although each would fit into one (M04).
+    """Report expert groups that span NVLink domains, although each group fits in a domain (M04).
 
-    Only NVLink domains of several hosts are checked.
+    Clusters whose NVLink domains contain only one host are not checked.
     """
     layout, domain = plan.layout, _domain_gpus(plan)
     block = layout.ep * layout.etp
@@ -68,9 +72,10 @@ def _check_expert_groups(plan: Plan, sink: Sink) -> None:
 
 
 def _divisor_fix(path: str, size: int, capacity: int) -> str:
-    """Return the fix that sets ``path`` to the largest divisor of ``size`` that fits in a domain.
+    """Return a fix that sets the parallel size at ``path`` to a size that fits in a domain.
 
-    The fix is empty if ``size`` itself fits, because then only other settings can help.
+    The new size is the greatest common divisor of ``size`` and ``capacity``. The fix is empty if
+    this is ``size`` itself, because then only other settings can help.
     """
     divisor = gcd(size, capacity)
     return "" if divisor == size else f"{path}: {divisor}"
@@ -104,10 +109,10 @@ def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
 def _count_split_groups(
     placement: Placement, mesh: Mesh, axes: tuple[str, ...]
 ) -> tuple[int, int, tuple[str, ...]]:
-    """Return how many groups over ``axes`` span NVLink domains, with an example.
+    """Return (number of groups that span NVLink domains, number of all groups, two hosts).
 
-    The result is (number of groups that span domains, number of all groups, two hosts of the first
-    group that spans domains).
+    Only process groups over ``axes`` are counted. The two hosts belong to the first group that
+    spans domains, and are in different domains.
     """
     # Node groups without visits are inside one host, so they span nothing.
     groups = node_groups(mesh, axes, placement.ranks_per_node)

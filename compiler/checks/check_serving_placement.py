@@ -13,13 +13,20 @@ NOTABLE_LOSS = 0.03
 
 
 def check_serving_placement(plan: ServingPlan, sink: Sink) -> None:
-    """Report slow tensor groups (T01), avoided tensor parallelism (V30) and idle GPUs (T15)."""
+    """Report problems of a serving placement.
+
+    These are tensor-parallel groups that do not fit in an NVLink domain (T01), tensor parallelism
+    that the plan avoids (V30), and idle GPUs (T15).
+    """
     for check in SERVING_PLACEMENT_CHECKS:
         check.run(plan, sink)
 
 
 def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
-    """Report tensor-parallel groups that are larger than an NVLink domain, or than a host (T01)."""
+    """Report tensor-parallel groups that do not fit in an NVLink domain (T01).
+
+    Without NVLink, groups that do not fit in a host are reported.
+    """
     node, tp = plan.problem.cluster.node, plan.layout.tp
     domain = max(node.nvlink_domain, node.gpus)
     if tp <= domain:
@@ -60,10 +67,10 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _relative_loss(plan: ServingPlan, other: ServingCandidate) -> float:
-    """Return the performance that ``other`` loses, as a fraction of the plan's performance.
+    """Return how much worse ``other`` performs than the plan, as a fraction.
 
-    Performance is the throughput, or the inverse of the request latency if the goal is latency or
-    the traffic sets a request rate.
+    Performance is the throughput. If the goal is latency or the traffic sets a request rate,
+    performance is the inverse of the request latency instead.
     """
     chosen, traffic = plan.search.ranked[0], plan.problem.service.traffic
     by_latency = plan.problem.goals.maximize == "latency" or traffic.request_rate is not None

@@ -41,17 +41,17 @@ def estimate_layout(cost_model: CostModel, layout: Layout) -> Estimate:
 def memory_limit_bytes(cost_model: CostModel) -> float:
     """Return the bytes per GPU that the job may use.
 
-    The limit is the device memory without the fraction ``goals.memory_headroom``.
+    The limit is the device memory minus the fraction of it that ``goals.memory_headroom`` reserves.
     """
     problem = cost_model.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
 
 
 def traffic_by_axis(cost_model: CostModel, layout: Layout) -> tuple[AxisTraffic, ...]:
-    """Return the traffic of each active parallel axis (tp, cp, ep, pp, dp, ...).
+    """Return the traffic of each parallel axis in use (tp, cp, ep, pp, dp, ...).
 
-    Each entry has the bytes that a rank of the most loaded pipeline stage sends per step, and the
-    rate of the slowest link of its group in GB/s.
+    The bytes of an axis are those that a rank of the most loaded pipeline stage sends per step. The
+    rate is that of the slowest link in a process group of the axis, in GB/s.
     """
     groups = cost_model.group_spans(layout)
     volumes = _bytes_sent_by_axis(cost_model, layout)

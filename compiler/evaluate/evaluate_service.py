@@ -20,8 +20,8 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     """Return the estimate of ``layout`` with the best number of replicas.
 
     With the goal fewest-gpus, this is the smallest number of replicas that meets all limits. With
-    the other goals, it is the largest number that the hosts can run, but not more than there are
-    concurrent requests.
+    other goals, it is the largest number that the hosts can run, up to the number of concurrent
+    requests.
     """
     counts = _replica_counts(problem, layout)
     if problem.goals.maximize != "fewest-gpus" and problem.pins.replicas is None:
@@ -44,7 +44,7 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
 def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
     """Return the numbers of replicas to choose from, in ascending order.
 
-    The only choice is ``layout.replicas`` if the spec sets it.
+    If the spec sets ``layout.replicas``, this number is the only choice.
     """
     if problem.pins.replicas is not None:
         return (problem.pins.replicas,)
@@ -94,7 +94,7 @@ def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str |
 
 
 def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
-    """Return the estimate with the best split of the layers over pipeline stages.
+    """Return an estimate like ``found``, but with the best split of layers over pipeline stages.
 
     The engine's default split is kept if it is at most 3 % worse than the best split.
     """
@@ -139,7 +139,8 @@ def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[fl
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
     """Return the number of GPUs that other jobs cannot use while the service runs.
 
-    If the service uses several hosts, all GPUs of these hosts count.
+    A service on one host occupies only the GPUs that it uses. A service on several hosts occupies
+    all GPUs of these hosts.
     """
     gpus = problem.cluster.node.gpus
     hosts = service_hosts(layout, gpus) or 1

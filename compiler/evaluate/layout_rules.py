@@ -61,10 +61,10 @@ def _explain_missing_hosts(problem: Problem, layout: Layout) -> Finding:
 
 
 def _fix_for_all_gpus(gpus: int, model_ranks: int) -> str:
-    """Return an edit of the spec after which the layout can use all GPUs.
+    """Return an edit of the spec that lets the layout use all GPUs.
 
-    The edit sets dp if ``gpus`` is divisible by ``model_ranks``, the number of ranks per model
-    copy. Otherwise the edit sets pp to auto.
+    ``model_ranks`` is the number of ranks per model copy. If ``gpus`` is divisible by this number,
+    the edit sets dp; otherwise the edit sets pp to auto.
     """
     if gpus % model_ranks == 0:
         return f"layout.dp: {gpus // model_ranks}"
@@ -154,10 +154,10 @@ PLACEMENT_RULES: tuple[Rule, ...] = (
 
 
 def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
-    """Return all rules for a training layout, in the order in which violations are counted.
+    """Return all rules for a training layout.
 
-    The order is: strategies that the framework cannot express, rules on the mesh, rules of the
-    framework, rules on hosts and NVLink domains.
+    First come strategies that the framework cannot express, then rules on the mesh, rules of the
+    framework, and rules on hosts and NVLink domains. Violations are counted in this order.
     """
     inexpressible = strategy_rules(framework.name, framework.strategies)
     return (*inexpressible, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)

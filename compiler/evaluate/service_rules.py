@@ -129,8 +129,8 @@ def longest_request_that_fits(
 ) -> int:
     """Return the length in tokens of the longest request whose cache fits on every pipeline stage.
 
-    The result is at most the context length of the model. It is exact if all layers attend to all
-    tokens. Layers with a sliding window store fewer tokens, so that longer requests would fit.
+    The result is at most the context length of the model. It assumes that each layer stores all
+    tokens; in a model whose layers have a sliding window, longer requests might fit.
     """
     context = problem.service.context
     blocks = min(stage.blocks for stage in stages)
@@ -159,7 +159,11 @@ PLACEMENT: tuple[ServingRule, ...] = (
 
 
 def _memory_rules() -> tuple[ServingRule, ...]:
-    """Return the two rules on device memory, which share the last result of ``stage_caches``."""
+    """Return the two rules on device memory (V02, V01).
+
+    Both rules use the result of ``stage_caches``. They share the last result, because computing it
+    is expensive.
+    """
     # A search checks both rules one after the other for each layout, and ``stage_caches`` is the
     # most expensive part of a check.
     last: list[tuple[ServingProblem, ServingLayout, tuple[StageCache, ...]]] = []
@@ -185,8 +189,8 @@ def _memory_rules() -> tuple[ServingRule, ...]:
 def engine_request_limits(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
     """Return the limits on requests that PARC passes to the engine at its start.
 
-    If the spec does not set ``max_model_len``, the result has the context length of the model or,
-    if that is less, the length of the longest request that fits.
+    If the spec does not set ``max_model_len``, PARC passes the context length of the model, or the
+    length of the longest request that fits if that is shorter.
     """
     service, stages = problem.service, stage_caches(problem, layout)
     divided, blocks = service_cache_blocks(problem, layout), min(stage.blocks for stage in stages)

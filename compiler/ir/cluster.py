@@ -110,7 +110,7 @@ class NodeType:
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:
-        """Network bandwidth per GPU of a host, one direction, in decimal GB/s."""
+        """Network bandwidth of a host in one direction, per GPU of the host, in decimal GB/s."""
         return self.nics * self.nic_gbps / 8 / self.gpus  # 8 bits per byte
 
     @property
@@ -178,9 +178,10 @@ class Cluster:
 
     @property
     def levels(self) -> tuple[SwitchTier, ...]:
-        """Tiers of switches from the leaf tier upwards, one per name in ``Host.switch_path``.
+        """Tiers of switches, from the leaf tier upwards.
 
-        If two hosts have no common switch in the last tier, an unnamed core network connects them.
+        ``Host.switch_path`` contains the name of one switch per tier. If two hosts have no common
+        switch in the last tier, an unnamed core network connects them.
         """
         # The leaf tier has no entry of its own, because the fabric gives its values.
         leaf = SwitchTier("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
@@ -188,10 +189,10 @@ class Cluster:
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """Precisions of the GPU generation for which this GPU has a rate.
+        """Precisions of the GPU generation that this GPU supports.
 
-        Some GPUs lack a format of their generation (mxfp8 on compute capability 12.0). The 16-bit
-        formats are always included, because a GPU has the same rate for both.
+        A GPU can lack a precision of its generation, such as mxfp8 on compute capability 12.0. The
+        16-bit precisions are always included, even if the GPU states a rate for only one of them.
         """
         return tuple(
             name

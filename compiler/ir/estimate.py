@@ -45,7 +45,7 @@ class StageMemory:
 
     @property
     def static_bytes(self) -> float:
-        """Bytes of weights, gradients and optimizer state; they follow exactly from the layout."""
+        """Bytes of weights, gradients and optimizer state, computed exactly from the layout."""
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
 
     @property
@@ -154,21 +154,24 @@ class Estimate:
 
     @property
     def peak(self) -> StageMemory:
-        """Memory of the pipeline stage with the highest peak; on a tie, of the first such stage."""
+        """Memory of the pipeline stage with the highest peak.
+
+        If several stages have this peak, the first one is returned.
+        """
         # The second key makes the lowest stage number win a tie.
         return max(self.memory, key=lambda stage: (stage.total_bytes, -stage.stage))
 
     @property
     def fits(self) -> bool:
-        """True if the pipeline stage with the highest peak needs at most ``limit_bytes``."""
+        """True if the estimate of the fullest pipeline stage is at most ``limit_bytes``."""
         return self.peak.total_bytes <= self.limit_bytes
 
     @property
     def verdict(self) -> Literal["fits", "close", "exceeds"]:
-        """Result of comparing the memory limit with the estimate of the fullest pipeline stage.
+        """Verdict on whether the fullest pipeline stage fits into the memory limit.
 
-        ``fits``: even the high end of the estimate is below the limit. ``close``: the limit is
-        between the low end and the high end. ``exceeds``: even the low end is above the limit.
+        ``fits``: even the high end of the memory estimate is within the limit. ``close``: the limit
+        is between the low end and the high end. ``exceeds``: even the low end is above the limit.
         """
         peak, limit = self.peak, self.limit_bytes
         # The verdict uses the band; ``fits`` uses only its centre.

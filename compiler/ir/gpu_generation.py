@@ -157,7 +157,7 @@ class KernelStack:
     over the catalog."""
 
     def efficiency_for(self, generation: Generation) -> Efficiency | None:
-        """Return the efficiency factors of this kernel stack on a GPU ``generation``.
+        """Return the efficiency factors of this kernel stack on GPUs of ``generation``.
 
         None if neither the backend nor the catalog has factors for this combination.
         """

@@ -25,7 +25,7 @@ class Recompute:
 
     @classmethod
     def selective(cls, modules: tuple[str, ...]) -> Recompute:
-        """Return the setting that recomputes only ``modules`` of each layer."""
+        """Return the recompute setting that recomputes only ``modules`` of each layer."""
         return cls("selective", modules, None, None)
 
 

@@ -121,7 +121,7 @@ class LinearAttention:
 
     @property
     def key_width(self) -> int:
-        """Total width of all query heads, which is also that of all key heads."""
+        """Total width of all query heads; the total width of all key heads is the same."""
         return self.key_heads * self.key_dim
 
     @property
@@ -297,10 +297,11 @@ class Model:
 
     @cached_property
     def layer_type_sums(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Numbers of (attention, recurrent, dense, routed) layers before each decoder layer.
+        """Number of layers of each type before each decoder layer, and in the whole model.
 
-        The last entry counts all layers. The difference of two entries counts the layers between
-        them, so that a serving search can count the layers of many stage splits quickly.
+        Each entry is (attention, recurrent, dense, routed). Entry i counts the layers before layer
+        i, so the difference of two entries counts the layers between them. A serving search uses
+        this to count the layers of many stage splits quickly.
         """
         sums = [(0, 0, 0, 0)]
         for kind in self.layer_kinds:
@@ -326,11 +327,14 @@ class Model:
         return self.layer_type_sums[-1][2]
 
     def recurrent_mixer(self, kind: LayerKind) -> LinearAttention | Mamba | None:
-        """Return the dimensions of a linear-attention or Mamba layer; None for other layers."""
+        """Return the dimensions of the linear-attention or Mamba mixer of a layer.
+
+        None if a layer of this kind has another mixer.
+        """
         return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
-        """Return (token mixer, MLP): True if the norm before this sub-layer can be fused with it.
+        """Return (norm before the token mixer can be fused, norm before the MLP can be fused).
 
         TransformerEngine can fuse a norm only into a single projection, but latent attention and
         experts start with several projections (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
@@ -341,5 +345,5 @@ class Model:
 
     @property
     def last_kind(self) -> LayerKind:
-        """Layer kind of the last decoder layer, which multi-token-prediction layers have too."""
+        """Kind of the last decoder layer; the multi-token-prediction layers have the same kind."""
         return self.layer_kinds[-1]

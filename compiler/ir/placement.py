@@ -63,7 +63,8 @@ class Mesh:
     def select_axes(self, *names: str) -> tuple[Axis, ...]:
         """Return the axes called ``names``, fastest axis first.
 
-        A name in ``SUB_AXES`` selects both parts of its axis if the mesh splits that axis.
+        If a mesh splits an axis into the two parts that ``SUB_AXES`` lists for its name, the name
+        selects these two parts.
         """
         # Callers name dp or cp without checking whether this mesh splits the axis.
         wanted = {*names, *(part for name in names for part in SUB_AXES.get(name, ()))}
@@ -81,9 +82,9 @@ class Mesh:
     def groups(self, *names: str) -> list[list[int]]:
         """Return the process groups that span the axes ``names``, each as a list of ranks.
 
-        The order of ``names`` has no effect. The ranks of a group are sorted with the fastest mesh
-        axis first, and so are the groups along the remaining axes. The result equals that of
-        Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
+        The order of ``names`` has no effect. Ranks are listed with the fastest mesh axis first, and
+        so are the groups. The result equals that of Megatron's ``RankGenerator.get_ranks``
+        (megatron/core/parallel_state.py).
         """
         inside = self.select_axes(*names)
         members = _ranks_along(inside)
@@ -92,7 +93,10 @@ class Mesh:
 
 
 def _ranks_along(axes: Iterable[Axis]) -> list[int]:
-    """Return the ranks that differ from rank 0 only along ``axes``, the first axis fastest."""
+    """Return rank 0 and all ranks whose coordinates differ from rank 0 only along ``axes``.
+
+    The first of ``axes`` varies fastest in the result.
+    """
     ranks = [0]
     for axis in axes:
         # The later axis is the outer loop, so the first axis varies fastest.
@@ -148,7 +152,7 @@ class PlacementProof:
 
     @property
     def exposed_gap(self) -> float:
-        """Excess of the exposed time over ``bound_seconds + tie_seconds``, relative to this sum.
+        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``.
 
         The value is 0.0 if there is no excess.
         """
@@ -156,10 +160,10 @@ class PlacementProof:
 
     @property
     def summary(self) -> str:
-        """Text for reports: ``optimal (proved)``, ``within 3.2 % of the bound`` or ``heuristic``.
+        """Quality of the placement as text for reports, such as ``within 3.2 % of the bound``.
 
-        The text starts with ``exposes least (proved)`` if the exposed time is proved minimal, but
-        the bytes over uplinks exceed their bound.
+        A proved optimum is ``optimal (proved)``, a placement without a useful bound ``heuristic``.
+        If only the exposed time is proved minimal, the text starts with ``exposes least (proved)``.
         """
         if self.quality == "optimal":
             return "optimal (proved)"
@@ -232,7 +236,10 @@ class Placement:
 
     @property
     def has_one_mesh(self) -> bool:
-        """True if expert groups are groups of the dense mesh; False if there is an expert mesh."""
+        """True if the expert groups are groups of the dense mesh.
+
+        False if the expert groups have a mesh of their own.
+        """
         # Identity, not equality: equal sizes with separate expert groups are two meshes.
         return self.expert is self.dense
 
@@ -246,16 +253,17 @@ class Placement:
 
     @cached_property
     def rank_map_columns(self) -> dict[str, list[int]]:
-        """Column name of the rank map -> coordinate of each rank, in the order of ``families``."""
+        """Columns of the rank map, as (column name -> coordinate of each rank)."""
         shown = (one for one in self.families if one.column)
         return {one.name: group_indexes(self.mesh(one.mesh), one.axes) for one in shown}
 
 
 def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
-    """Return, for each rank, its index in its process group over the axes called ``names``.
+    """Return for each rank the position of the rank in its process group.
 
-    The index varies fastest along the fastest axis. Rank maps have up to 131,072 ranks, so the list
-    is built from repeated patterns instead of a division per rank.
+    The process groups span the axes ``names``; the position varies fastest along the fastest axis.
+    Rank maps have up to 131,072 ranks, so the list is built from repeated patterns instead of a
+    division per rank.
     """
     column, factor = [0] * mesh.world, 1
     for axis in mesh.select_axes(*names):

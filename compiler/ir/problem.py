@@ -72,7 +72,10 @@ class Job:
 
     @property
     def deduplicates_dispatch(self) -> bool:
-        """True if a token is sent only once to an NVLink domain that has several of its experts."""
+        """True if a token is sent only once to each NVLink domain that contains its experts.
+
+        Otherwise a token is sent several times to a domain that contains several of its experts.
+        """
         # DeepEP and HybridEP forward a token inside the NVLink domain instead of sending it again.
         return self.moe_dispatcher in ("deepep", "hybridep")
 
@@ -102,7 +105,7 @@ class SizeLimit:
     """Sizes that are not allowed."""
 
     def allows_size(self, degree: int) -> bool:
-        """Return True if an axis with ``degree`` ranks meets every condition of the limit."""
+        """Return True if the limit allows an axis with ``degree`` ranks."""
         if degree < self.smallest or (self.largest is not None and degree > self.largest):
             return False
         return degree not in self.banned and (not self.only or degree in self.only)

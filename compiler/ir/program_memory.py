@@ -42,14 +42,19 @@ class StateBytes:
         offload: Offload = NO_OFFLOAD,
         hpz: int = 1,
     ) -> tuple[float, float, float]:
-        """Return the bytes per parameter of weights, gradients and optimizer state in GPU memory.
+        """Return bytes per parameter of (weights, gradients, optimizer state) in one rank's memory.
 
-        The three values apply to one rank. ZeRO stage 1 divides the optimizer state by ``shards``,
-        stage 2 also the gradients, stage 3 also the weights (arXiv:1910.02054, figure 1).
-        Megatron's distributed optimizer is stage 1. With an offloaded optimizer, gradients move to
-        the host while they are reduced (arXiv:2101.06840); at stage 1 this happens once per step.
-        With ``hpz`` above 1 at stage 3, groups of ``hpz`` ranks share a second copy of the weights
-        (arXiv:2306.10209).
+        Args:
+            zero_stage: stage 1 divides the optimizer state by ``shards``, stage 2 also the
+                gradients, stage 3 also the weights (arXiv:1910.02054, figure 1). Megatron's
+                distributed optimizer is stage 1.
+            shards: number of ranks over which ZeRO shards the state.
+            pipelined: True if the program uses pipeline parallelism.
+            offload: parts that are stored in host memory. With an offloaded optimizer, gradients
+                move to the host while they are reduced (arXiv:2101.06840); at stage 1 this happens
+                once per step.
+            hpz: number of ranks that share a second copy of the weights at stage 3
+                (arXiv:2306.10209); 1 if there is no second copy.
         """
         parts = self.weight, self.gradient, self.optimizer
         weight, gradient, optimizer = (

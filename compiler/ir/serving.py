@@ -56,7 +56,7 @@ class ServingLayout:
 
     @property
     def ranks_per_expert(self) -> int:
-        """Number of ranks that split the weights of one expert."""
+        """Number of ranks over which the weights of one expert are split."""
         return max(self.tp * self.pcp * self.dp // self.ep, 1)
 
 
@@ -105,7 +105,7 @@ class ServingSetup:
 
     @property
     def block_size(self) -> int:
-        """Number of consecutive weights that share a scale, so that they must stay on one rank.
+        """Number of consecutive weights that share a scale, and therefore must be on the same rank.
 
         The number is 1 if weights have no scales.
         """
@@ -164,7 +164,8 @@ class StepTerms:
     def scaled(self, times: float) -> StepTerms:
         """Return a copy in which every time is multiplied by ``times``.
 
-        The result is the time of a request that passes ``times`` pipeline stages one after another.
+        If ``times`` is the number of pipeline stages, the result is the time that a request needs
+        to pass all stages one after another.
         """
         return StepTerms(
             self.projections * times,

@@ -146,8 +146,8 @@ class EngineLimits:
     def cache_tokens(self) -> int:
         """Number of tokens that the KV cache of one data-parallel rank can store.
 
-        If recurrent states also occupy blocks, the number applies to requests of the maximum
-        length.
+        If recurrent states occupy a part of the blocks, the number assumes that all requests have
+        the maximum length.
         """
         # Recurrent states occupy blocks independently of the number of tokens.
         if self.longest_blocks:

@@ -32,7 +32,7 @@ def check_gpu(spec: GpuSpec, generation: Generation, sink: Sink, at: str) -> boo
 
 
 def check_node(gpu: Gpu, node: NodeType, sink: Sink, at: str) -> bool:
-    """Return True if the facts of a node type fit each other and its GPU.
+    """Return True if the facts of a node type are consistent with each other and with its GPU.
 
     Otherwise each invalid key is reported (H07).
     """

@@ -59,7 +59,7 @@ Found = tuple[str, str, Finding]
 
 
 def _missing_numbers(facts: ModelSpec) -> list[str]:
-    """Return the spec paths of required numbers that are not set."""
+    """Return the spec paths of the required numbers of a model that are not set."""
     paths = [f"model.{key}" for key in _REQUIRED if getattr(facts, key) is None]
     # Letter "-" of a layer pattern is a dense MLP. Without one, no layer reads ffn.
     no_dense = facts.experts is not None or (facts.pattern is not None and "-" not in facts.pattern)
@@ -129,7 +129,7 @@ def _check_latent_attention(facts: ModelSpec) -> list[Found]:
 
 
 def _check_position(position: PositionSpec) -> list[Found]:
-    """Check the fraction of rotated dimensions, and the rotary scaling."""
+    """Check the fraction of rotated dimensions and the scaling of rotary position embeddings."""
     found: list[Found] = []
     if position.percent > 1:
         finding = Finding(

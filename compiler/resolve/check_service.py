@@ -43,7 +43,7 @@ def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
 
 
 def _check_traffic(traffic: Traffic, sink: Sink) -> None:
-    """Report a spec that sets both the concurrency and the request rate (V22)."""
+    """Report traffic that sets both the concurrency and the request rate (V22)."""
     if traffic.concurrency is None or traffic.request_rate is None:
         return
     finding = Finding(
@@ -58,8 +58,8 @@ def _check_traffic(traffic: Traffic, sink: Sink) -> None:
 def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
     """Report a max_model_len above the context length, or requests above max_model_len (V24).
 
-    The length of a request is its prompt plus its answer, as given by the traffic. If max_model_len
-    is not set, requests are compared with the context length of the model.
+    The length of a request is the mean prompt length plus the mean output length of the traffic. If
+    max_model_len is not set, this length is compared with the context length of the model.
     """
     requested, traffic = service.max_model_len, service.traffic
     model = Cause("model", f"the context length is {service.context} tokens")

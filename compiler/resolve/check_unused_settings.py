@@ -19,11 +19,11 @@ AnySpec = Spec | ServingSpec
 def check_unused_settings(
     spec: AnySpec, targets: Targets, sink: Sink, default_program: str = ""
 ) -> None:
-    """Report settings without effect (E13, E14), and launchers without their framework (E15).
+    """Report settings that have no effect, and launchers that cannot start their program.
 
     E13: no target uses a launch setting. E14: the framework or engine cannot use a setting. E15: a
-    launcher would start the framework's program without the files that contain its arguments.
-    ``default_program`` is the program that the framework provides.
+    launcher would start ``default_program``, the program of the framework, but no target writes the
+    arguments of this program.
     """
     _check_launch(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)
@@ -101,7 +101,7 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
 
 
 def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:
-    """Report a folder on NVMe of a layout that stores nothing on NVMe (E14)."""
+    """Report ``offload.nvme_path`` if the layout stores nothing on NVMe (E14)."""
     offload = spec.layout.offload if isinstance(spec, Spec) else None
     if not isinstance(offload, OffloadSpec) or not offload.nvme_path:
         return
@@ -118,8 +118,8 @@ def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:
 def _is_description_only(spec: AnySpec, path: str) -> bool:
     """Return True if the field ``path`` only describes the hardware or the model.
 
-    A value that changes a catalog model is a request and not a description, unless the spec also
-    names a checkpoint, which then contains the change.
+    A field that changes a catalog model is a description only if the spec also names a checkpoint,
+    because the checkpoint then already contains the change.
     """
     section, _, _ = path.partition(".")
     if section != "model":
@@ -129,10 +129,11 @@ def _is_description_only(spec: AnySpec, path: str) -> bool:
 
 
 def _has_own_program(spec: AnySpec, default_program: str) -> bool:
-    """Return True if the launchers need no file of the framework.
+    """Return True if the launchers need no files that a framework backend writes.
 
-    That is so if they start a program of the user, or the framework's program with arguments of the
-    user. For serving jobs, another check requires that the engine is emitted (V29).
+    This is the case if the spec names its own training program, or sets arguments for the
+    framework's program. A serving job without ``launch.program`` is accepted here, because another
+    check reports a missing engine (V29).
     """
     program = spec.launch.program
     if program is None:
@@ -141,7 +142,10 @@ def _has_own_program(spec: AnySpec, default_program: str) -> bool:
 
 
 def _check_launchers(targets: Targets, sink: Sink) -> None:
-    """Report launchers that would start the framework's program without its arguments (E15)."""
+    """Report launchers that would start the framework's program without its arguments (E15).
+
+    Only the framework's own target writes these arguments.
+    """
     from parc.backends.registry import declaration
 
     launchers = [name for name in targets.emit if declaration(name).needs_framework]

@@ -66,9 +66,9 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
 
 
 def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterSpec | None:
-    """Return ``spec`` completed by the catalog cluster that it names.
+    """Return the cluster section; keys that ``spec`` does not set come from the catalog cluster.
 
-    None after an error: the catalog has no such cluster (K01).
+    None after an error: the catalog has no cluster of the name that ``spec`` gives (K01).
     """
     name = spec if isinstance(spec, str) else spec.base
     if name is None:
@@ -85,8 +85,8 @@ def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) ->
 def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
     """Return the cluster ``base`` with the keys that ``changes`` sets.
 
-    If ``changes`` gives the hosts in another form than ``base``, the hosts of ``base`` are dropped:
-    racks or a topology replace nodes, and nodes replace racks.
+    A cluster gives its hosts in exactly one form: nodes, racks or topology. If ``changes`` uses
+    another form than ``base``, the hosts of ``base`` are dropped.
     """
     update = {
         key: getattr(changes, key)
@@ -102,7 +102,10 @@ def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
 
 
 def _assign_nvlink_domains(rack: SpecRack, node: NodeType) -> Rack:
-    """Return the rack with an NVLink domain for each host, and the hosts grouped by domain."""
+    """Return ``rack`` as a ``Rack`` in which each host has its NVLink domain.
+
+    If the spec assigns hosts to domains one by one, the hosts are sorted by domain.
+    """
     if rack.nvlink_domain is not None:
         domains = [rack.nvlink_domain] * len(rack.hosts)
     elif rack.domains:
@@ -148,7 +151,7 @@ def _check_domain_sizes(
 
 
 def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
-    """Return (name, spec path) of each NVLink domain that a rack of the spec names."""
+    """Return (name, spec path) of each NVLink domain that the spec names in ``rack``."""
     if rack.nvlink_domain is not None:
         return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
     names = dict.fromkeys(rack.domains.values())
@@ -158,8 +161,8 @@ def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
 def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink: Sink) -> None:
     """Report two racks that have an NVLink domain of the same name (H08).
 
-    A spec may name one domain in two racks on purpose. So an equal name is reported only if PARC
-    derived the name in at least one of the racks.
+    A spec can name the same domain in two racks on purpose. The name is therefore reported only if
+    PARC, and not the spec, chose the name in at least one of the racks.
     """
     owners: dict[str, SpecRack] = {}
     for rack, resolved in zip(written, racks, strict=True):
@@ -178,7 +181,7 @@ def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink:
 
 
 def _is_domain_named_in_spec(rack: SpecRack, domain: str) -> bool:
-    """Return True if the spec itself gives ``rack`` the NVLink domain ``domain``."""
+    """Return True if the spec names ``domain`` as an NVLink domain of ``rack``."""
     return domain == rack.nvlink_domain or domain in rack.domains.values()
 
 
@@ -215,9 +218,9 @@ names are tier2, tier3 and so on."""
 def resolve_levels(
     spec: ClusterSpec, racks: list[SpecRack], fabric: Fabric, sink: Sink
 ) -> tuple[SwitchTier, ...]:
-    """Return the switch tiers above the leaf, nearest first.
+    """Return the tiers of switches above the leaf switches, nearest tier first.
 
-    Each rack lists one switch per tier in ``above``. Reports an error (H10) if racks list different
+    Each rack lists one switch per tier in ``above``. Report an error (H10) if racks list different
     numbers of switches, or if ``levels`` does not list the leaf and each of these tiers.
     """
     depth = len(racks[0].above) if racks else 0

@@ -72,16 +72,22 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
 
 
 def _path_of_hardware_part(at: str, key: str, written: object) -> str:
-    """Return the spec path at which the hardware part ``key``, such as the GPU, is set.
+    """Return the spec path at which a part of the hardware is set.
 
-    ``written`` is the value of the cluster's own key, and ``at`` is the path of the cluster. If
-    ``written`` is None, the node type sets the part.
+    Args:
+        at: spec path of the cluster.
+        key: name of the part, such as ``gpu``.
+        written: value of ``key`` in the cluster section. If it is None, the node type sets the
+            part.
     """
     return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
 def _report_missing_part(sink: Sink, at: str, key: str, example: str) -> None:
-    """Report that the cluster has no node type, GPU or fabric, depending on ``key`` (H05)."""
+    """Report that the cluster has no node type, GPU or fabric (H05).
+
+    ``key`` is the missing key, and ``example`` a value for the suggested fix.
+    """
     finding = Finding(
         f"{at} does not set {key}", f"{key} is missing here", fix=f"{at}.{key}: {example}"
     )
@@ -93,8 +99,8 @@ def _facts_of_component(
 ) -> Part | None:
     """Return the facts of one hardware component; None after a diagnostic.
 
-    ``value`` is the name of a catalog entry, a mapping of facts, or a mapping whose key ``base``
-    names a catalog entry that the other keys change.
+    ``value`` is the name of a catalog entry, or a mapping of facts. If the mapping has the key
+    ``base``, its other keys change the catalog entry that ``base`` names.
     """
     sink, at = where
     if not isinstance(value, str) and value.base is None:
@@ -143,7 +149,10 @@ def _apply_changes(base: Part, changes: Part) -> Part:
 
 
 def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
-    """Return new values for those facts of ``base`` that ``update`` makes wrong."""
+    """Return new values for the facts of ``base`` that are wrong after the changes in ``update``.
+
+    For example, another number of GPUs per host changes an NVLink domain that ends at the host.
+    """
     dependent: dict[str, Any] = {}
     if "nics" in update:
         dependent["nic_names"] = ()  # the spec does not show which of the NICs remain
@@ -153,7 +162,7 @@ def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]
 
 
 def _report_missing_facts(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
-    """Report which of ``facts`` are missing in ``part`` (H05); return True if there is one."""
+    """Report those of ``facts`` that ``part`` does not set (H05); return True if any is missing."""
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
         finding = Finding(

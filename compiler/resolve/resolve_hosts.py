@@ -52,9 +52,9 @@ def expand_host_lists(
 
 
 def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
-    """Return the span of the invalid part of a host list.
+    """Return the position of the invalid part of a host list.
 
-    None if the text of the list is not on one line of the spec, for example in a block scalar.
+    None if the position is unknown, for example because the host list spans several lines.
     """
     span = sink.positions.span_of(path) if sink.positions.is_path_in_spec(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
@@ -192,10 +192,10 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
 
 
 def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
-    """Return True if the spec sets exactly one of nodes and racks; otherwise report this (H04).
+    """Return True if the spec gives its hosts either as nodes or as racks.
 
-    The key nodes_per_rack without nodes is reported too. ``spec`` already contains the racks of a
-    topology file.
+    Otherwise report an error (H04). Also report nodes_per_rack if the spec gives racks. ``spec``
+    already contains the racks of a topology file.
     """
     if (spec.nodes is None) == (spec.racks is None):
         message = "both nodes and racks" if spec.nodes else "no nodes, racks or topology"

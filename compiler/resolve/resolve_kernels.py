@@ -18,7 +18,7 @@ def cost_model_for(
 ) -> CostModel:
     """Return the cost model that evaluates layouts of ``problem``.
 
-    ``row`` replaces the catalog's efficiency factors for the GPU generation and the framework.
+    ``row`` contains efficiency factors to use instead of those in the catalog.
     """
     kernels = calibrated_kernels(kernel_fit_of_cluster(problem.cluster), problem)
     return CostModel(problem, framework, kernels, row)
@@ -27,8 +27,8 @@ def cost_model_for(
 def kernel_fit_of_cluster(cluster: Cluster) -> KernelFit:
     """Return the kernel-time fits of the cluster's GPU.
 
-    A GPU that was not measured gets the fits of the GPU that ``kernels_like`` of its generation
-    names, applied to its own data-sheet rates.
+    A GPU without measurements gets the fits of another GPU, which ``kernels_like`` of its
+    generation names. These fits are applied to the data-sheet rates of the unmeasured GPU.
     """
     return _kernel_fit_of_gpu(cluster.gpu, cluster.generation.kernels_like)
 

@@ -104,16 +104,16 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
 
 
 def spec_as_json(spec: TaskSpec) -> str:
-    """Return, as JSON text, the keys that ``spec`` sets, with values converted to base units."""
+    """Return the keys that ``spec`` sets as JSON text, with their values in base units."""
     # json.dumps also writes lone surrogates, which the encoder of pydantic rejects.
     return json.dumps(spec.model_dump(mode="json", exclude_unset=True))
 
 
 def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
-    """Return the SHA-256 digest of the keys that the spec sets and of the objects in ``resolved``.
+    """Return the SHA-256 digest of a spec and of the objects to which its names refer.
 
-    These are the objects, such as the model and the cluster, to which names in the spec refer. The
-    digest does not depend on how host lists are written.
+    The digest covers the keys that the spec sets and the objects in ``resolved``, such as the model
+    and the cluster. It does not depend on how host lists are written.
     """
     # Keys that are not set do not count, so that a new key of PARC keeps the digests of old specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
@@ -128,7 +128,10 @@ def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
 
 
 def _unify_host_lists(cluster: dict[str, Any]) -> None:
-    """Replace each host list in ``cluster`` by the shortest text with the same hosts in order."""
+    """Replace each host list in ``cluster`` by the shortest text for the same hosts.
+
+    The order of the hosts is kept.
+    """
     for key in ("spare", "unavailable"):
         if cluster.get(key):
             cluster[key] = _shortest_host_list(cluster[key])
@@ -144,7 +147,7 @@ def _shortest_host_list(lists: str | list[str]) -> str:
 
 
 def _facts_from_user_files(resolved: Sequence[object]) -> list[Generation]:
-    """Return the GPU generations that were read from files of the user.
+    """Return the GPU generations in ``resolved`` that were read from files of the user.
 
     Generations of the catalog are left out, so that an update of the catalog changes no digest.
     """

@@ -58,7 +58,7 @@ def resolve_learning_rate(spec: JobSpec, sink: Sink) -> LearningRate:
 
 
 def _unused_wsd_steps_finding(spec: JobSpec) -> Finding:
-    """Return a finding about wsd_decay_steps in a schedule other than wsd."""
+    """Return a finding about wsd_decay_steps, which has an effect only in the wsd schedule."""
     return Finding(
         f"job.wsd_decay_steps has no effect with lr_decay {spec.lr_decay}",
         label="only lr_decay wsd uses it",
@@ -79,7 +79,7 @@ def _rising_rate_finding(spec: JobSpec, minimum: float) -> Finding:
 
 
 def _path_of_decay_end(spec: JobSpec) -> str:
-    """Return the spec path of the setting that determines the last step of the decay."""
+    """Return the spec path of the setting that fixes the last step of the learning-rate decay."""
     return "job.steps" if spec.lr_decay_steps is None else "job.lr_decay_steps"
 
 

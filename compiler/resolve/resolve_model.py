@@ -53,7 +53,10 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
 
 
 def _facts_with_base(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | None:
-    """Return the model facts of the spec, completed by those of its base; None after an error."""
+    """Return the model facts that the spec sets, completed by those of the base model.
+
+    None after an error.
+    """
     if isinstance(spec, ModelSpec) and spec.base is None:
         return spec
     at = "model" if isinstance(spec, str) else "model.base"
@@ -156,7 +159,7 @@ def _build_attention(facts: ModelSpec) -> Attention:
 
 
 def _build_experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
-    """Return the facts of the experts, and which layers have experts."""
+    """Return the experts of the model; the result also lists which layers have experts."""
     keep = spec.model_dump(exclude={"first_dense_layers", "every"})
     if facts.pattern:
         return Experts(**keep, pattern=tuple(letter == "E" for letter in facts.pattern))

@@ -61,8 +61,8 @@ def resolve_problem(
 ) -> Problem | None:
     """Return the problem that the layout search solves; None if an error leaves it incomplete.
 
-    Checks the job, the context length and the number formats. The rules of the framework check
-    later whether the fixed layout values are valid together.
+    The job, the context length and the number formats are checked here. Whether the layout values
+    that the spec fixes are valid together is checked later, by the rules of the framework.
     """
     job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
@@ -101,9 +101,10 @@ def resolve_problem(
 def _has_efficiency_factors(
     targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink
 ) -> bool:
-    """Return True if the catalog has efficiency factors for the GPU generation and the framework.
+    """Return True if efficiency factors exist for the GPU generation and the framework.
 
-    Otherwise the missing factors are reported (K08).
+    Otherwise the missing factors are reported (K08). A calibration for another software stack is
+    reported too (Q08).
     """
     from parc.backends.registry import framework
 
@@ -122,7 +123,7 @@ def _has_efficiency_factors(
 
 
 def _default_program(targets: Targets, model: Model) -> str:
-    """Return the training program that the framework starts if the spec names none."""
+    """Return the training program that the framework starts if the spec names no program."""
     from parc.backends.registry import framework
 
     version = dict(targets.versions)[targets.framework]
@@ -130,7 +131,10 @@ def _default_program(targets: Targets, model: Model) -> str:
 
 
 def _resolve_goals(spec: GoalsSpec) -> Goals:
-    """Return the goals of the search, with one limit for each axis in ``goals.limits``."""
+    """Return the goals of the search.
+
+    They contain a size limit for each axis that ``goals.limits`` of the spec sets.
+    """
     limits = []
     for axis in LimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -215,9 +219,10 @@ def _uneven_batch_finding(tokens: int, length: int) -> Finding:
 
 
 def _suggest_binary_prefix(tokens: int, length: int) -> str:
-    """Return a fix that replaces a decimal prefix by the binary one; empty if this does not help.
+    """Return a fix that replaces the decimal prefix of a batch in tokens by the binary prefix.
 
-    For example, users who write 16M tokens often mean 16Mi = 2^24.
+    For example, users who write 16M tokens often mean 16Mi = 2^24. The fix is empty if the binary
+    number is not divisible by ``length`` either.
     """
     for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
         count = tokens // decimal

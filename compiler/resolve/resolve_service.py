@@ -115,9 +115,10 @@ def _resolve_traffic(spec: TrafficSpec) -> Traffic:
 def _resolve_setup(
     spec: ServingSpec, model: Model, default_batch: tuple[int, int], engine: EngineConstants
 ) -> ServingSetup:
-    """Return the number formats and batch limits of the service, with the engine's defaults.
+    """Return the number formats and batch limits of the service.
 
-    ``default_batch`` is (requests per step, tokens per step), the defaults of the engine.
+    Limits that the spec does not set come from ``default_batch``, which is (requests per step,
+    tokens per step) of the engine.
     """
     job = spec.job
     # Published fp8 checkpoints of Mamba models have one scale per tensor (nvidia/Nemotron-*-FP8).
@@ -143,7 +144,10 @@ def _resolve_setup(
 
 
 def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
-    """Return the goals of the search, with one limit for each axis in ``goals.limits``."""
+    """Return the goals of the search.
+
+    They contain a size limit for each axis that ``goals.limits`` of the spec sets.
+    """
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -178,7 +182,7 @@ and reports look axes up by these names."""
 
 
 def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineConstants] | None:
-    """Return the engine ``name`` and its constants; None if its declaration is incomplete.
+    """Return (engine called ``name``, its constants); None if its declaration is incomplete.
 
     Missing constants (V32) and missing mesh axes (V33) are errors: an estimate with the constants
     of another engine, or a rank map over other axes, would be wrong.
@@ -216,7 +220,7 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
 def _has_required_axes(target: Engine, sink: Sink) -> bool:
     """Return True if the mesh of the engine ``target`` has exactly the axes ``REQUIRED_AXES``.
 
-    Otherwise missing axes and axes of another size are reported (V33).
+    Otherwise report each axis that is missing or has a wrong size (V33).
     """
     sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
     if sizes == REQUIRED_AXES:

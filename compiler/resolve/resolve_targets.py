@@ -25,9 +25,10 @@ class Targets:
 def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """Return the targets of ``spec``; None after an error.
 
-    Their framework is the one that ``emit`` lists. A launcher that starts this framework, such as
-    accelerate for deepspeed, is not a second framework. If ``emit`` lists no framework, the first
-    built-in framework for the kind of job is used, because launch scripts need a rank order.
+    The framework of the targets is the framework that ``emit`` lists. If ``emit`` lists none, the
+    first built-in framework for the kind of job is used, because launch scripts need a rank order.
+    A launcher that starts the framework, such as accelerate for deepspeed, does not count as a
+    second framework.
     """
     from parc.backends.registry import default_targets
 
@@ -49,9 +50,9 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
 
 
 def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
-    """Return the framework or engine whose rules the layout must satisfy.
+    """Return the name of the framework or engine whose rules the layout must satisfy.
 
-    Targets for another kind of job (X21) and a second framework (X22) are reported.
+    Report targets for another kind of job (X21), and a second framework (X22).
     """
     from parc.backends.declaration import Declaration
     from parc.backends.registry import (
@@ -153,8 +154,8 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
 def resolve_version(name: str, requested: str | None, sink: Sink) -> str | None:
     """Return the supported version to which ``requested`` belongs: for 0.19.2, this is 0.19.
 
-    If ``requested`` is None, return the default version of backend ``name``. None if the backend is
-    unknown, or the version is not supported (X18).
+    If ``requested`` is None, return the default version of the backend ``name``. Return None if the
+    backend is unknown or does not support the version (X18).
     """
     from parc.backends.registry import versions_of
 

@@ -143,9 +143,10 @@ def _with_racks_of_file(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSp
 
 
 def _merge_unavailable(spec: ClusterSpec, listed: str) -> str | tuple[str, ...]:
-    """Return the host lists of all unavailable hosts, from the spec and from the topology file.
+    """Return the host lists of all unavailable hosts.
 
-    A host of the file is left out if the spec already lists it as spare or unavailable.
+    These are the unavailable hosts of the spec, and those hosts in ``listed``, the unavailable
+    hosts of the topology file, that the spec lists neither as spare nor as unavailable.
     """
     mentioned: set[str] = set()
     written = spec.unavailable

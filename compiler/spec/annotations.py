@@ -52,9 +52,9 @@ def union_members(annotation: Any) -> tuple[Any, ...]:
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the pydantic model among the union members of ``annotation``; None if there is none.
+    """Return the pydantic model that ``annotation`` contains; None if it contains none.
 
-    No annotation of the spec contains more than one model.
+    ``annotation`` is a type or a union of types. No annotation of the spec contains two models.
     """
     for member in union_members(annotation):
         if isinstance(member, type) and issubclass(member, BaseModel):
@@ -131,7 +131,7 @@ def _numeric_bounds(member: Any) -> Iterator[tuple[str, Any]]:
 def _annotated_metadata(member: Any) -> Iterator[Any]:
     """Yield the metadata of an Annotated type.
 
-    A pydantic FieldInfo is replaced by the metadata inside it.
+    If the metadata contains a pydantic FieldInfo, the metadata of the FieldInfo is yielded instead.
     """
     for item in get_args(member)[1:] if get_origin(member) is Annotated else ():
         yield from item.metadata if isinstance(item, FieldInfo) else (item,)
@@ -155,12 +155,12 @@ def _without_metadata(member: Any) -> Any:
 def locate_error(
     root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]
 ) -> ErrorLocation | None:
-    """Return the location of a pydantic error; None if the user did not mean that union member.
+    """Return the location of a pydantic error in the spec; None for an error to ignore.
 
-    For a union, pydantic reports one error per member and adds the name of the member to ``loc``. A
-    mapping in the spec is assumed to mean the pydantic model in the union, and a list the tuple, so
-    errors about other members are dropped. For any other value that matches no member, the location
-    of the whole union is returned.
+    For a value of a union type, pydantic reports one error per member of the union, and adds the
+    name of the member to ``loc``. Only the errors for the most likely member count: the pydantic
+    model if the value is a mapping, the tuple if it is a list. For any other value that matches no
+    member, the location of the whole value is returned.
     """
     location = ErrorLocation("", root, tree)
     for part in loc:

@@ -27,7 +27,8 @@ _OPEN = re.compile(r"\.\.\.|<\w+>|/path/|\b(?:NAME|IMAGE|PATH|TAG|REGISTRY|ACCOU
 def overrides_of_fix(fix: str) -> tuple[str, ...]:
     """Return the overrides (``PATH=VALUE``, ``~PATH``) that apply the text ``fix`` to a spec.
 
-    The result is empty if ``fix`` has no form that can be applied, or contains a placeholder.
+    The result is empty if ``fix`` contains a placeholder, or is not a text such as ``PATH: VALUE``
+    or ``remove PATH``.
     """
     if removal := _REMOVE.fullmatch(fix):
         removed = tuple(f"~{path}" for path in removal[1].split(", "))
@@ -43,7 +44,7 @@ def overrides_of_fix(fix: str) -> tuple[str, ...]:
 
 
 def _is_prose(value: str) -> bool:
-    """Return True if ``value`` is a value with words after it, such as ``on, with tp above 1``."""
+    """Return True if ``value`` contains an explanation, such as ``on, with tp above 1``."""
     bare = value[0] not in "[{\"'"
     return bare and ("," in value or " " in value)
 
@@ -55,12 +56,15 @@ MAX_TRIALS = 8
 def withdraw_failed_fixes(
     sink: Sink, attempt: Callable[[Sequence[str]], Sink], tried: tuple[str, ...] = ()
 ) -> None:
-    """Try the fixes of the errors in ``sink``, and remove those that do not work.
+    """Try the fixes of the errors in ``sink``, and remove the fixes that do not work.
 
-    A fix does not work if its error remains, or if it causes a new error at a value that it sets.
-    ``attempt`` returns the findings of the same spec with additional overrides. A fix is not tried,
-    and stays, if it has no form that can be applied, if it edits one of the sections ``tried``
-    (spec paths), or if it comes after the first ``MAX_TRIALS`` fixes.
+    A fix does not work if its error remains, or if it causes a new error at a value that it sets. A
+    fix that cannot be applied to the spec stays. At most ``MAX_TRIALS`` fixes are tried.
+
+    Args:
+        sink: contains the errors with their fixes.
+        attempt: function that returns the findings of the same spec with additional overrides.
+        tried: spec paths of sections; fixes that edit these sections are not tried again and stay.
     """
     errors = [found for found in sink.diagnostics if found.severity == "error"]
     trials = [
@@ -87,9 +91,14 @@ def is_fixed(
 ) -> bool:
     """Return True if ``edits`` removed the error ``found`` and caused no new error.
 
-    New errors count only at the edited paths and at the path of ``found``, because errors at other
-    paths may have been hidden by ``found`` before. ``before`` and ``after`` are the diagnostics
-    without and with the edits.
+    A new error counts only at an edited path or at the path of ``found``. Errors at other paths
+    might only have been hidden by ``found``.
+
+    Args:
+        found: the error.
+        edits: overrides that apply its fix.
+        before: diagnostics of the spec without the edits.
+        after: diagnostics of the spec with the edits.
     """
     edited = {text.removeprefix("~").partition("=")[0] for text in edits}
     # An error that moves from one target to another one is not fixed.

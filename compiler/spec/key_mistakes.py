@@ -137,10 +137,11 @@ def unknown_key_finding(location: ErrorLocation, positions: SpecPositions) -> Fi
 
 
 def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
-    """Return the spec paths that an unknown key may mean, the most likely one first.
+    """Return the spec paths that the user might have meant by an unknown key, most likely first.
 
-    The first of these lists that is not empty is returned: the path of the same option of another
-    tool; equal keys in related sections; similar keys in ``valid``, the keys of section ``parent``.
+    Three sources are tried in order, and the first one with a result is used: the option of another
+    tool called ``key``, fields called ``key`` in related sections, and keys similar to ``key`` in
+    ``valid``, the keys of section ``parent``.
     """
     from parc.compiler.spec.schema import all_fields
 
@@ -159,7 +160,7 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
 
 
 def _is_related(parent: str, section: str) -> bool:
-    """Return True if a key of ``section`` may have been written into ``parent`` by mistake.
+    """Return True if a user might write a key of ``section`` into ``parent`` by mistake.
 
     This is possible if the two sections are equal, if one contains the other, or if both are
     top-level sections. In other sections, equal keys have different meanings, as in
@@ -183,9 +184,9 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
 
 
 def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
-    """Return a finding if the key belongs to another kind of job (training or serving).
+    """Return a finding about a training key in a serving spec, or the reverse.
 
-    None if the key exists in neither kind of job.
+    None if the key exists in neither kind of spec.
     """
     from parc.compiler.spec.schema import serving_fields, training_fields
 

@@ -17,8 +17,8 @@ from parc.compiler.spec.spec import Spec, TaskSpec
 def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
     """Return the validated spec with ``overrides`` applied; None if the spec has a mistake.
 
-    All mistakes are reported in one run, unless the text is not valid YAML. Also sets
-    ``sink.positions``, so that later passes can report findings at spec paths.
+    All mistakes are reported in one run, unless the text is not valid YAML. ``sink.positions`` is
+    set, so that later passes can report findings at spec paths.
     """
     # Set before parsing, so that syntax errors can show their lines too.
     sink.positions = SpecPositions(source.name, lines={source.name: split_lines(source.text)})
@@ -69,7 +69,7 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the sections ``model`` and ``cluster`` of an invalid spec, without invalid ones.
+    """Return those of the sections ``model`` and ``cluster`` of an invalid spec that are valid.
 
     The caller resolves these sections, so that the same run also reports mistakes that only the
     catalog shows. This function reports no findings.

@@ -115,9 +115,9 @@ def _describe_value(value: Any) -> str:
 
 
 def _text_in_file(location: ErrorLocation, sink: Sink) -> str:
-    """Return the text of the value in the file, such as 0.20 instead of 0.2.
+    """Return the text of a value as written in the file, such as 0.20 for the number 0.2.
 
-    The result is empty if the value is not on a single line.
+    The result is empty if the position of the value is unknown.
     """
     span = sink.positions.values.get(location.path)
     lines = sink.positions.lines.get(span.file, ()) if span else ()
@@ -127,7 +127,10 @@ def _text_in_file(location: ErrorLocation, sink: Sink) -> str:
 
 
 def _suggest_value(location: ErrorLocation, written: str) -> str:
-    """Return a fix that writes the intended value correctly; empty if the intention is unclear."""
+    """Return a fix that sets the value that the user probably meant; empty if this is unclear.
+
+    ``written`` is the text of the value in the file.
+    """
     types, value = plain_types(location.annotation), location.value
     numeric = bool({int, float} & set(types))
     if isinstance(value, str) and numeric and _number_in_text(value):

@@ -67,7 +67,11 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
 def positions_with_overrides(
     positions: SpecPositions, tree: Tree, overrides: Sequence[str]
 ) -> SpecPositions:
-    """Return ``positions`` with the spans of ``tree`` and the lines of the overrides."""
+    """Return ``positions`` updated for the spec after all overrides.
+
+    The positions of values and keys come from ``tree``; the lines of the file of overrides are
+    added.
+    """
     lines = {**positions.lines}
     if overrides:
         lines[FILE] = tuple(overrides)
@@ -77,8 +81,12 @@ def positions_with_overrides(
 def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:
     """Return the parsed value of an override; None if the value is not valid YAML.
 
-    ``number`` is the index of the override on the command line, from 1, which diagnostics show as
-    its line number.
+    Args:
+        text: the override, ``PATH=VALUE``.
+        number: index of the override on the command line, starting at 1. Diagnostics show this
+            index as the line number.
+        where: spec path of the value.
+        sink: receives the findings.
     """
     path, _, value = text.partition("=")
     # Spans of the parsed value then point into the virtual file of overrides.
@@ -135,9 +143,10 @@ def _set_value_at_path(tree: Any, parts: Sequence[str | int], value: Any) -> Non
 def _remove_value_at_path(
     tree: Any, parts: Sequence[str | int], positions: tuple[dict[str, Span], dict[str, Span]]
 ) -> None:
-    """Remove the value at the path ``parts`` from the tree, and its positions from ``positions``.
+    """Remove the value at the path ``parts`` from the tree, and its source positions.
 
-    Nothing changes if the tree has no such value.
+    ``positions`` contains two tables, (spec path -> position of the value) and (spec path ->
+    position of the key). Nothing changes if the tree has no value at this path.
     """
     node, last = tree, parts[-1]
     try:
@@ -178,13 +187,17 @@ def _get_child(node: Any, part: str | int, parents: Sequence[str | int]) -> Any:
 def _created_positions(
     parts: Sequence[str | int], span: Span, values: dict[str, Span]
 ) -> dict[str, Span]:
-    """Return (spec path -> span) for the parent mappings that an override created."""
+    """Return (spec path -> span) of the parent mappings that an override created.
+
+    These are the parents of the path ``parts`` that ``values`` does not contain. Their position is
+    ``span``, the position of the override.
+    """
     parents = (_join_path(parts[:depth]) for depth in range(1, len(parts)))
     return {path: span for path in parents if path not in values}
 
 
 def _remove_spans(table: dict[str, Span], where: str) -> None:
-    """Remove the spans of ``where`` and of all paths below it from ``table``."""
+    """Remove the entries of the spec path ``where`` and of all paths below it from ``table``."""
     for path in [path for path in table if path == where or _is_path_below(path, where)]:
         del table[path]
 

@@ -103,7 +103,7 @@ def _set_descriptions(definitions: dict[str, Any]) -> None:
 
 
 def _models_below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield ``model`` and, recursively, the models of its fields."""
+    """Yield ``model`` and, recursively, the pydantic models of its fields."""
     yield model
     for info in model.model_fields.values():
         inner, _ = _model_of_field(info.rebuild_annotation())
@@ -117,7 +117,10 @@ def schema_text() -> str:
 
 
 def _remove_titles_and_section_defaults(node: Any) -> None:
-    """Remove titles that pydantic generates (``Tp``), and defaults that are whole sections."""
+    """Remove needless titles and defaults from a JSON Schema.
+
+    These are the titles that pydantic generates (``Tp``), and defaults that are whole sections.
+    """
     if isinstance(node, list):
         for item in node:
             _remove_titles_and_section_defaults(item)
@@ -141,8 +144,8 @@ def _remove_titles_and_section_defaults(node: Any) -> None:
 def all_fields() -> Mapping[str, FieldDoc]:
     """Return (spec path -> documentation) of all spec fields, parents before children.
 
-    If training specs and serving specs have a field of the same path, the result has the training
-    field.
+    If training specs and serving specs have different fields at the same path, the result contains
+    the training field.
     """
     return MappingProxyType({**serving_fields(), **training_fields()})
 
@@ -185,9 +188,9 @@ def _json_default(info: FieldInfo) -> Any:
 
 
 def _model_of_field(annotation: Any) -> tuple[type[BaseModel] | None, str]:
-    """Return (pydantic model, suffix of the spec path) of a field.
+    """Return (pydantic model of a field, suffix of the field's spec path).
 
-    The suffix is ``[]`` if the field is a list of that model, and otherwise empty. The model is
+    The suffix is ``[]`` if the field is a list of this model, and otherwise empty. The model is
     None if the field has a plain value.
     """
     model = model_of(annotation)

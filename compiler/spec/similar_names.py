@@ -32,8 +32,8 @@ def did_you_mean(
 def has_same_numbers(word: str, name: str) -> bool:
     """Return True if both names contain the same numbers.
 
-    Only then may ``word`` be a misspelling of ``name``: llama3-70b may mean llama-3-70b, but
-    gemma-7b and gemma-3-27b are different models.
+    Otherwise, ``word`` cannot be a misspelling of ``name``: gemma-7b and gemma-3-27b are different
+    models, but llama3-70b can mean llama-3-70b.
     """
     import re
 

@@ -39,13 +39,16 @@ class Quantity:
 
     @property
     def expected(self) -> str:
-        """Description of the valid values, for messages."""
+        """Description of the valid values of this quantity, for messages."""
         number = "a whole number" if self.whole else "a number"
         bare = f"{number} of {self.base}" if self.base else "a fraction such as 0.08"
         return f"{self.what}, like {' or '.join(self.examples)}, or {bare}"
 
     def parse(self, value: Any) -> float:
-        """Return ``value`` converted to the base unit, as an int if ``whole`` is True."""
+        """Return the quantity ``value`` converted to its base unit.
+
+        The result is an int if ``whole`` is True, and otherwise a float.
+        """
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self._quantity_error(f"is not {self.what}")
         if isinstance(value, str):

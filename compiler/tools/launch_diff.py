@@ -52,7 +52,7 @@ class LaunchDiff:
 
     @property
     def has_changes(self) -> bool:
-        """True if the launch file and the output folder start different jobs."""
+        """True if the launch file and the output folder differ in any setting or command."""
         return any((self.arguments, self.environment, self.directives, self.commands))
 
     def sections(self) -> tuple[Section, ...]:
@@ -166,7 +166,10 @@ def _settings(text: str, name: str) -> Iterator[tuple[str, Settings, Mapping[str
 def _changes(
     old: Mapping[str, str], new: Mapping[str, str], defaults: Mapping[str, str]
 ) -> Iterator[Change]:
-    """Yield the settings that differ; ``defaults`` has the values of absent settings."""
+    """Yield the settings that differ between ``old`` and ``new``.
+
+    A setting that is absent on one side has its value in ``defaults``.
+    """
     for name in sorted(old.keys() | new.keys()):
         default = defaults.get(name)
         before, after = old.get(name, default), new.get(name, default)

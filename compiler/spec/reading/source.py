@@ -33,14 +33,18 @@ class Source:
 def read_source(
     path_or_dash: str, most: int = MAX_TEXT_BYTES, *, root: Path | None = None
 ) -> Source:
-    """Return the text of a file, or of standard input if the path is ``-``.
+    """Return the text of a file, or of standard input if ``path_or_dash`` is ``-``.
 
-    The folder of standard input is the current folder. At most ``most`` + 1 bytes are read, which
-    is enough for the loader to report that the text exceeds ``most`` bytes. Files that the spec
-    names must be below ``root``; if ``root`` is None, below the folder of the spec.
+    Args:
+        path_or_dash: path of the file, or ``-``.
+        most: largest number of bytes of a valid text. One byte more is read, so that the loader can
+            report a longer text.
+        root: folder that must contain all files that the spec names. None for the folder of the
+            spec, or for the current folder if the spec comes from standard input.
 
     Raises:
-        UnreadableFileError: the file does not exist, is a folder, or the user may not read it.
+        UnreadableFileError: the file does not exist, is a folder, or the user has no permission to
+            read it.
     """
     if path_or_dash == "-":
         # Python has no stream for a file descriptor that was closed before it started.

@@ -29,7 +29,10 @@ class InvalidTextError(Exception):
     """Error: the text cannot be a spec; ``at`` is the position as (line, column), from 1."""
 
     def __init__(self, code: str, finding: Finding, at: tuple[int, int] = (1, 1)) -> None:
-        """Store the code, the finding and the position, which the caller reports to the sink."""
+        """Create the exception for ``finding``, which the caller reports to the sink.
+
+        ``at`` is the position (line, column) in the text.
+        """
         super().__init__(finding.message)
         self.code, self.finding, self.at = code, finding, at
 
@@ -249,9 +252,9 @@ class TreeBuilder:
             raise InvalidTextError("X14", Finding(message), _start_position(event))
 
     def _block_span(self, event: Any, path: str) -> Span:
-        """Return the span to show for a mapping or list that is written over several lines.
+        """Return the position to show for a mapping or list that is written over several lines.
 
-        This is the span of its key, or the first line of the mapping or list if it has no key.
+        This is the position of its key. A mapping or list without a key is shown by its first line.
         """
         return self.keys.get(path) or self._event_span(event)
 
@@ -277,7 +280,13 @@ def _start_position(event: Any) -> tuple[int, int]:
 
 
 def _merged_mappings(value: Any, event: Any) -> list[dict[str, Any]]:
-    """Return the mappings in the value of a merge key ``<<``: one mapping, or several in a list."""
+    """Return the mappings that a merge key ``<<`` merges.
+
+    The value of the key is one mapping, or a list of mappings.
+
+    Raises:
+        InvalidTextError: the value is something else.
+    """
     sources = value if isinstance(value, list) else [value]
     if all(isinstance(source, dict) for source in sources):
         return sources

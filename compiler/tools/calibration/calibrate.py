@@ -44,8 +44,8 @@ class Calibration:
     def errors(self) -> dict[str, float]:
         """Mean relative error of the predicted step times, per set of parameters.
 
-        The keys are ``shipped``, ``fitted`` and, if there are enough runs, ``left_out``: each run
-        is predicted by a fit to the other runs.
+        The keys are ``shipped``, ``fitted`` and, if there are enough runs, ``left_out``. For
+        ``left_out``, the time of each run is predicted by a fit that does not use this run.
         """
         columns = {"shipped": self.fit.before, "fitted": self.fit.after}
         if self.fit.left_out:
@@ -105,7 +105,10 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
 
 
 def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
-    """Return the cluster with the most hosts among those of ``runs``; on a tie, the first."""
+    """Return the cluster with the most hosts among the clusters of ``runs``.
+
+    If several clusters have this number of hosts, the first one is returned.
+    """
     return max(runs, key=lambda run: run.problem.cluster.nodes).problem.cluster
 
 
@@ -135,7 +138,7 @@ def _hardware_class_of(run: MeasuredRun) -> str:
 
 
 def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
-    """Report the parameters that the runs do not identify, and suggest further runs (Q05)."""
+    """Report the parameters that the runs do not determine, and suggest further runs (Q05)."""
     names = found.fit.unidentified
     if not names:
         return

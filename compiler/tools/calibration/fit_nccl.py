@@ -65,10 +65,10 @@ class CollectiveTimings:
 
 
 def read_nccl(text: str, file: str, sink: Sink) -> CollectiveTimings | None:
-    """Return the timings in one output of nccl-tests.
+    """Return the timings in one output of nccl-tests; None after an error.
 
-    If the text does not show the collective, evenly spread ranks and enough timings, report that
-    it is incomplete (Q04) and return None.
+    An output is reported as incomplete (Q04) if its collective is unknown, if it has too few
+    timings, or if it does not show the same number of ranks on each host.
     """
     test = _detect_collective(text, file)
     if test is None:
@@ -170,10 +170,11 @@ class LinksFit:
 def fit_nccl(
     outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
 ) -> LinksFit:
-    """Fit the link parameters to tests in one NVLink domain, and the network parameters to others.
+    """Fit the link and network parameters of collectives to ``outputs`` of nccl-tests.
 
-    Report a second output for the same collective in one domain (Q04), because PARC cannot decide
-    which of the two to use.
+    Tests inside one NVLink domain determine the link parameters, and tests across several domains
+    the network parameters. Two tests of the same collective inside one domain are reported (Q04),
+    because PARC cannot decide which of the two to use.
     """
     fitting = _LinkFitter(cluster, row)
     found = LinksFit()
@@ -198,10 +199,10 @@ def fit_nccl(
 
 
 def _modeled_operation(timings: CollectiveTimings) -> Operation:
-    """Return the collective of the cost model that is fitted to the measured times.
+    """Return the collective of the cost model that is fitted to the timings.
 
-    It is the measured collective, or all-to-all for a send: a send is half of an all-to-all between
-    two ranks.
+    This is the collective that the test measures. The exception is a send test, to which all-to-all
+    is fitted: a send is half of an all-to-all between two ranks.
     """
     return "all_to_all" if timings.test == "send" else timings.test
 
@@ -221,7 +222,11 @@ class _LinkFitter:
         return -(-timings.ranks // self._ranks_per_domain(timings))
 
     def _ranks_per_domain(self, timings: CollectiveTimings) -> int:
-        """Return the number of ranks of a test per NVLink domain, or per host if that is larger."""
+        """Return the number of ranks of a test that communicate without the network.
+
+        These are the ranks on the hosts of one NVLink domain, or on one host if a domain is
+        smaller.
+        """
         node, per_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
         return per_host * min(hosts, timings.hosts)
@@ -249,9 +254,10 @@ class _LinkFitter:
         return tuple(nbytes / rate + between.hop_seconds for nbytes in timings.sizes)
 
     def fit_link(self, timings: CollectiveTimings, found: dict[str, float]) -> MeasuredCollective:
-        """Fit one collective's link parameters to a test in one domain; add them to ``found``.
+        """Fit the link parameters of a collective to a test inside one NVLink domain.
 
-        Return the test with the predictions before and after the fit.
+        The fitted parameters are added to ``found``. Return the test with the times that are
+        predicted before and after the fit.
         """
         operation = _modeled_operation(timings)
         before = self.shipped[operation]
@@ -276,9 +282,10 @@ class _LinkFitter:
     def fit_network(
         self, outputs: Sequence[CollectiveTimings], found: dict[str, float]
     ) -> list[MeasuredCollective]:
-        """Fit the share of the NIC rate and the hop latency to ``outputs``; add both to ``found``.
+        """Fit the share of the NIC rate and the hop latency to tests across NVLink domains.
 
-        Return each output with the predictions before and after the fit.
+        The two fitted parameters are added to ``found``. Return each test of ``outputs`` with the
+        times that are predicted before and after the fit.
         """
         priors = {
             name: replace(parameter_prior(name, self.start[name]), spread=1.0)

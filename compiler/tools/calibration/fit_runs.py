@@ -73,22 +73,22 @@ class RunsFit:
 
     @property
     def fitted_values(self) -> dict[str, float]:
-        """Fitted values by parameter, without the parameters that keep their shipped value."""
+        """Fitted parameters as (name -> value), except those that keep their shipped value."""
         return {item.name: item.fitted for item in self.parameters if item.identified != "no"}
 
     @property
     def unidentified(self) -> tuple[str, ...]:
-        """Names of the parameters that the runs identify only partly or not at all."""
+        """Names of the parameters that the runs do not determine, or determine only partly."""
         return tuple(item.name for item in self.parameters if item.identified != "yes")
 
 
 def fit_runs(
     runs: Sequence[MeasuredRun], collectives: Values, network: Mapping[str, float]
 ) -> RunsFit:
-    """Fit the cost model's parameters to ``runs``, at least one run of a single hardware class.
+    """Fit the cost model's parameters to measured runs.
 
     Args:
-        runs: the measured runs.
+        runs: at least one measured run; all runs have the same hardware class.
         collectives: parameters that were fitted to nccl-tests; they stay fixed.
         network: parameters that were fitted to nccl-tests; each is the center of a narrow prior.
     """
@@ -142,7 +142,10 @@ class _RunsFitter:
         self.measured = [run.seconds for run in runs]
 
     def predict_seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
-        """Return the seconds per step of each run; ``parameters`` override the fixed values."""
+        """Return the predicted seconds per step of each run.
+
+        ``parameters`` override the parameters that keep their shipped value.
+        """
         values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
@@ -154,7 +157,7 @@ class _RunsFitter:
     def predict_left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
     ) -> tuple[float, ...]:
-        """Return the seconds per step of each run that a fit without this run predicts.
+        """Return the seconds per step of each run, predicted by a fit without this run.
 
         With more than FOLDS runs, each fit leaves out several runs. To save evaluations of the cost
         model, these fits use predictions that are linearized around the fit to all runs.
@@ -179,9 +182,13 @@ class _RunsFitter:
         lines: Sequence[Tangent],
         others: Sequence[int],
     ) -> list[float]:
-        """Fit the parameters to the runs with indices ``others``; return the times of all runs.
+        """Fit the parameters to some of the runs; return the predicted times of all runs.
 
-        ``lines`` are the linearized predictions of all runs.
+        Args:
+            parameters: result of the fit to all runs, where the fit starts.
+            priors: prior of each parameter.
+            lines: linearized prediction of each run.
+            others: indices of the runs to which the parameters are fitted.
         """
         measured = [self.measured[index] for index in others]
 

@@ -299,9 +299,9 @@ class _RowReader:
         return None
 
     def _report_at_cells(self, found: Sequence[Diagnostic]) -> None:
-        """Report errors in the row's spec at the cells that caused them.
+        """Report the errors in ``found`` at the cells of the row that caused them.
 
-        Warnings are left out, because ``parc compile`` reports them for the spec itself.
+        Warnings are left out, because ``parc compile`` reports the warnings of a spec.
         """
         spec = self.row.text("spec")
         for each in found:
@@ -320,7 +320,10 @@ class _RowReader:
 
 
 def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
-    """Return the layout that the spec sets, with defaults for missing fields, valid or not."""
+    """Return the layout that the spec sets, with defaults for missing fields.
+
+    The layout is not checked, so it might be invalid.
+    """
     pins = problem.pins
     tp, cp, pp, vpp = pins.tp or 1, pins.cp or 1, pins.pp or 1, pins.vpp or 1
     split = target.find_split(problem, pp, vpp) or truncated_split(problem.model.layers, pp, vpp)
@@ -351,7 +354,7 @@ def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
 def _parse_cell(text: str) -> Any:
     """Return the value of a cell, parsed like a YAML scalar.
 
-    ``selective:moe+mlp`` becomes the setting of selective recomputation with these two modules.
+    ``selective:moe+mlp`` becomes the setting that recomputes only the modules ``moe`` and ``mlp``.
     """
     words, colon, modules = text.partition(":")
     if colon and words == "selective":

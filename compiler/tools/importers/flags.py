@@ -72,11 +72,11 @@ class Flag:
 
 
 def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) -> list[Flag]:
-    """Return all flags of each statement that contains a flag in ``known`` or starts with a flag.
+    """Return the flags of the statements that contain flags of a framework.
 
-    A statement that starts with a flag is an array of arguments, or belongs to a file that contains
-    only arguments. If ``whole`` is True, all flags of arrays and of programs are returned, even if
-    a statement contains no flag in ``known``.
+    These are the statements that contain a flag in ``known``, and the statements that start with a
+    flag, such as a file that contains only arguments. If ``whole`` is True, arrays of arguments and
+    commands that start a program are included even without a flag in ``known``.
     """
     names = set(known)
     found: list[Flag] = []
@@ -157,7 +157,10 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
 
 
 def note_left_out(flag: Flag, reading: Reading) -> None:
-    """Add a note that ``flag``, whose value is reported elsewhere, was not imported."""
+    """Add a note that ``flag`` was not imported.
+
+    The caller reports the reason as a finding.
+    """
     values = " ".join(value.text for value in flag.values)[:LONGEST_TEXT]
     reading.notes.append(f"not carried over, line {flag.word.span.line}: {flag.name} {values}")
 
@@ -211,7 +214,10 @@ class ImportTable:
     whole section of the spec are left out."""
 
     def flag_by_spec_field(self) -> dict[str, str]:
-        """Return the flag that sets each spec field; if several do, the first one in the table."""
+        """Return (spec field -> flag that sets the field).
+
+        If several flags set the same field, the first one in the table is returned.
+        """
         # A later item of a dict overrides an earlier one, so the reversed order keeps the first.
         return {field: flag for flag, field in reversed(self.fields.items())}
 
@@ -238,7 +244,8 @@ def import_table(package: str) -> ImportTable:
 def _flag_rows(tree: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (flag, row) for each flag of the table.
 
-    Entries whose row is a text are skipped: they explain why a spec field has no flag.
+    A flag whose entry is a text instead of a row is skipped: the text explains why no spec field
+    sets this flag.
     """
     for group, rows in tree.items():
         for flag, row in rows.items():

@@ -22,7 +22,10 @@ _ORDER = ("name", "model", "cluster", "job", "layout", "launch")
 
 
 def fragment_tree(fragment: Fragment, sink: Sink) -> dict[str, Any]:
-    """Return the spec sections of the fragment in their usual order, with hosts in racks."""
+    """Return the sections of the fragment in the usual order of a spec.
+
+    The hosts in section ``cluster`` are grouped by rack.
+    """
     tree = dict(fragment.spec)
     if fragment.whole:
         return {**{key: tree[key] for key in _SPEC_ORDER if key in tree}, **tree}
@@ -76,9 +79,9 @@ def _block_lines(tree: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def _is_section(key: str, value: Any, indent: str) -> bool:
-    """Return True if ``value`` is a section of a spec or a list of mappings.
+    """Return True if ``value`` is a top-level section of a spec, or a list of mappings.
 
-    Both are written in YAML's block style even if they fit on one line.
+    Such values are written in YAML's block style even if they fit on one line.
     """
     mappings = isinstance(value, list) and any(isinstance(item, dict) for item in value)
     return (not indent and isinstance(value, dict)) or mappings

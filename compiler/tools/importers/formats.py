@@ -50,12 +50,12 @@ class Importers:
 
 @cache
 def importers() -> tuple[Importers, ...]:
-    """Return the import formats of all backends that declare some."""
+    """Return the import formats of each backend that can import launch files."""
     return tuple(
         one.module(module).IMPORTERS for one in all_declarations() for module in one.importers
     )
 
 
 def importable_launches() -> str:
-    """Return the launch files that PARC can import, for messages."""
+    """Return the descriptions of all launch files that PARC can import, as text for messages."""
     return "; ".join(one.description for backend in importers() for one in backend.formats.values())

@@ -39,7 +39,10 @@ class HereDocuments:
     """
 
     def __init__(self, text: str) -> None:
-        """Index the lines of ``text`` that consist of one word."""
+        """Prepare the search for here-documents in ``text``.
+
+        Index the lines that consist of one word, because such a line can end a here-document.
+        """
         self._text = text
         self._ends: dict[str, list[int]] = {}
         for match in _END_WORD.finditer(text) if "<<" in text else ():
@@ -51,7 +54,7 @@ class HereDocuments:
         return None if match is None else self._document(match)
 
     def __iter__(self) -> Iterator[HereDocument]:
-        """Yield all here-documents; those inside another one do not count."""
+        """Yield all here-documents of the text, except those inside another here-document."""
         at = 0
         while match := _HERE_DOCUMENT.search(self._text, at):
             found = self._document(match)

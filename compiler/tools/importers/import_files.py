@@ -57,11 +57,11 @@ OF_CLUSTERS = FORMATS.keys() | {"squeue"}
 
 @cache
 def import_formats() -> dict[str, Format]:
-    """Return all import formats by their KIND argument, in the order in which ``auto`` tries them.
+    """Return (KIND argument -> import format), in the order in which ``auto`` tries the formats.
 
-    Formats of frameworks come after batch scripts, so that a batch script with a framework's flags
-    is recognized as a batch script, and before the config of a model, because a config of a
-    framework may also contain a model type.
+    Formats of frameworks come after batch scripts, so that a batch script with flags of a framework
+    is recognized as a batch script. The model config comes last, because a config of a framework
+    might also contain a model type.
     """
     found = dict(OWN)
     for one in importers():
@@ -99,7 +99,11 @@ def _check_characters(
 ) -> None:
     """Report texts with control characters (I02), which could break a line of an emitted script.
 
-    ``where`` is (positions of spec fields, position to report for all other fields).
+    Args:
+        tree: part of the imported spec fragment.
+        path: spec path of ``tree``.
+        where: pair of (positions of spec fields, position to report for all other fields).
+        sink: receives the findings.
     """
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):

@@ -54,17 +54,20 @@ def is_program(word: Word) -> bool:
 
 
 def program_position(statement: list[Word]) -> int:
-    """Return the index of the program or of the module after ``-m``; 0 if there is none."""
+    """Return the index of the word of a statement that names the program.
+
+    If no word names a program, return the index of the module after ``-m``; 0 if there is none.
+    """
     modules = (at + 1 for at, word in enumerate(statement[:-1]) if word.text in ("-m", "--module"))
     programs = (at for at, word in enumerate(statement) if is_program(word))
     return next(programs, next(modules, 0))
 
 
 def framework_words(words: list[Word]) -> list[Word]:
-    """Return ``words`` without launchers and their flags.
+    """Return ``words`` without launchers, such as srun and torchrun, and their flags.
 
-    In a statement that starts a program, all words before the program are left out. In other
-    statements with srun, only srun and its flags are left out.
+    In a statement that starts a program, all words before the program are left out. In any other
+    statement, all words up to the last flag of srun are left out.
     """
     kept: list[Word] = []
     for statement in statements(words):
@@ -76,9 +79,10 @@ def framework_words(words: list[Word]) -> list[Word]:
 
 
 def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
-    """Set fields from the flags of srun and torchrun and from the program; report other flags.
+    """Set spec fields from the flags of srun and torchrun, and from the name of the program.
 
-    ``launch`` is the number of the statement that starts the ranks.
+    Flags of srun and torchrun that no field supports are reported. ``launch`` is the number of the
+    statement that starts the ranks.
     """
     programs = []
     for written in statements(words):
@@ -98,12 +102,18 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
 
 
 def _is_container_flag(flag: Flag) -> bool:
-    """Return True for a flag of pyxis, which an array of arguments for srun can contain."""
+    """Return True for a flag of pyxis, the container plugin of srun.
+
+    Scripts can assign these flags to an array that they later pass to srun.
+    """
     return flag.name.startswith("--container-")
 
 
 def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:
-    """Return (flags of srun, index of the first word after them); no flags without srun."""
+    """Return (flags of srun, index of the first word after these flags).
+
+    For a statement without srun, the result is an empty list and 0.
+    """
     texts = [word.text.rpartition("/")[2] for word in statement]
     if "srun" not in texts:
         return [], 0
@@ -124,7 +134,10 @@ def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:
 
 
 def read_srun_flag(flag: Flag, reading: Reading) -> None:
-    """Set the container of the job from a flag of srun; report a flag without a field."""
+    """Set the container image or the container mounts from a flag of srun.
+
+    Report a flag that neither a spec field nor PARC's own srun command sets.
+    """
     value = flag.values[0].text if flag.values else ""
     reading.account(flag.word.span)
     if flag.name in _SRUN_SET or flag.name.startswith("$"):
@@ -138,7 +151,10 @@ def read_srun_flag(flag: Flag, reading: Reading) -> None:
 
 
 def read_mounts(flag: Flag, text: str, reading: Reading) -> None:
-    """Set the container mounts that ``text`` lists; report mounts with paths set at run time."""
+    """Set the container mounts from ``text``, a list that is separated by commas.
+
+    Mounts whose paths are known only at run time are reported instead.
+    """
     mounts = [one for one in text.split(",") if one]
     for mount in mounts:
         # The batch script of PARC mounts the output folder in addition to the user's folders.
@@ -229,5 +245,5 @@ def _report_unless_zero(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def srun_flags(words: list[Word]) -> list[Flag]:
-    """Return the flags of all srun commands."""
+    """Return the flags of all srun commands in ``words``."""
     return [flag for statement in statements(words) for flag in _srun_flags(statement)[0]]

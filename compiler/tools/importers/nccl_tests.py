@@ -132,6 +132,9 @@ def _summarize_timings(timings: CollectiveTimings) -> str:
 
 
 def _bus_factor(timings: CollectiveTimings) -> float:
-    """Return the ratio of bus to algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return the bus bandwidth divided by the algorithm bandwidth of a collective.
+
+    The two bandwidths are defined in doc/PERFORMANCE.md of nccl-tests.
+    """
     share = (timings.ranks - 1) / timings.ranks
     return {"all_reduce": 2 * share, "send": 1.0}.get(timings.test, share)

@@ -19,7 +19,7 @@ FILE_ENDS = (".json", ".yaml", ".yml", ".conf", ".txt", ".csv", ".lst")
 
 
 def read_parc_plan(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Return the spec that ``plan.json`` contains; None if there is none.
+    """Return the spec in the text of a ``plan.json``; None if it contains no spec.
 
     A compile of this spec writes the same files again. Each file that the spec names is listed in a
     note, because its path is relative to the folder of the original spec.

@@ -102,11 +102,11 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def read_environment(words: list[Word], reading: Reading, carried: Collection[int] = ()) -> None:
-    """Set ``launch.env`` from the variables that the script exports or sets for one command.
+    """Set ``launch.env`` from the variables that the script passes to its programs.
 
-    Report variables whose values are known only at run time, unless their statement is in
-    ``carried``. Variables about hosts and ranks are left out, because PARC's launch scripts set
-    them.
+    Variables whose values are known only at run time are reported. Variables about hosts and ranks
+    are left out, because PARC's launch scripts set them. Variables that statements in ``carried``
+    set are left out, because ``launch.setup`` contains these statements.
     """
     environment: dict[str, str | dict[str, str]] = {}
     for name, word in exported_variables(words, reading.text).items():
@@ -127,7 +127,7 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
 
 
 def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
-    """Return the assignments of the variables that the program of a script gets, by name."""
+    """Return (name -> assignment) of the environment variables of the launched program."""
     arrays = set(ARRAY.findall(text))
     values: dict[str, Word] = {}
     exported: dict[str, Word] = {}
@@ -150,19 +150,22 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
 
 
 def _exports(statement: list[Word]) -> bool:
-    """Return True for ``export``, and for ``declare -x``."""
+    """Return True if a statement exports variables, such as ``export`` and ``declare -x``."""
     first, *rest = (word.text for word in statement)
     declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
     return declares or first in ("export", "env")
 
 
 def _is_substitution(prefix: Mapping[str, Word]) -> bool:
-    """Return True if the words after the assignments are a command substitution: ``A=$(cmd)``."""
+    """Return True if the statement assigns the output of a command, as in ``A=$(cmd)``."""
     return any(word.text.endswith("$") for word in prefix.values())
 
 
 def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
-    """Return the assignments of the variables in ``export`` commands, by name."""
+    """Return (name -> assignment) of the variables in the arguments of ``export``.
+
+    For ``export A`` without a value, the assignment of ``A`` is taken from ``values``.
+    """
     found = {}
     for word in words:
         match = _ASSIGNMENT.fullmatch(word.text)
@@ -187,7 +190,7 @@ def is_own_script(text: str) -> bool:
 
 
 def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
-    """Return the commands of a script that become ``launch.setup``.
+    """Return the commands of a script that ``launch.setup`` of the spec will contain.
 
     If the job runs in a container, the result is empty: the commands of the script prepare the
     host, but ``launch.setup`` runs in the container.
@@ -202,7 +205,10 @@ def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
 def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
     """Return (line, command) of every command that PARC's launch scripts do not run.
 
-    ``run`` contains the entries of ``launch.setup``, which PARC's launch scripts do run.
+    Args:
+        text: script.
+        name: file name of the script.
+        run: entries of ``launch.setup``; PARC's launch scripts run these commands.
     """
     if is_own_script(text) or _CONFIG.match(text):
         return []
@@ -217,8 +223,9 @@ def _other_commands(
 ) -> Iterator[tuple[Span, str]]:
     """Yield (position, command) of every command that PARC's launch scripts do not run.
 
-    Examples are ``pip install`` and a download of data. Assignments, the launch command, messages
-    and keywords of the shell are not reported, unless they write a file.
+    Examples are ``pip install`` and a download of data. The launch command and the statements in
+    ``carried`` are left out. Assignments, messages and keywords of the shell are left out unless
+    they write a file.
     """
     lines = text.split("\n")
     launch = launch_statement(words)
@@ -247,9 +254,10 @@ def _other_commands(
 
 
 def _is_quiet(first: str, line: str) -> bool:
-    """Return True for statements that are not reported.
+    """Return True for a statement that is not reported if PARC's launch scripts do not run it.
 
-    These are messages, keywords of the shell, assignments, and the first line of a function.
+    Such statements are messages, keywords of the shell, assignments, and the first line of a
+    function.
     """
     no_command = first in _QUIET or first.startswith(("$", "#", "-", "((", "<", ">", "`", "*"))
     label = line.rstrip().endswith(")") and "(" not in line
@@ -258,14 +266,15 @@ def _is_quiet(first: str, line: str) -> bool:
 
 
 def _writes_file(first: str, line: str) -> bool:
-    """Return True if a command such as ``echo`` prints to a file, or if ``sed`` changes one."""
+    """Return True if a command such as ``echo`` writes to a file, or if ``sed`` edits a file."""
     return first in _PRINTING and (_REDIRECTION.search(line) is not None or "sed -i" in line)
 
 
 def _begins(before: str) -> bool:
     """Return True if a new command begins after ``before``, the start of a line.
 
-    Later commands of a pipe and command substitutions do not count as new commands.
+    Later commands of a pipe and command substitutions are parts of the command before them, so they
+    are not new commands.
     """
     text = before.rstrip()
     if "$(" in text or "`" in text or _ASSIGNMENT.match(text.lstrip()):
@@ -275,7 +284,10 @@ def _begins(before: str) -> bool:
 
 
 def launch_words(reading: Reading) -> list[Word]:
-    """Return the words of a script; report values of variables that the launch does not use."""
+    """Return the words of a script without the values that its launch does not use.
+
+    These unused values of variables are reported.
+    """
     words, replaced = used_words(reading.text, reading.file)
     for _, group in groupby(replaced, key=lambda word: (word.variable, word.statement)):
         value = list(group)
@@ -286,9 +298,10 @@ def launch_words(reading: Reading) -> list[Word]:
 
 
 def used_words(text: str, name: str) -> tuple[list[Word], list[Word]]:
-    """Return (words of a script, words of quoted values that its launch does not use).
+    """Return (words that the launch of a script uses, words of quoted values that it does not use).
 
-    A file without a launch sets the variables of another script, which may use all of them.
+    If the file contains no launch, the values of all variables count as used, because another
+    script might use them.
     """
     words = shell_words(text, name)
     used = None if launch_statement(words) < 0 else set(USED.findall(text))
@@ -298,7 +311,8 @@ def used_words(text: str, name: str) -> tuple[list[Word], list[Word]]:
 def launch_statement(words: list[Word]) -> int:
     """Return the number of the statement that starts the ranks; -1 if there is none.
 
-    It is the last one with a launcher, such as torchrun, or else the last one with a program.
+    This is the last statement with a launcher such as torchrun. If no statement has a launcher, it
+    is the last statement with a program.
     """
     started = [one for one in statements(words) if not _INSTALLERS & {word.text for word in one}]
     for starts in (_is_launcher, _starts_ranks):
@@ -309,7 +323,10 @@ def launch_statement(words: list[Word]) -> int:
 
 
 def launch_command(text: str, name: str) -> tuple[str, int]:
-    """Return (the command that starts the ranks, its line); ``("", 1)`` if a script has none."""
+    """Return (command that starts the ranks, line of this command).
+
+    If the script starts no ranks, the result is ``("", 1)``.
+    """
     words = [] if _CONFIG.match(text) else shell_words(text, name)
     launch = launch_statement(words)
     first = next((word for word in words if word.statement == launch), None)
@@ -319,12 +336,15 @@ def launch_command(text: str, name: str) -> tuple[str, int]:
 
 
 def starts_program(words: Iterable[Word]) -> bool:
-    """Return True if a program or a launcher is among ``words``."""
+    """Return True if ``words`` contain a program, an interpreter or a launcher."""
     return any(map(_starts_ranks, words))
 
 
 def _starts_ranks(word: Word) -> bool:
-    """Return True for a program, an interpreter, or a launcher that a backend declares."""
+    """Return True if ``word`` is a program, an interpreter, or a launcher.
+
+    Launchers are the programs that backends declare as such.
+    """
     name = word.text.rpartition("/")[2]
     return name in ("python", "python3") or is_program(word) or _is_launcher(word)
 
@@ -351,9 +371,10 @@ _OWN_LOGS = re.compile(r"^logs=\$SLURM_SUBMIT_DIR/(\S+)$", re.M)
 
 
 def read_script(words: list[Word], reading: Reading) -> None:
-    """Read the launchers, variables and commands of a script, but no flags of the framework.
+    """Read the launchers, variables and commands of a script into a spec fragment.
 
-    The commands of PARC's own batch script are not reported, because every compile writes them.
+    Flags of the framework are not read here. Commands of a batch script that PARC wrote are not
+    reported, because every compile writes them.
     """
     if _OWN_SCRIPT.search(reading.text) is None:
         lines = carried_commands(words, reading.text)

@@ -65,11 +65,12 @@ class SetupLine:
 
 
 def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[SetupLine]:
-    """Return the commands that become ``launch.setup``, in the order of the script.
+    """Return the commands of a script that ``launch.setup`` of the spec will contain, in order.
 
     Args:
         words: words of the script.
-        launch: statement with the launch; later commands are not carried over.
+        launch: number of the statement that starts the ranks. Only commands before this statement
+            are returned.
         once: True if the script runs on one host only, such as a batch script.
         text: the script.
     """
@@ -99,7 +100,10 @@ def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[S
 
 
 def is_inherited(word: Word) -> bool:
-    """Return True for ``A=$A``, which passes a variable of the environment to the launch."""
+    """Return True for an assignment such as ``A=$A``.
+
+    Such an assignment passes a variable of the calling environment to the launched program.
+    """
     name, _, value = word.text.partition("=")
     return value in (f"${name}", f"${{{name}}}")
 
@@ -109,7 +113,7 @@ def _carried_text(
 ) -> str | None:
     """Return the entry of ``launch.setup`` for the command that starts with ``first``.
 
-    The result is None if the command depends on another command, or on unknown values.
+    None if the command depends on the result of another command, or uses values that are not known.
     """
     command, before, after = source_text(text, first)
     start = text.split("\n")[first.span.line - 1][first.span.column - 1 :]
@@ -160,7 +164,10 @@ class _Variables:
 
 
 def _with_values(command: str, known: _Variables, once: bool) -> str | None:
-    """Return ``command`` with the values of the script's variables; None if it cannot be moved."""
+    """Return ``command`` with the variables of the script replaced by their values.
+
+    None if the command would have a different effect in ``launch.setup``, which runs on every host.
+    """
     rest = _HOOK.sub("", command)
     if _ONCE.match(command) or (command.startswith("eval") and not _HOOK_ONLY.match(command)):
         return None

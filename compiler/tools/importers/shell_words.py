@@ -93,9 +93,12 @@ class _WordScanner:
         self.words: list[Word] = []
 
     def scan(self, start: int, end: int, depth: int) -> None:
-        """Append the words between the offsets ``start`` and ``end`` of the text to ``words``.
+        """Append the words of a part of the text to ``words``.
 
-        ``depth`` is the number of quoted commands around this part of the text.
+        Args:
+            start: offset at which the part starts.
+            end: offset at which the part ends.
+            depth: number of quoted commands that contain the part.
         """
         pieces: list[str] = []
         began = start
@@ -136,7 +139,11 @@ class _WordScanner:
         self._statement += 1
 
     def _is_command(self, pieces: list[str], text: str, depth: int) -> bool:
-        """Return True if the quoted ``text`` after ``pieces`` is a command or a part of one."""
+        """Return True if a quoted text contains a command or arguments of a command.
+
+        ``text`` starts with the opening quote. ``pieces`` are the parts of the same word before the
+        quote, such as ``ARGS=``.
+        """
         if depth >= DEEPEST or self._message == self._statement:
             return False
         # The first piece contains the name: joining all pieces would take quadratic time.
@@ -156,7 +163,10 @@ class _WordScanner:
         return at
 
     def _remove_label(self, end: int) -> None:
-        """Remove the words of the line before ``end`` if they are a label of ``case``."""
+        """Remove the last words if they form the label of a branch of ``case``, such as ``small)``.
+
+        ``end`` is the offset at which the label ends.
+        """
         line = bisect_right(self._starts, end)
         if _LABEL.fullmatch(self._text, self._starts[line - 1], end):
             while self.words and self.words[-1].span.line == line:
@@ -164,7 +174,10 @@ class _WordScanner:
             self._statement += 1
 
     def _append_word(self, pieces: list[str], start: int) -> None:
-        """Append the word that ``pieces`` form, unless it is a part of a message or of a test."""
+        """Append the word that consists of ``pieces`` to the words, and clear ``pieces``.
+
+        Words of messages, such as the arguments of ``echo``, are not appended.
+        """
         text = "".join(pieces)
         pieces.clear()
         if not text or self._message == self._statement:
@@ -178,10 +191,11 @@ class _WordScanner:
 
 
 def _assigned_name(before: str, value: str) -> str:
-    """Return the variable to which the quoted text ``value`` is assigned; empty if there is none.
+    """Return the name of the variable to which the quoted text ``value`` is assigned.
 
-    ``before`` is the text before the quotes. A ``+`` follows the name if ``value`` contains the
-    variable, so that the text is appended to it.
+    ``before`` is the text before the quotes; the result is empty if this text is no assignment. The
+    result ends with ``+`` if ``value`` contains the variable itself, as in ``ARGS="$ARGS --pp 2"``,
+    which appends to the variable.
     """
     match = _NAME.match(before)
     if match is None:
@@ -196,11 +210,11 @@ def _remove_quotes(kind: str, text: str) -> str:
 
 
 def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
-    """Return the words of a script without comments, in order; at most MOST_WORDS.
+    """Return the first MOST_WORDS words of a script in order, without comments.
 
-    Variables in ``kept`` are not expanded. As in the shell, a variable with an empty value yields
-    no word. A variable whose value is a command yields no word either, because the words of this
-    command are already returned at the assignment.
+    Variables are expanded, except those in ``kept``. As in the shell, a variable with an empty
+    value yields no word. A variable whose value is a command yields no word either, because the
+    words of this command are already returned at the assignment.
     """
     scanner = _WordScanner(text, file)
     scanner.scan(0, len(text), 0)
@@ -219,8 +233,9 @@ def split_last_values(
 ) -> tuple[list[Word], list[Word]]:
     """Return (words that the script uses, words of quoted values that it does not use).
 
-    It does not use values of variables that are not in ``names``, and values that it replaces. In
-    ``ARGS="--tp 2"`` and then ``ARGS="--tp 4"``, the second value counts, as for plain values.
+    A value is not used if its variable is not in ``names``, or if a later assignment replaces the
+    value. For example, ``ARGS="--tp 4"`` replaces an earlier ``ARGS="--tp 2"``. If ``names`` is
+    None, all variables are used.
     """
     last: dict[str, int] = {}
     start = 0
@@ -246,9 +261,10 @@ def split_last_values(
 
 
 def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) offsets of the single-quoted texts, comments and here-documents.
+    """Return (start, end) offsets of the parts of a script in which variables are not expanded.
 
-    The shell expands no variables in them, except in here-documents with an unquoted delimiter.
+    These parts are single-quoted texts, comments and here-documents. Here-documents with an
+    unquoted delimiter are included, although the shell expands variables in them.
     """
     found: list[tuple[int, int]] = []
     at, blank = 0, True
@@ -277,7 +293,7 @@ _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close
 
 
 def branch_lines(text: str) -> frozenset[int]:
-    """Return the numbers of the lines inside ``if`` statements, ``case`` statements and loops."""
+    """Return the numbers of all lines inside ``if`` statements, ``case`` statements and loops."""
     inside, depth = set(), 0
     for number, line in enumerate(text.splitlines(), start=1):
         match = _BRANCH.match(line)
@@ -291,10 +307,10 @@ def branch_lines(text: str) -> frozenset[int]:
 
 
 def source_text(text: str, word: Word) -> tuple[str, str, str]:
-    """Return (command that starts with ``word``, separator before it, separator after it).
+    """Return (command, separator before the command, separator after the command).
 
-    The command is a part of the script ``text``. A separator, such as ``&&``, is empty at the start
-    or the end of a line.
+    The command is the part of the script ``text`` that starts with ``word``. A separator, such as
+    ``&&``, is empty at the start or the end of a line.
     """
     lines = text.split("\n")
     start = sum(len(line) + 1 for line in lines[: word.span.line - 1]) + word.span.column - 1
@@ -317,7 +333,10 @@ def source_text(text: str, word: Word) -> tuple[str, str, str]:
 
 
 def split_quoted_flag(word: Word) -> list[Word]:
-    """Return the words in an array element such as ``"--flag value"``, which the shell splits."""
+    """Return the words of an array element such as ``"--flag value"``, split at the spaces.
+
+    Any other word is returned unchanged.
+    """
     if not (word.is_flag and re.search(r"\s", word.text)):
         return [word]
     return [replace(word, text=part) for part in word.text.replace("'", "").split()]
@@ -337,9 +356,10 @@ def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
 
 
 def _default_or_value(name: str, value: str) -> str:
-    """Return the default in an assignment such as ``GBS=${GBS:-512}``, here 512; else ``value``.
+    """Return the value that an assignment gives to the variable ``name``.
 
-    The default applies unless the environment already sets the variable.
+    For ``GBS=${GBS:-512}``, this is the default 512, which applies unless the environment already
+    sets the variable. For any other assignment, the result is ``value``.
     """
     match = _VARIABLE.fullmatch(value)
     return match[2] if match and name in (match[1], match[3]) and match[2] else value
@@ -348,7 +368,8 @@ def _default_or_value(name: str, value: str) -> str:
 def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> str:
     """Return ``text`` with its variables expanded.
 
-    In ``PATH=/opt:$PATH``, the variable is an earlier value of the one that is assigned.
+    In ``PATH=/opt:$PATH``, the variable ``$PATH`` is not expanded, because it refers to the value
+    of PATH before this assignment.
     """
     own = _ASSIGNMENT.fullmatch(text)
     if own is not None and own[1] in values and "$" in own[2]:
@@ -360,7 +381,8 @@ def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int
     """Return ``text`` with each variable replaced by its value in ``values``.
 
     Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
-    replaced by its default (``${NAME:-default}``) or stays as written.
+    replaced by its default (``${NAME:-default}``). If the variable has no default or is in
+    ``kept``, it stays as written.
     """
     # The depth bounds variables that refer to themselves, the length values that grow.
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:

@@ -80,8 +80,8 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     """Return the spec fragment of a batch script; None after an error.
 
-    ``#SBATCH`` directives give hosts and limits. The launch line gives layout, job and model, if a
-    backend recognizes it.
+    Hosts and limits are read from the ``#SBATCH`` directives. Layout, job and model are read from
+    the launch line, if a backend recognizes the line.
     """
     reading = Reading(text, name, sink)
     for line in reading.lines():
@@ -140,7 +140,10 @@ def _read_option(flag: Flag, reading: Reading) -> None:
 
 
 def _read_written(flag: Flag, reading: Reading) -> None:
-    """Add a note on a directive that PARC writes too; report it if PARC writes another value."""
+    """Process a directive that PARC's batch script always contains.
+
+    Add a note if PARC writes the same value; report the directive if PARC writes another value.
+    """
     values, ours = [value.text for value in flag.values], _WRITTEN[flag.name]
     if ours and not set(values) & set(ours):
         words = f"{flag.name}={' '.join(values)}"
@@ -157,9 +160,10 @@ def _read_job_name(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def _read_other(flag: Flag, reading: Reading) -> None:
-    """Add a directive that no spec field sets to ``launch.slurm.extra`` if PARC accepts it there.
+    """Add a directive to ``launch.slurm.extra`` if that field accepts the directive.
 
-    Report all other directives.
+    Used for directives that have no spec field of their own. Directives that ``extra`` does not
+    accept are reported.
     """
     value = flag.values[0].text if flag.values else ""
     if flag.name not in EXTRA or not (value or flag.name in _SWITCHES):
@@ -241,8 +245,9 @@ _LAUNCH = {"partition": "partition", "account": "account", "qos": "qos", "resv_n
 def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     """Return a spec fragment with the hosts, GPUs per host, partition and account of one job.
 
-    If the file has several jobs with hosts, a running job is preferred, then the job that started
-    last, then the highest job id. Report the other jobs as not imported (I04).
+    The file can contain several jobs with hosts. A running job is preferred, then the job that
+    started last, then the job with the highest id. The other jobs are reported as not imported
+    (I04).
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -322,10 +327,11 @@ def _add_job(job: Node, reading: Reading) -> None:
 
 
 def _set_gpus_per_node(job: Node, hosts: int, reading: Reading) -> None:
-    """Set the number of GPUs per host, from the first of three sources that contains it.
+    """Set the number of GPUs per host of ``job``.
 
-    These are the GPUs allocated on each host, the job's total divided by its hosts, and the
-    requested number. Report different numbers on different hosts as an error (I03).
+    The first known number of these three is used: the GPUs allocated on each host, the job's total
+    divided by its hosts, and the requested number. If hosts have different numbers of GPUs, report
+    an error (I03).
     """
     details = [entry.value for entry in job.items("gres_detail", required=False)]
     given = {parse_gres_gpus(text)[0]: None for text in details if isinstance(text, str)}

@@ -26,9 +26,10 @@ from parc.compiler.topology.readers.reader_state import Reading
 
 
 def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None:
-    """Report each flag of a script that was not read, and settings that apply only to some runs.
+    """Report the parts of a script that the spec fragment does not represent.
 
-    ``known`` is False if no backend recognizes the launch; in that case its program is reported.
+    These are flags that were not read, and settings that apply only to some runs of the script. The
+    launch command is reported too if ``known`` is False, that is, if no backend recognizes it.
     """
     if is_own_script(reading.text):
         return
@@ -46,7 +47,10 @@ def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None
 
 
 def _report_unread_flags(words: list[Word], reading: Reading) -> None:
-    """Report each flag that no reader accounted for, except flags of reported commands."""
+    """Report each flag of the script that was neither read nor reported before.
+
+    Flags of a command that was itself reported are left out.
+    """
     for statement in statements(words):
         first = statement[0]
         if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):
@@ -81,7 +85,10 @@ def _report_other_values(words: list[Word], reading: Reading) -> None:
 
 
 def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
-    """Add a note on flags inside branches, because the fragment contains them for every run."""
+    """Add a note on each imported flag that the script sets only in a branch.
+
+    The fragment contains such a flag as if every run of the script had it.
+    """
     inside = branch_lines(reading.text)
     args = set(reading.spec.get("launch", {}).get("args", ()))
     set_at = {(span.line, span.column) for span in reading.spans.values()}

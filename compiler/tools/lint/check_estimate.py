@@ -25,9 +25,10 @@ CODES = (OVERSIZED, "G02", "R15")
 def estimated_checks(
     plan: Plan, framework: Framework, sink: ScriptSink
 ) -> tuple[Plan, tuple[PlanCheck[Plan], ...], list[SkippedRule]]:
-    """Return ``plan`` with an estimate, the checks of it, and the rules that are skipped.
+    """Return (``plan`` with an estimate, checks that need the estimate, skipped rules).
 
-    There are no checks if a fact that the estimate needs is unknown.
+    If a fact that the estimate needs is unknown, ``plan`` is returned unchanged, there are no
+    checks, and all rules that need the estimate are skipped.
     """
     found: list[tuple[CostModel, Plan]] = []
 

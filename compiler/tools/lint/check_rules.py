@@ -74,9 +74,9 @@ def check_layout(
 ) -> tuple[list[SkippedRule], set[str]]:
     """Report the rules that a training layout breaks; return (skipped rules, broken codes).
 
-    Two sets of rules are not checked: those with a code in ``exempt``, and those about strategies
-    that a framework cannot express (codes E), because the flags of the launch file express them.
-    Rules about memory are skipped if ``unmodeled`` is a flag whose effect on memory is unknown.
+    Rules with a code in ``exempt`` are not checked. Rules about strategies that a framework cannot
+    express (codes E) are not checked either, because the flags of the launch file express them.
+    Rules about memory are skipped if ``unmodeled`` names a flag whose effect on memory is unknown.
     """
     broken: set[str] = set()
     _check_split(facts, framework, broken, sink)
@@ -113,7 +113,8 @@ def check_service(
 ) -> list[SkippedRule]:
     """Report each rule that a serving layout breaks; return the skipped rules.
 
-    ``checks`` are the engine's checks of finished plans; they run if the layout breaks no rule.
+    If the layout breaks no rule, run the placement checks and ``checks``, the engine's checks of
+    finished plans.
 
     If no cache block fits into memory (V02), the longest request does not fit either (V01). In this
     case only V02 is reported.
@@ -131,9 +132,9 @@ def check_service(
 def check_partial_plan(
     plan: Any, checks: Iterable[PlanCheck[Any]], sink: ScriptSink
 ) -> list[SkippedRule]:
-    """Run ``checks``, which `parc check` runs on finished plans, on a plan with unknown fields.
+    """Run ``checks`` on a plan with unknown fields; return the skipped checks.
 
-    Return the checks that need an unknown fact. Their partial findings are not reported.
+    A check is skipped if it needs an unknown fact. Findings that it made before are not reported.
     """
     skipped = []
     for check in checks:
@@ -176,10 +177,11 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
 def split_or_even(
     problem: Problem, framework: Framework, pp: int, vpp: int, given: bool
 ) -> PipelineSplit:
-    """Return the framework's split of the layers into stages, or else an even split.
+    """Return the split of the layers into pipeline stages.
 
-    The even split is used if the framework cannot split the layers, or only unevenly although no
-    flag requests an uneven split.
+    This is the split that the framework uses, or else an even split. The even split is returned if
+    the framework cannot split the layers. It is also returned if the framework's split is uneven
+    and no flag requests a split.
 
     Args:
         problem: problem with all settings of pipeline stages that the launch file contains.
@@ -198,9 +200,10 @@ def split_or_even(
 def _check_split(
     facts: LaunchFacts[Problem, Layout], framework: Framework, broken: set[str], sink: ScriptSink
 ) -> None:
-    """If the framework cannot split the layers as the flags require, report the reason.
+    """Report why the framework cannot split the layers as the flags require.
 
-    The code of this finding is added to ``broken``.
+    If it cannot, the code of the finding and the codes of rules that would report the same problem
+    are added to ``broken``.
     """
     problem, layout = facts.problem, facts.known_layout
     if not is_known(layout, "split") or not is_known(layout, "vpp"):
@@ -221,8 +224,8 @@ def _check_rules(
 ) -> list[SkippedRule]:
     """Report each broken rule, and add its code to ``broken``; return the skipped rules.
 
-    ``implied`` maps the code of a rule to the code of a second rule. If the second rule is broken,
-    the first one is not checked, because both would report the same mistake.
+    ``implied`` maps the code of a rule to the code of another rule that reports the same mistake.
+    If that other rule is broken, the first rule is not checked.
     """
     skipped: list[SkippedRule] = []
     for rule in rules:

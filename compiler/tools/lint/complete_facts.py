@@ -31,7 +31,7 @@ VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
 
 
 def check_options(options: LintOptions, sink: Sink) -> bool:
-    """Return True if the model and the cluster that ``options`` name exist.
+    """Return True if the model and the cluster that ``options`` name are valid.
 
     Otherwise report the errors that a spec with these names has, such as an unknown model (K01).
     """
@@ -59,7 +59,7 @@ def resolve_spec_tree(
 ) -> Problem | ServingProblem | None:
     """Return the problem that the spec ``tree`` describes; None after an error.
 
-    The spec must be complete.
+    ``tree`` must contain all required fields of a spec.
     """
     # JSON is valid YAML, so the usual reader of specs can parse the tree.
     # The user can name any file with --model; a script can name only files below the folder.
@@ -68,7 +68,10 @@ def resolve_spec_tree(
 
 
 def read_hosts(size: JobSize) -> dict[str, Any]:
-    """Return section ``cluster`` of a spec, with the known numbers of hosts and GPUs of a job."""
+    """Return section ``cluster`` of a spec with the numbers of hosts and GPUs in ``size``.
+
+    Numbers that are unknown are left out.
+    """
     cluster: dict[str, Any] = {}
     if size.nodes is not None:
         cluster["nodes"] = size.nodes
@@ -80,9 +83,9 @@ def read_hosts(size: JobSize) -> dict[str, Any]:
 def cluster_section(written: Mapping[str, Any], options: LintOptions) -> Any:
     """Return section ``cluster`` of a complete spec.
 
-    The host type comes from ``options``; the numbers of hosts and of GPUs per host come from
-    ``written``, which has the facts in the launch file. With ``--gpus N``, each host uses as many
-    GPUs as possible such that N is a multiple, and the number of hosts follows.
+    ``options`` determine the host type; ``written``, which contains the facts in the launch file,
+    determines the number of hosts and the GPUs per host. ``--gpus N`` overrides these two numbers:
+    each host uses as many of its GPUs as possible such that N is divisible by their number.
     """
     library = Library(None)
     base = options.cluster if options.cluster in library.names("clusters") else None
@@ -106,9 +109,9 @@ def cluster_section(written: Mapping[str, Any], options: LintOptions) -> Any:
 
 
 def is_catalog_cluster(options: LintOptions) -> bool:
-    """Return True if ``--cluster`` names a cluster of the catalog.
+    """Return True if ``--cluster`` names a cluster of the catalog, whose number of hosts is known.
 
-    The number of hosts is then known. The option may also name only a host type.
+    The option might instead name a host type, with an unknown number of hosts.
     """
     return options.cluster in Library(None).names("clusters")
 
@@ -126,11 +129,11 @@ def catalog_name(checkpoint: str) -> str | None:
 
 
 def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counted: bool) -> Cluster:
-    """Return ``cluster`` with each field that contains a placeholder value marked as unknown.
+    """Return ``cluster`` with the fields that the user did not supply marked as unknown.
 
     Args:
-        cluster: cluster with a value in each field.
-        options: if these include ``--cluster``, only the number of hosts may be unknown.
+        cluster: cluster with a value in each field; some values are placeholders.
+        options: if these include ``--cluster``, only the number of hosts can be unknown.
         per_node: True if the number of GPUs per host is known.
         counted: True if the number of hosts is known.
     """

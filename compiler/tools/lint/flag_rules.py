@@ -36,15 +36,16 @@ def broken_couplings(
     written: Mapping[str, Flag],
     is_open: bool,
 ) -> Iterator[tuple[Flag, str, Finding]]:
-    """Yield (flag, code, finding) for each flag that needs a missing flag or conflicts with one.
+    """Yield (flag, code, finding) for each rule about two flags that the launch file breaks.
 
     Args:
-        table: rows about the flags of a framework.
-        sure: flags that each run of the script has. Only these are checked, and only these count as
-            conflicting.
-        written: all flags of the script, including those in branches. Each of them counts as given
-            if another flag needs it.
-        is_open: True if flags may be added at run time, so that no flag can be reported as missing.
+        table: rules; each says which flags of a framework a flag needs or excludes.
+        sure: flags that every run of the script has. Only these flags are checked, and only these
+            flags can conflict with a checked flag.
+        written: all flags of the script, including those in branches. A flag that is needed is
+            missing only if it is not among them.
+        is_open: True if flags might be added at run time, so that no flag can be reported as
+            missing.
     """
     for row in table:
         flag = sure.get(row.flag)
@@ -83,7 +84,7 @@ def check_learning_rate(
     """Return the findings about contradictions in the learning rate schedule of ``job``.
 
     Only fields for which ``known`` returns True are checked; the other fields get their defaults.
-    The causes of a finding may name a field with a default.
+    The causes of a finding might name a field that has a default.
     """
     from pydantic import ValidationError
 

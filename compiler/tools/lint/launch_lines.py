@@ -90,7 +90,7 @@ def _parse_directive(
 
 
 def read_job_size(script: Script) -> JobSize:
-    """Return the numbers of hosts and GPUs of the job.
+    """Return the numbers of hosts and GPUs of the job that a script starts.
 
     Flags of a launcher, such as torchrun's ``--nnodes``, override the ``#SBATCH`` directives.
     """
@@ -122,7 +122,7 @@ def _directive_gpus(options: Mapping[str, str], nodes: int | None) -> int | None
 
 
 def _single_value(found: set[int | None]) -> int | None:
-    """Return the element of a set with one element; None if there are several."""
+    """Return the only element of ``found``; None if the set does not have exactly one element."""
     return next(iter(found)) if len(found) == 1 else None
 
 
@@ -133,10 +133,10 @@ def _parse_count(text: str) -> int | None:
 
 
 def _launcher_values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
-    """Yield the value of each occurrence of the flags ``names``; None if a value is uncertain.
+    """Yield the value of each occurrence of the flags ``names``; None for an uncertain value.
 
-    A value is uncertain if it is in a branch or is not a number. The result OF_SLURM means that the
-    value is a variable that Slurm sets from the directives.
+    A value is uncertain if it is in a branch or is not a number. OF_SLURM is yielded for a variable
+    that Slurm sets from the directives.
     """
     for flag in script.flags(names):
         if flag.name in names:

@@ -15,10 +15,10 @@ from parc.compiler.tools.lint.script import Script, ScriptSink, read_script
 
 
 def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]]:
-    """Check the launch file ``text``; return (sink with the findings, skipped rules).
+    """Check the launch file ``text``; return (sink that contains the findings, skipped rules).
 
-    A rule is skipped if it needs a fact that neither the file nor an option contains. Report a file
-    whose framework cannot be detected (I05), and a text that is too long (I06).
+    A rule is skipped if it needs a fact that neither the file nor an option contains. A file whose
+    framework cannot be detected (I05) and a text that is too long (I06) are reported.
     """
     sink = ScriptSink(name, text)
     if len(text) > MAX_TEXT_BYTES:
@@ -55,7 +55,10 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
 
 
 def _report_unknown(script: Script, sink: ScriptSink) -> None:
-    """Report a text that starts no program (I05), or a framework that PARC cannot check (I09)."""
+    """Report that PARC cannot check the framework of the script.
+
+    The code is I05 if the script does not seem to start a program, and otherwise I09.
+    """
     *names, last = linters()
     valid = f"{', '.join(names)} or {last}"
     if not starts_a_job(script):
@@ -75,9 +78,10 @@ def _report_unknown(script: Script, sink: ScriptSink) -> None:
 
 
 def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOptions | None:
-    """Return ``options`` with a version of the backend ``kind``: the requested or default one.
+    """Return ``options`` with a version of the backend ``kind``.
 
-    Return None after reporting a requested version that the backend does not support (X18).
+    The default version is used if ``options`` request none. Return None after reporting a requested
+    version that the backend does not support (X18).
     """
     version = resolve_version(kind, options.version or None, sink)
     return None if version is None else replace(options, version=version)

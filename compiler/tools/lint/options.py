@@ -40,7 +40,7 @@ class SkippedRule:
 
     @property
     def reason(self) -> str:
-        """Sentences that name the unknown fact, and the option that supplies it."""
+        """Reason why the rule is skipped, as sentences for a message."""
         advice = f" Pass {self.option}." if self.option else ""
         return f"{self.fact} is unknown.{advice}"
 
@@ -82,9 +82,10 @@ CLUSTER_TYPES = ("Cluster", "NodeType", "Gpu", "Fabric")
 
 
 def describe_missing_fact(field: str, flags: Mapping[str, str]) -> tuple[str, str]:
-    """Return (description, option) of a field whose value is unknown.
+    """Return (description of a fact, option that supplies the fact).
 
-    The option is the command-line option that supplies the value, "" if there is none.
+    The fact is the value of ``field``, which is unknown. The option is empty if no command-line
+    option can supply the value.
 
     Args:
         field: IR type and field, such as ``Model.heads``.

@@ -39,7 +39,10 @@ def hide_fields(obj: T, names: Collection[str]) -> T:
 
 
 def with_values(obj: T, **values: Any) -> T:
-    """Return a copy of ``obj`` with ``values`` in some fields; other fields may stay unknown."""
+    """Return a copy of ``obj`` in which the fields named in ``values`` have these values.
+
+    Other fields that are unknown in ``obj`` stay unknown.
+    """
     kept = {one.name: _field_value(obj, one.name) for one in _dataclass_fields(type(obj))}
     return _build_instance(type(obj), {**kept, **values})
 
@@ -73,8 +76,7 @@ def _field_value(obj: object, name: str) -> Any:
 def _build_instance(cls: type[T], values: dict[str, Any]) -> T:
     """Return an instance of ``cls`` with the field values ``values``.
 
-    If a value is unknown, the instance is one of ``_partial_class(cls)``, which raises an exception
-    when that field is read.
+    If some of the values are unknown, reading such a field of the instance raises ``UnknownFact``.
     """
     full: type[Any] = getattr(cls, "_full_class", cls)
     unknown = any(value is _UNKNOWN for value in values.values())

@@ -66,15 +66,17 @@ class Script:
         value_count: Callable[[str], int | None],
         starts: Collection[int] = (),
     ) -> bool:
-        """Return True if a variable in the statements of ``flags`` may add flags at run time.
+        """Return True if a variable in the statements of ``flags`` might add flags at run time.
 
-        Variables that are the value of a flag do not count, nor do variables before the program,
-        because only flags of launchers can be there.
+        Two kinds of variables are ignored: values of a flag, and variables before the program,
+        which can contain only flags of launchers.
 
         Args:
             flags: flags of the framework.
-            value_count: function that returns the number of values of a flag, None if it varies.
-            starts: further statements, which start the framework and may have no flag.
+            value_count: function that returns the number of values of a flag, or None if the number
+                varies.
+            starts: numbers of further statements that start the framework, for example without any
+                flag.
         """
         statements = {*starts, *(flag.word.statement for flag in flags)}
         programs: dict[int, Span] = {}
@@ -95,7 +97,7 @@ class Script:
         )
 
     def _can_expand_to_flags(self, word: Word) -> bool:
-        """Return True if ``word`` is a variable that may contain flags (``$ARGS``, ``$@``).
+        """Return True if ``word`` is a variable that might contain flags (``$ARGS``, ``$@``).
 
         Arrays that the script itself assigns are excluded, because their flags are known.
         """
@@ -106,14 +108,15 @@ class Script:
 
 
 def _is_before(span: Span, program: Span | None) -> bool:
-    """Return True if ``span`` is before ``program``; False without a program."""
+    """Return True if ``span`` is before ``program``; False if ``program`` is None."""
     return program is not None and (span.line, span.column) < (program.line, program.column)
 
 
 def read_script(text: str, name: str) -> Script:
-    """Return the script in ``text``, with those variables expanded whose value is certain.
+    """Return the script in ``text``, with variables expanded if their values are certain.
 
-    The value is certain if all assignments in the script agree, and none of them is in a branch.
+    The value of a variable is certain if all assignments in the script agree and none of them is in
+    a branch.
     """
     branches = branch_lines(text)
     values: dict[str, set[str]] = {}
@@ -176,13 +179,13 @@ class ScriptSink(Sink):
         key: bool = False,
         span: Span | None = None,
     ) -> None:
-        """Add a finding, with its spec path and its fix translated to flags of the script.
+        """Add a finding. Its spec path and its fix are translated to flags of the script.
 
         Args:
             code: code without prefix (``D01``).
             finding: the finding, or only its message.
             at: spec path of the problem.
-            key: point at the key of ``at`` instead of its value.
+            key: if True, point at the key of ``at`` instead of its value.
             span: position to use instead of the position of ``at``.
         """
         if isinstance(finding, str):
@@ -193,9 +196,10 @@ class ScriptSink(Sink):
         super().report(code, shown, at=self.flags.get(at, ""), span=place)
 
     def _name_cause_by_flag(self, cause: Cause) -> Cause:
-        """Return ``cause`` with its spec path replaced by a flag, or by words if there is no flag.
+        """Return ``cause`` with its spec path replaced by the flag that sets this path.
 
-        The path is kept if it has a position in the script.
+        If no flag sets the path, a description of its section replaces the path. The path is kept
+        if it has a position in the script.
         """
         section, _, rest = cause.path.partition(".")
         if not section or self.positions.span_of(cause.path) is not None:
@@ -204,9 +208,10 @@ class ScriptSink(Sink):
         return replace(cause, path=words)
 
     def _suggested_script_fix(self, fix: str) -> str:
-        """Return a fix of a spec field as a fix of the script; empty if no flag sets that field.
+        """Return a fix of a spec field as a fix of the script that sets the corresponding flag.
 
-        The fix ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``.
+        For example, ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``. The result is
+        empty if no flag sets the field.
         """
         # Any other fix, such as an edit of the script or an environment variable, stays as it is.
         if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
