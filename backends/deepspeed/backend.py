@@ -50,7 +50,7 @@ class DeepSpeed:
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of ZeRO stage and offload that the search tries.
 
-        Offload to host memory is a last resort.
+        Variants with offload to host memory are tried only if no layout fits without offload.
         """
         return variants.deepspeed_variants(problem)
 
@@ -103,7 +103,7 @@ class DeepSpeed:
         return problem.model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report what would break ``launch.sh``, and advice on a plan that may waste time."""
+        """Report settings with which ``launch.sh`` would fail, and settings that may waste time."""
         if not wrapper_of(plan.problem):
             check_launch(plan, sink)
         report_advice(plan, sink)

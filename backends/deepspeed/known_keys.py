@@ -36,7 +36,7 @@ def known_keys() -> dict[str, dict[str, str]]:
 
 @cache
 def keys_in_section(section: str, version: str) -> tuple[str, ...]:
-    """Return the sorted keys that DeepSpeed ``version`` reads in ``section``.
+    """Return the sorted names of the keys that DeepSpeed ``version`` reads in ``section``.
 
     ``section`` is "" for the top level of the file.
     """
@@ -51,8 +51,9 @@ def keys_in_section(section: str, version: str) -> tuple[str, ...]:
 def check_config_key(section: str, key: str, value: Any, version: str) -> Finding | None:
     """Return a finding if DeepSpeed ``version`` rejects or ignores ``key``, else None.
 
-    Unknown keys are accepted if they may belong to the user's program. Keys whose value is ``auto``
-    are never rejected, because DeepSpeed first removes them from a section.
+    In a section that accepts unknown keys, an unknown key is accepted unless it resembles a known
+    key, because it may belong to the user's program. In other sections, unknown keys with the value
+    ``auto`` are not rejected, because DeepSpeed removes these keys before it checks a section.
     """
     names = keys_in_section(section, version)
     # Free-form sections, such as the parameters of an optimizer, have no rows and are not checked.

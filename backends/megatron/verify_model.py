@@ -17,9 +17,10 @@ ATTENTION, POSITION = f"{MODEL}.attention", f"{MODEL}.position"
 LINEAR, MAMBA, EXPERTS = f"{MODEL}.linear", f"{MODEL}.mamba", f"{MODEL}.experts"
 
 Shown = tuple[str, str, Callable[[Settings], Any]]
-"""(path of the plan, flag that shows it, function that returns the value of the path)."""
+"""(plan path, flag that determines the value at this path, function that returns this value)."""
 Implied = tuple[str, str, Callable[[PlanFields], Any]]
-"""(flag, path of the plan on which it depends most, function that returns its value)."""
+"""(flag, plan path on which the flag depends most, function that computes the value of the
+flag)."""
 
 
 def flag_value(flag: str) -> Callable[[Settings], Any]:
@@ -28,7 +29,11 @@ def flag_value(flag: str) -> Callable[[Settings], Any]:
 
 
 def rows_of_flags(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
-    """Return a table row for each field in ``flags``, whose value is that of the flag."""
+    """Return one table row for each plan field whose value equals the value of a flag.
+
+    ``flags`` maps the name of a field to the flag. ``prefix`` is the plan path that contains the
+    fields.
+    """
     return tuple((f"{prefix}.{name}", flag, flag_value(flag)) for name, flag in flags.items())
 
 
@@ -198,7 +203,10 @@ IMPLIED_EXPERTS: tuple[Implied, ...] = (
 
 
 def _value_if_scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
-    """Return a function that reads ``path`` if the scaling of positions is ``kind``, else None."""
+    """Return a function that reads the plan value at ``path``.
+
+    The function returns None if the plan's position scaling is not ``kind``.
+    """
     return lambda f: f[path] if f[f"{POSITION}.scaling"] == kind else None
 
 

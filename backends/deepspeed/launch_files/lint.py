@@ -63,7 +63,7 @@ def is_deepspeed(text: str) -> bool:
 
 
 def _zero_section(root: Node) -> Node | None:
-    """Return the ``zero_optimization`` section; None if there is none.
+    """Return the ``zero_optimization`` section; None if the section is absent.
 
     The result is also None if the value is a boolean, as in the first releases of DeepSpeed.
     """

@@ -76,7 +76,7 @@ def softmax_type(problem: Problem) -> str | None:
 
 
 def no_linear_bias(problem: Problem) -> bool:
-    """Return True to disable the biases of all linear layers, for which Megatron has one switch."""
+    """Return True to set the only flag that disables the biases of all linear layers."""
     return not needs_linear_bias_flag(problem.model)
 
 
@@ -111,9 +111,9 @@ def squared_relu(problem: Problem) -> bool:
 
 
 def unfused_gelu(problem: Problem) -> bool:
-    """Return True to disable the kernel that fuses bias and GELU in the tanh form.
+    """Return True to disable the kernel that fuses a bias with tanh GELU.
 
-    The model has biases and a different activation.
+    This is necessary if the model has biases and its activation is exact GELU or squared ReLU.
     """
     # The fused kernel is only used with biases; without them there is nothing to disable.
     plain = problem.model.ffn.activation in ("gelu", "relu2")
@@ -165,10 +165,10 @@ def stack_spec(problem: Problem) -> tuple[str, str] | None:
 
 
 def expert_pattern(problem: Problem) -> str | None:
-    """Return which layers have experts, as a Python list such as ``([0]*3+[1]*58)``.
+    """Return a Python list, such as ``([0]*3+[1]*58)``, with 1 for each layer with experts.
 
-    None for a dense model, if all layers have experts, or if a layer pattern contains this
-    information.
+    None if the flag is not needed: the model is dense, all layers have experts, or a layer pattern
+    shows which layers have experts.
     """
     experts = problem.model.experts
     if experts is None or all(experts.pattern) or problem.model.pattern:

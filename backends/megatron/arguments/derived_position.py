@@ -61,7 +61,7 @@ def linear_factor(problem: Problem) -> int | None:
 def latent_rope_type(problem: Problem) -> str | None:
     """Return the rope type of latent attention, "yarn" or "rope"; None for other attention.
 
-    It is always emitted, because Megatron's default is yarn.
+    PARC always emits the flag for latent attention, because Megatron's default is yarn.
     """
     if not has_latent(problem):
         return None
@@ -77,7 +77,7 @@ def unfused_rope(problem: Problem) -> bool:
 
 
 def yarn_factor(problem: Problem) -> float | None:
-    """Return YaRN's ratio of the context length after scaling to that before; None without YaRN."""
+    """Return the factor by which YaRN extends the context length; None without YaRN."""
     return problem.model.position.scaling_factor if is_yarn(problem) else None
 
 
@@ -104,5 +104,8 @@ def yarn_original_context(problem: Problem) -> int | None:
 
 
 def max_positions(problem: Problem) -> int:
-    """Return the maximum position, at least the sequence length, as validate_args requires."""
+    """Return the model's maximum number of positions, or the sequence length if it is larger.
+
+    Megatron's ``validate_args`` rejects a number of positions below the sequence length.
+    """
     return max(problem.model.position.max_positions, problem.job.sequence_length)
