@@ -73,7 +73,7 @@ class DeepSpeed:
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the layers of each pipeline stage.
 
-        None if DeepSpeed cannot run this combination of ``pp`` and ``vpp``.
+        None if DeepSpeed cannot split the layers over ``pp`` stages with ``vpp`` chunks per rank.
         """
         return split.find_split(problem, pp, vpp)
 

@@ -12,7 +12,8 @@ AIO_BLOCK_BYTES = 1 << 20
 # DeepSpeed's defaults are a queue depth of 8 and one thread (intra_op_parallelism).
 AIO_QUEUE_DEPTH = 32
 AIO_THREADS = 4
-"""Request size, requests in flight and threads per rank, from DeepSpeed's NVMe offload tutorial."""
+"""Threads per rank that submit NVMe transfers. These three values are from DeepSpeed's tutorial on
+NVMe offload."""
 
 
 def uses_autotp(problem: Problem, layout: Layout) -> bool:
@@ -27,9 +28,10 @@ def uses_autotp(problem: Problem, layout: Layout) -> bool:
 def train_batch(problem: Problem, layout: Layout) -> int | None:
     """Return the global batch size in samples; None with AutoTP.
 
-    With AutoTP, DeepSpeed would reject the correct size, because it counts tensor-parallel ranks as
-    replicas. AutoTP provides no ``mpu`` object, and without this object DeepSpeed requires batch =
-    micro-batch x accumulation x world size (deepspeed/runtime/config.py, ``_batch_assertion``).
+    With AutoTP, DeepSpeed would reject the correct size, because DeepSpeed counts tensor-parallel
+    ranks as replicas. Without an ``mpu`` object, which AutoTP does not provide, DeepSpeed requires
+    batch = micro-batch x accumulation x world size (deepspeed/runtime/config.py,
+    ``_batch_assertion``).
     """
     # With AutoTP, DeepSpeed would count every tensor-parallel rank as a replica and expect a batch
     # that is tp times too large.
@@ -60,7 +62,7 @@ def bf16_enabled(problem: Problem, layout: Layout) -> bool | None:
 def fp16_enabled(problem: Problem, layout: Layout) -> bool | None:
     """Return True if the job trains in fp16, else None.
 
-    DeepSpeed then scales the loss dynamically by default.
+    In fp16, DeepSpeed scales the loss dynamically by default.
     """
     return True if problem.job.precision == "fp16" else None
 

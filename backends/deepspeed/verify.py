@@ -210,7 +210,7 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
 def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
     """Report a batch size that is not micro-batch x accumulation steps x replicas (A09).
 
-    DeepSpeed checks this equation with its own world size; PARC uses the number of replicas in the
+    DeepSpeed checks this equation with the world size. PARC uses the number of replicas in the
     plan.
     """
     micro = _read_positive_integer(CONFIG, config, "train_micro_batch_size_per_gpu")

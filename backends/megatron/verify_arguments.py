@@ -26,7 +26,7 @@ _EXPANDED = re.compile(r"[$`;&|<>()*?\[\]{}~!]")
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Flags with their values; if a flag is repeated, the last one wins, as in argparse."""
+    """Flags and their values. If a flag is repeated, the last occurrence counts, as in argparse."""
 
     flags: dict[str, tuple[str, ...]]
     lines: Mapping[str, int] = field(default_factory=dict)

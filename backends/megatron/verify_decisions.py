@@ -1,4 +1,4 @@
-"""Read the settings of a plan back from ``megatron/args.sh``, as Megatron's parser would.
+"""Reader of a plan's settings in ``megatron/args.sh``, which follows Megatron's parser.
 
 Flags that no plan sets are compared with ``launch.args``; flags that are absent have the default of
 the parser. The tables are in ``verify_model`` and ``verify_job``.

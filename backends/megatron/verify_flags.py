@@ -1,8 +1,8 @@
 """Types and defaults of the Megatron flags that a plan determines.
 
-The tables are those of Megatron's own parser (megatron/training/arguments.py of Megatron-Core 0.17
-to 0.20, in which these flags have equal types and defaults), not those of the emitter. A flag that
-is not listed here can only be in ``launch.args``.
+The tables repeat those of Megatron's own parser, not those of the emitter. Source:
+megatron/training/arguments.py of Megatron-Core 0.17 to 0.20, in which these flags have equal types
+and defaults. A flag that is not listed here can only be in ``launch.args``.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ INTEGERS: Mapping[str, int | None] = {
     "linear-attention-freq": None,
     "yarn-original-max-position-embeddings": None,
 }
-"""Flag with an integer -> default."""
+"""Flag that takes an integer -> default of the flag."""
 
 NUMBERS: Mapping[str, float | None] = {
     "activation-func-clamp-value": None,
@@ -144,7 +144,7 @@ NUMBERS: Mapping[str, float | None] = {
     "rotary-scaling-factor": 1.0,
     "weight-decay": 0.01,
 }
-"""Flag with a number -> default."""
+"""Flag that takes a number -> default of the flag."""
 
 TEXTS: Mapping[str, str | None] = {
     "attention-backend": "auto",
@@ -178,7 +178,7 @@ TEXTS: Mapping[str, str | None] = {
     "tokenizer-type": None,
     "transformer-impl": "transformer_engine",
 }
-"""Flag with a text -> default."""
+"""Flag that takes a text -> default of the flag."""
 
 LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
     "cp-comm-type": (str, ("p2p",)),

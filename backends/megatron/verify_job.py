@@ -135,7 +135,7 @@ SHOWN: tuple[Shown, ...] = (
     (f"{JOB}.precision", "bf16", _precision),
     (f"{JOB}.kind", "finetune", lambda s: "finetune" if s["finetune"] else "pretrain"),
 )
-"""Fields of every plan."""
+"""Rows for the layout and job fields of every plan."""
 
 
 def _replicas(fields: PlanFields) -> Any:
@@ -243,4 +243,4 @@ IMPLIED: tuple[Implied, ...] = (
     ("log-interval", ARGS, lambda _: 1),
     ("log-throughput", ARGS, lambda _: True),
 )
-"""Flags of every plan."""
+"""Rows for the layout and job flags of every plan."""

@@ -18,7 +18,7 @@ class PlanFields:
     tree: Mapping[str, Any]
 
     def __getitem__(self, path: str) -> Any:
-        """Return the value at ``path``; raise Malformed if the plan lacks it."""
+        """Return the value at ``path``; raise Malformed if the plan lacks this path."""
         value = planned_value(self.tree, path)
         # planned_value returns a private marker for a missing path.
         if type(value) is object:

@@ -72,7 +72,10 @@ def _zero_section(root: Node) -> Node | None:
 
 
 def _check_keys(node: Node, version: str, sink: Sink) -> None:
-    """Report keys that DeepSpeed rejects or ignores (X01), in all sections of known_keys.json."""
+    """Report keys in ``node`` and its sections that DeepSpeed rejects or ignores (X01).
+
+    Only sections in known_keys.json are checked.
+    """
     section = ".".join(map(str, node.path))
     # Each unknown key is compared with all known ones.
     if (more := len(node.value) - MOST_KEYS) > 0:

@@ -59,7 +59,7 @@ def distributed_optimizer(problem: Problem, layout: Layout) -> bool:
 
 
 def optimizer_copies(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of replicas of the sharded optimizer state; None if there is only one."""
+    """Return the number of replicas of the sharded optimizer state; None for a single replica."""
     copies = layout.dp_replicate
     return copies if distributed_optimizer(problem, layout) and copies > 1 else None
 

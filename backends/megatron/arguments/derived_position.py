@@ -16,7 +16,8 @@ def is_yarn(problem: Problem) -> bool:
 def position_type(problem: Problem) -> str:
     """Return Megatron's position type, such as "rope" or "yarn".
 
-    Latent attention has type rope even with YaRN, which a separate flag selects (--rope-type).
+    For latent attention the type is rope even with YaRN, because another flag (--rope-type) selects
+    YaRN.
     """
     if is_yarn(problem) and not has_latent(problem):
         return "yarn"
@@ -69,9 +70,10 @@ def latent_rope_type(problem: Problem) -> str | None:
 
 
 def unfused_rope(problem: Problem) -> bool:
-    """Return True for latent attention without YaRN, which the fused rope kernel does not support.
+    """Return True to disable the fused rope kernel.
 
-    Source: Megatron's MLATransformerConfig.
+    The kernel does not support latent attention without YaRN. Source: Megatron's
+    MLATransformerConfig.
     """
     return latent_rope_type(problem) == "rope"
 
@@ -92,9 +94,9 @@ def yarn_mscale_all_dim(problem: Problem) -> float | None:
 
 
 def yarn_original_context(problem: Problem) -> int | None:
-    """Return the context length before YaRN scaling; None without YaRN, and for latent attention.
+    """Return the context length before YaRN scaling; None without YaRN.
 
-    For latent attention Megatron has no such flag and uses 4096.
+    Also None for latent attention, for which Megatron has no such flag and uses 4096.
     """
     # MLATransformerConfig has the constant 4096; rule E04 rejects other lengths for latent
     # attention.

@@ -1,7 +1,7 @@
 """Import of Megatron's flags that set no field: extra arguments, defaults, and what is left out.
 
-Flags that PARC does not control become ``launch.args``. All other flags are compared with those
-that PARC would write for the imported fields, so that no difference goes unreported.
+Flags that PARC does not control become ``launch.args``. All other flags are compared with the flags
+that PARC would write for the imported fields, so that every difference is reported.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _equal_values(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
 
 
 def _is_equal(theirs: str, ours: str) -> bool:
-    """Return True if both texts are equal, or are the same number."""
+    """Return True if the two texts are equal, or are the same number."""
     if theirs == ours:
         return True
     try:

@@ -44,8 +44,8 @@ TYPO = 0.93
 The value is high because programs add their own flags.
 """
 MOST_COMPARED = 100
-"""Maximum number of distinct unknown flags that are compared with all known ones, which takes
-milliseconds each. More of them belong to another program."""
+"""Maximum number of distinct unknown flags that are compared with all known flags, which takes
+milliseconds per flag. A script with more unknown flags starts another program."""
 MEMORY = (
     *("--activation-offload-fraction", "--cpu-offloading-num-layers", "--offload-modules"),
     *("--fine-grained-activation-offloading", "--optimizer-cpu-offload", "--optimizer"),
@@ -54,7 +54,7 @@ MEMORY = (
     *("--use-megatron-fsdp", "--use-torch-fsdp2", "--distribute-saved-activations"),
     *("--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"),
 )
-"""Flags that change the memory of a rank, and that no field of a spec sets."""
+"""Flags that change the memory of a rank and have no field in a spec."""
 OF_DENSE_MODELS = ("M01", "D10")
 """Codes of rules on dense models, which are skipped if the model may have experts."""
 

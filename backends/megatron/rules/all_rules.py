@@ -19,7 +19,7 @@ from parc.compiler.ir.rule import Rule
 def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout must satisfy.
 
-    Rules that no layout of this model can violate are left out.
+    Rules that no layout of the model in ``problem`` can violate are left out.
     """
     return (
         # Features without a flag come first: no change of the layout can help.

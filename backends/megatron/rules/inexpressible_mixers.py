@@ -58,9 +58,9 @@ def inexpressible_mixers(model: Model, version: str) -> Iterator[Fault]:
 def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
     """Yield (code, spec path, finding) if pretrain_gpt.py cannot build the model's MTP layers.
 
-    Only models with linear attention are affected. Before version 0.19, pretrain_gpt.py builds MTP
-    layers for these models only with softmax attention; from 0.19 on, it builds none. The user's
-    own program may build MTP layers from Megatron's modules.
+    Only models with linear attention are affected. For these models, pretrain_gpt.py before version
+    0.19 builds only MTP layers with softmax attention. From 0.19 on, pretrain_gpt.py builds no MTP
+    layers. The user's own program may build MTP layers from Megatron's modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN

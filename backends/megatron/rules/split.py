@@ -30,8 +30,8 @@ REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("P01", ("layout.count_embedding", "layout.count_loss")),
     ("P02", ("layout.vpp", "layout.pp")),
 )
-"""(code, spec fields to point at) of every reason that ``why_no_split`` returns, except P06, which
-is a separate rule."""
+"""(code, spec fields to point at) of every reason that ``why_no_split`` returns. P06 is missing,
+because it is a separate rule."""
 
 
 def split_rules(problem: Problem) -> tuple[Rule, ...]:

@@ -1,8 +1,8 @@
 """Balanced layers per stage, if no simpler form of split is balanced.
 
-Loads are counted in half layers, so that the embedding can count as half a layer. First the load
-of the longest stage is minimized; then layers are removed from the most loaded pipeline rank
-until the layer count is right. Ties: of equally loaded stages the earlier one loses a layer.
+Loads are counted in half layers, so that the embedding can count as half a layer. First, the load
+of the most loaded stage is minimized. Then layers are removed from the most loaded pipeline rank
+until the layer count is right. Of equally loaded stages, the earlier stage loses a layer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Relative computing load of layers: the number of matrix parameters that a token uses.
 
-This approximation leaves out biases and norms. It is used because layers are assigned to stages
-before the cost model estimates times.
+This approximation leaves out biases and norms. PARC uses an approximation, because layers are
+assigned to stages before the cost model estimates times.
 """
 
 from __future__ import annotations

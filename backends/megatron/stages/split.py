@@ -1,9 +1,10 @@
-"""Assignment of layers to model chunks: as the spec sets it, else the simplest balanced form.
+"""Assignment of layers to model chunks: as the spec sets it, else in the simplest balanced form.
 
-The forms, the simplest first: ``even`` needs no flags; ``counted`` counts the embedding or the loss
-as a layer; ``first-last`` sets the layers of the first and the last rank; ``string`` is a layout
-string. Models with a layer pattern use ``string`` unless the spec sets another form.
-Source: megatron/core/transformer/transformer_block.py, ``get_num_layers_to_build``.
+The forms are, the simplest first: ``even``, which needs no flags; ``counted``, in which the
+embedding or the loss counts as a layer; ``first-last``, which sets the layers of the first and the
+last rank; and ``string``, a layout string. Models with a layer pattern use ``string`` unless the
+spec sets another form. Source: megatron/core/transformer/transformer_block.py,
+``get_num_layers_to_build``.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _find_split_cached(
 ) -> PipelineSplit | None:
     """Return the result of ``find_split``.
 
-    The result is cached, because thousands of candidates have few different splits.
+    The result is cached, because thousands of candidates share a small number of splits.
     """
     if pp == 1 and vpp > 1:
         return None
@@ -199,7 +200,7 @@ def _split_with_given_ends(
 def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit | None:
     """Return a split whose first and last rank have fewer layers than the middle ranks.
 
-    The last rank has the fewest layers; None if no such split exists.
+    The last rank has the fewest layers. None if no such split exists.
     """
     # Rounded up, so that the end ranks, which also have the embedding and the loss, get fewer
     # layers.
