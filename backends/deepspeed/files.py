@@ -35,7 +35,7 @@ def program_files(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def hostfile(plan: Plan) -> Artifact:
-    """Return ``hostfile``: one line per host in node-rank order, with the host's number of ranks."""
+    """Return ``hostfile``: hosts in node-rank order, one per line, with their numbers of ranks."""
     placement = plan.placement
     lines = [f"{host.name} slots={placement.ranks_per_node}\n" for host in placement.hosts]
     if not plan.problem.cluster.named:
