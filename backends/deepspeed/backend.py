@@ -50,7 +50,7 @@ class DeepSpeed:
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of ZeRO stage and offload that the search tries.
 
-        Offload to host memory is a last resort.
+        Variants with offload to host memory are tried only if no layout fits without offload.
         """
         return variants.deepspeed_variants(problem)
 
@@ -73,7 +73,7 @@ class DeepSpeed:
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the layers of each pipeline stage.
 
-        None if DeepSpeed cannot run this combination of ``pp`` and ``vpp``.
+        None if DeepSpeed cannot split the layers over ``pp`` stages with ``vpp`` chunks per rank.
         """
         return split.find_split(problem, pp, vpp)
 
@@ -103,7 +103,7 @@ class DeepSpeed:
         return problem.model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report what would break ``launch.sh``, and advice on a plan that may waste time."""
+        """Report settings with which ``launch.sh`` would fail, and settings that may waste time."""
         if not wrapper_of(plan.problem):
             check_launch(plan, sink)
         report_advice(plan, sink)

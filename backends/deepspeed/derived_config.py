@@ -12,7 +12,8 @@ AIO_BLOCK_BYTES = 1 << 20
 # DeepSpeed's defaults are a queue depth of 8 and one thread (intra_op_parallelism).
 AIO_QUEUE_DEPTH = 32
 AIO_THREADS = 4
-"""Request size, requests in flight and threads per rank, from DeepSpeed's NVMe offload tutorial."""
+"""Threads per rank that submit NVMe transfers. These three values are from DeepSpeed's tutorial on
+NVMe offload."""
 
 
 def uses_autotp(problem: Problem, layout: Layout) -> bool:
@@ -25,10 +26,12 @@ def uses_autotp(problem: Problem, layout: Layout) -> bool:
 
 
 def train_batch(problem: Problem, layout: Layout) -> int | None:
-    """Return the global batch size in samples; None with AutoTP, because DeepSpeed rejects the key.
+    """Return the global batch size in samples; None with AutoTP.
 
-    Without an ``mpu`` object, DeepSpeed requires batch = micro-batch x accumulation x world size,
-    and AutoTP provides no ``mpu`` (deepspeed/runtime/config.py, ``_batch_assertion``).
+    With AutoTP, DeepSpeed would reject the correct size, because DeepSpeed counts tensor-parallel
+    ranks as replicas. Without an ``mpu`` object, which AutoTP does not provide, DeepSpeed requires
+    batch = micro-batch x accumulation x world size (deepspeed/runtime/config.py,
+    ``_batch_assertion``).
     """
     # With AutoTP, DeepSpeed would count every tensor-parallel rank as a replica and expect a batch
     # that is tp times too large.
@@ -59,7 +62,7 @@ def bf16_enabled(problem: Problem, layout: Layout) -> bool | None:
 def fp16_enabled(problem: Problem, layout: Layout) -> bool | None:
     """Return True if the job trains in fp16, else None.
 
-    DeepSpeed then scales the loss dynamically by default.
+    In fp16, DeepSpeed scales the loss dynamically by default.
     """
     return True if problem.job.precision == "fp16" else None
 
@@ -67,8 +70,7 @@ def fp16_enabled(problem: Problem, layout: Layout) -> bool | None:
 def accumulation_type(problem: Problem, layout: Layout) -> str | None:
     """Return the data type in which gradients are accumulated; None for DeepSpeed's default.
 
-    The default is used for fp16 and without ZeRO, because DeepSpeed without ZeRO supports only the
-    type of the weights.
+    The default is used for fp16, and for ZeRO stage 0, which supports only the type of the weights.
     """
     if problem.job.precision != "bf16" or layout.zero_stage == 0:
         return None
@@ -95,7 +97,7 @@ def optimizer_path(problem: Problem, layout: Layout) -> str | None:
 
 
 def optimizer_pin_memory(problem: Problem, layout: Layout) -> bool | None:
-    """Return True, for page-locked buffers, if the optimizer state is offloaded; else None.
+    """Return True to use page-locked buffers if the optimizer state is offloaded, else None.
 
     Page-locked buffers reach about twice the rate over PCIe.
     """
@@ -113,7 +115,7 @@ def parameter_path(problem: Problem, layout: Layout) -> str | None:
 
 
 def parameter_pin_memory(problem: Problem, layout: Layout) -> bool | None:
-    """Return True, for page-locked buffers, if the weights are offloaded; else None.
+    """Return True to use page-locked buffers if the weights are offloaded, else None.
 
     Page-locked buffers reach about twice the rate over PCIe.
     """
@@ -148,17 +150,17 @@ def _offloads_to_nvme(layout: Layout) -> bool:
 
 
 def aio_block_bytes(problem: Problem, layout: Layout) -> int | None:
-    """Return the size of an NVMe request in bytes; None if nothing is offloaded to NVMe."""
+    """Return the size in bytes of each transfer to or from NVMe; None without offload to NVMe."""
     return AIO_BLOCK_BYTES if _offloads_to_nvme(layout) else None
 
 
 def aio_queue_depth(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of NVMe requests in flight; None if nothing is offloaded to NVMe."""
+    """Return the maximum number of unfinished NVMe transfers; None without offload to NVMe."""
     return AIO_QUEUE_DEPTH if _offloads_to_nvme(layout) else None
 
 
 def aio_threads(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of threads that submit NVMe requests; None without offload to NVMe."""
+    """Return the number of threads that submit NVMe transfers; None without offload to NVMe."""
     return AIO_THREADS if _offloads_to_nvme(layout) else None
 
 
@@ -198,8 +200,8 @@ def partition_activations(problem: Problem, layout: Layout) -> bool | None:
     """Return False for the config key ``partition_activations``, or None to omit the key.
 
     With False, ``deepspeed.checkpointing`` stores the whole inputs of recomputed layers on each
-    rank. The key is omitted without recomputation, with a pipeline, and under Accelerate, where
-    models of transformers recompute with torch's own checkpointing.
+    rank. PARC omits the key if nothing is recomputed or the plan has a pipeline. PARC also omits
+    the key under Accelerate, where models of transformers recompute with torch's own checkpointing.
     """
     # The key that DeepSpeed reads is partition_activations; its help text has
     # partitioned_activations, which is silently ignored.

@@ -33,7 +33,7 @@ def total_steps(problem: Problem, layout: Layout) -> int | None:
 def warmup_steps(problem: Problem, layout: Layout) -> int:
     """Return the number of warm-up steps, at least ``MIN_WARMUP_STEPS``.
 
-    The warm-up in the spec can be shorter if it is a fraction of a short run.
+    The spec can set a shorter warm-up, for example as a fraction of a short run.
     """
     return max(MIN_WARMUP_STEPS, problem.job.warmup_steps)
 
@@ -41,8 +41,8 @@ def warmup_steps(problem: Problem, layout: Layout) -> int:
 def warmup_peak_rate(problem: Problem, layout: Layout) -> float | None:
     """Return the learning rate at the end of the warm-up; None for cosine decay.
 
-    The cosine scheduler uses the rate of the optimizer; the other schedulers default to 0.001
-    (deepspeed/runtime/lr_schedules.py).
+    The cosine scheduler uses the learning rate of the optimizer. The other schedulers would use
+    0.001 without this key (deepspeed/runtime/lr_schedules.py).
     """
     return None if problem.job.lr_decay == "cosine" else problem.job.learning_rate
 

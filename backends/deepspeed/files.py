@@ -35,7 +35,7 @@ def program_files(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def hostfile(plan: Plan) -> Artifact:
-    """Return ``hostfile``: one line per host in node-rank order, with its number of ranks."""
+    """Return ``hostfile``: hosts in node-rank order, one per line, with their numbers of ranks."""
     placement = plan.placement
     lines = [f"{host.name} slots={placement.ranks_per_node}\n" for host in placement.hosts]
     if not plan.problem.cluster.named:
@@ -48,8 +48,8 @@ def deepspeed_launch_script(plan: Plan) -> Artifact:
 
     The script runs on every host, because ``--no_ssh`` keeps the launcher from starting other
     hosts. The node rank is the position of the host in the hostfile (deepspeed/launcher/launch.py).
-    DeepSpeed's ``--launcher slurm`` may order hosts differently, and its default launcher, pdsh,
-    needs ssh.
+    PARC does not use DeepSpeed's ``--launcher slurm``, which might order the hosts differently, or
+    the default launcher, pdsh, which needs ssh.
     """
     # The values are shell variables, so that the same script works on every host.
     launcher = (

@@ -29,14 +29,14 @@ The value is high because programs add their own keys to the file.
 
 @cache
 def known_keys() -> dict[str, dict[str, str]]:
-    """Return the rows of ``known_keys.json`` by key, such as ``zero_optimization.stage``."""
+    """Return key, such as ``zero_optimization.stage`` -> row of ``known_keys.json``."""
     rows: list[dict[str, str]] = json.loads((files(PACKAGE) / "known_keys.json").read_text("utf-8"))
     return {row["key"]: row for row in rows}
 
 
 @cache
 def keys_in_section(section: str, version: str) -> tuple[str, ...]:
-    """Return the sorted keys that DeepSpeed ``version`` reads in ``section``.
+    """Return the sorted names of the keys that DeepSpeed ``version`` reads in ``section``.
 
     ``section`` is "" for the top level of the file.
     """
@@ -51,8 +51,10 @@ def keys_in_section(section: str, version: str) -> tuple[str, ...]:
 def check_config_key(section: str, key: str, value: Any, version: str) -> Finding | None:
     """Return a finding if DeepSpeed ``version`` rejects or ignores ``key``, else None.
 
-    Unknown keys are accepted if they may belong to the user's program. Keys whose value is ``auto``
-    are never rejected, because DeepSpeed first removes them from a section.
+    In sections that allow unknown keys, PARC reports an unknown key only if it resembles a known
+    key or belongs to another version. Other unknown keys may belong to the user's program. In
+    sections that forbid unknown keys, a key with the value ``auto`` is not rejected, because
+    DeepSpeed removes such keys before the check.
     """
     names = keys_in_section(section, version)
     # Free-form sections, such as the parameters of an optimizer, have no rows and are not checked.

@@ -27,9 +27,9 @@ def program_memory(problem: Problem) -> ProgramMemory:
 def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
     """Return the memory model of a program that trains with DeepSpeed's ZeRO.
 
-    The state consists of 16-bit weights and gradients, and of fp32 master weights, gradients and
-    two Adam moments. Two communication buckets are part of the workspace. For bf16, every rank
-    accumulates the fp32 gradients unsharded, unless ``gradient_bytes`` is 2.
+    The model states are 16-bit weights and gradients, and fp32 master weights, gradients and two
+    Adam moments. For bf16, the fp32 gradients are not sharded, unless ``gradient_bytes`` is 2. The
+    workspace contains two communication buckets.
     """
     # Every rank accumulates all fp32 gradients: 4 of the 16 sharded bytes become unsharded.
     extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0

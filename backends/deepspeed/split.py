@@ -16,10 +16,10 @@ from parc.compiler.ir import Model, Pins, PipelineSplit, Problem
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-    """Return the split of the layers into ``pp`` pipeline stages; None if there is none.
+    """Return the split of the layers into ``pp`` pipeline stages; None if no split is possible.
 
-    There is none if ``vpp`` is above 1, or if no split has the layers per stage that the spec
-    fixes.
+    No split is possible if ``vpp`` is above 1, or if the spec sets a field that only Megatron
+    supports. The same is true if the stages cannot have the numbers of layers that the spec sets.
     """
     pins = problem.pins
     if vpp > 1 or _unsupported_pin(pins) is not None:
@@ -57,7 +57,7 @@ def _layers_per_stage(
 
 
 def _unsupported_pin(pins: Pins) -> str | None:
-    """Return the first field that the spec sets and only Megatron supports, else None."""
+    """Return the first field of the spec that only Megatron supports; None if there is none."""
     return next((name for name in MEGATRON_PINS if getattr(pins, name)), None)
 
 

@@ -52,9 +52,10 @@ LAUNCHER = (
     '--master_addr="$MASTER_ADDR"',
     '--master_port="$MASTER_PORT"',
 )
-"""Words with which launch.sh starts DeepSpeed's launcher; --no_ssh: only the ranks of its host."""
+"""Words with which launch.sh starts DeepSpeed's launcher. With --no_ssh, the launcher starts only
+the ranks of its own host."""
 LOOKUP = '< "$here/hostfile"'
-"""Text of launch.sh if it finds the node rank of a host in the hostfile."""
+"""Text that launch.sh contains if it looks up the node rank of a host in the hostfile."""
 ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
@@ -92,7 +93,8 @@ class DeepSpeedVerifier(WrappableVerifier):
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05).
 
-        Programs and a launch script with other code are reported, too (A18).
+        Also report programs and a launch script whose code differs from the code that PARC emits
+        (A18).
         """
         verify_programs(artifacts, read_program_digests(__package__), sink)
         if SCRIPT in artifacts and PLAN in artifacts:
@@ -108,7 +110,7 @@ class DeepSpeedVerifier(WrappableVerifier):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the start of the emitted or the user's program with DeepSpeed's config."""
+        """Return how launch.sh must start the emitted or the user's program."""
         launch = plan["problem"]["launch"]
         own = launch["program"]
         config = f'--deepspeed --deepspeed_config "$here/../{CONFIG}"'
@@ -149,7 +151,10 @@ class DeepSpeedVerifier(WrappableVerifier):
 
 @dataclass(frozen=True)
 class _DataParallelVerifier(FrameworkVerifier):
-    """Verifier for jobs that another framework starts, whose file contains the number of ranks."""
+    """Verifier for DeepSpeed jobs that another framework, such as Accelerate, starts.
+
+    The number of ranks is in ``file``, a file of that framework.
+    """
 
     file: str
     read_world: Callable[[str], int]
@@ -203,9 +208,9 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
 
 
 def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
-    """Report a batch size other than micro-batch x accumulation steps x replicas (A09).
+    """Report a batch size that is not micro-batch x accumulation steps x replicas (A09).
 
-    DeepSpeed checks this equation with its own world size; PARC uses the number of replicas in the
+    DeepSpeed checks this equation with the world size. PARC uses the number of replicas in the
     plan.
     """
     micro = _read_positive_integer(CONFIG, config, "train_micro_batch_size_per_gpu")
@@ -225,7 +230,7 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
 def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
     """Report each parallel size in ds_config.json that differs from the file ``other`` (A05).
 
-    ``topology`` contains the sizes in that file.
+    ``topology`` contains the parallel sizes in the file ``other``.
     """
     tensor = config.get("tensor_parallel")
     pairs = [
@@ -240,10 +245,10 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: 
 
 
 def _verify_slots(text: str, job: JobShape, sink: Sink, lookup: bool) -> None:
-    """Report host names in another order than planned (A02), and a wrong number of slots (A07).
+    """Report hosts that are not in the planned order (A02), and a wrong number of slots (A07).
 
-    DeepSpeed ignores comments and empty lines. If ``lookup`` is true, the launch script counts
-    them as hosts when it searches the node rank of its host.
+    DeepSpeed ignores comments and empty lines in the hostfile. If ``lookup`` is true, launch.sh
+    looks up the node rank of a host in the hostfile, and would count such lines as hosts (A02).
     """
     lines = [(number, line.strip()) for number, line in enumerate(read_lines(text), start=1)]
     hosts = [one for one in lines if one[1] and not one[1].startswith("#")]
@@ -266,7 +271,7 @@ def _derive_from_topology(
 ) -> DerivedGroups | None:
     """Return the process groups for ``topology``, which was read from ``file``.
 
-    Returns None if a finding is reported.
+    If ``topology`` does not fit ``world`` ranks, report A05 and return None.
     """
     if topology.world != world:
         message = f"the rank map has {world} ranks, but {file} describes {topology.world}"

@@ -13,10 +13,10 @@ from parc.backends.verifier import Decision
 from parc.compiler.verify.emitted_settings import EmittedSettings, product, translate
 
 SHORTEST_WARMUP = 2
-"""DeepSpeed replaces a shorter warm-up, in steps (lr_schedules.py)."""
+"""Shortest warm-up in steps; DeepSpeed lengthens a shorter one to this number (lr_schedules.py)."""
 SHORTEST_SCHEDULE = 3
-"""PARC emits at least one step after the shortest warm-up, because a schedule of 0 decaying steps
-never reaches the peak rate."""
+"""Shortest schedule in steps that PARC emits: one step longer than the shortest warm-up. A schedule
+of 0 decaying steps never reaches the peak rate."""
 DECAYS = {"WarmupCosineLR": "cosine", "WarmupDecayLR": "linear", "WarmupLR": "constant"}
 COSINE_FLOOR = 0.0001
 """Default of cos_min_ratio."""
@@ -57,8 +57,8 @@ def read_config_settings(
 def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
     """Yield the micro-batch size, the accumulation steps and the global batch size.
 
-    With AutoTP, ``train_batch_size`` must be absent, because DeepSpeed checks it against the number
-    of all ranks instead of the number of replicas.
+    With AutoTP, ``train_batch_size`` must be absent, because DeepSpeed's check of this key counts
+    all ranks instead of all replicas.
     """
     micro, steps = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
     size, count = settings.positive_integer(micro), settings.positive_integer(steps)

@@ -70,9 +70,10 @@ def derive_groups(topology: Topology) -> dict[str, Groups]:
 def _group_ranks_by(
     places: list[Coordinate], key: Callable[[Coordinate], tuple[int, ...]]
 ) -> list[list[int]]:
-    """Return groups of ranks; the ranks of a group have coordinates with equal ``key`` values.
+    """Return groups of ranks; two ranks are in the same group if they have equal ``key`` values.
 
-    ``places`` are the coordinates of all ranks in rank order.
+    ``places`` contains the coordinate of each rank, in rank order. ``key`` is a function of this
+    coordinate.
     """
     groups: dict[tuple[int, ...], list[int]] = {}
     for rank, place in enumerate(places):
@@ -83,8 +84,9 @@ def _group_ranks_by(
 def _expert_groups(topology: Topology) -> dict[str, Groups]:
     """Return the groups ep, edp and etp of the experts.
 
-    An ep group is a slice of ``topology.expert`` ranks of a data-parallel group. An edp group
-    contains the ranks at the same position of all slices.
+    An ep group is a slice of a data-parallel group, with ``topology.expert`` ranks. An edp group
+    contains the ranks at the same position of all these slices. An etp group contains
+    ``topology.expert_model`` consecutive ranks.
     """
     step, size = topology.expert_model, topology.expert
     stage = topology.world // topology.pipe
@@ -106,9 +108,9 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
 
 
 def _compact_groups(groups: list[list[int]]) -> Groups:
-    """Return groups of equal form as two lists: offsets within a group, first ranks of all groups.
+    """Return (rank offsets within a group, first ranks of all groups), two sorted lists.
 
-    Both lists are in ascending order.
+    All ``groups`` must have the same rank offsets.
     """
     ordered = sorted(groups)
     first = ordered[0]

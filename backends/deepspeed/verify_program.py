@@ -31,11 +31,11 @@ MODEL = {
     "rope_percent": "position.percent",
     "max_positions": "position.max_positions",
 }
-"""Setting of ``model`` -> field of the model."""
+"""Setting in the section ``model`` of train.json -> field of the model in the plan."""
 EXPERTS = ("count", "top_k", "size", "shared_size", "aux_loss_coefficient")
-"""Settings of ``experts`` with the name of a field of the experts."""
+"""Settings in the section ``experts`` of train.json that have the same name in the plan."""
 MOST_LAYERS = 10_000
-"""More layers can only be damage."""
+"""Maximum number of layers that is accepted; a larger number shows that the file is damaged."""
 WITHOUT = {
     "problem.model.norms_per_layer": 2,
     "problem.model.final_norm": True,
@@ -132,7 +132,10 @@ def program_settings(
 
 
 def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
-    """Yield the parallel sizes, which ``settings`` may contain in the section ``topology``."""
+    """Yield the parallel sizes in ``topology`` as settings of the plan.
+
+    The keys in the section ``topology`` of ``settings``, if there are any, are marked as read.
+    """
     sizes = topology.sizes()
     for axis, size in (
         *(("pp", "pipe"), ("dp", "data"), ("cp", "sequence"), ("tp", "model")),

@@ -139,8 +139,8 @@ def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
 def _suggest_less_work(problem: Problem, layout: Layout, stage: int) -> str:
     """Return advice on how to reduce the load of ``stage``.
 
-    If the spec leaves the split of a layer pattern to PARC, the stages are balanced already, so
-    that only another pp can help.
+    If PARC chooses the split of a layer pattern, the stages are already balanced. Only another pp
+    can then help.
     """
     if problem.model.pattern and SplitPins.from_pins(problem.pins).is_unrestricted:
         return "the pattern cannot be split more evenly; a smaller pp may be more even"

@@ -59,9 +59,10 @@ class Megatron:
         return meshes.ORDERS
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
-        """Return one variant: Megatron's distributed optimizer over all replicas.
+        """Return the only variant: Megatron's distributed optimizer over all replicas.
 
-        With ``cp_comm`` None, PARC chooses the fastest exchange of context parallelism.
+        ``cp_comm`` is None in this variant, so that PARC chooses the fastest context-parallel
+        exchange.
         """
         return apply_pins(problem, (LayoutVariant(cp_comm=None),))
 
@@ -113,7 +114,7 @@ class Megatron:
         return programs.padded_vocab(problem, tp)
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report wasteful settings, a program that cannot build the model, and invalid flags."""
+        """Report wasteful settings, an unsuitable program, and invalid extra flags."""
         report_advice(plan, sink)
         problem = plan.problem
         programs.check_program(plan, sink)

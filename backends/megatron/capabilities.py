@@ -38,10 +38,10 @@ def has_separate_norms(model: Model) -> bool:
 def recompute_levels(model: Model) -> tuple[Recompute, ...]:
     """Return the recompute settings that the search tries, the fastest first.
 
-    The first selective setting has modules that are bound by memory bandwidth and cost little time;
-    the second one also recomputes the MLP or the experts. Megatron can recompute only the norms
-    before experts and before latent attention, because all other norms are fused into linear
-    layers.
+    There are up to two selective settings. The first recomputes modules that are limited by memory
+    bandwidth and cost little time. The second also recomputes the MLPs and the experts. Of the
+    norms, Megatron can recompute only those before experts and before latent attention, because all
+    other norms are fused into linear layers.
     """
     light = {"layernorm"} if has_separate_norms(model) else set()
     if model.attention.latent is not None:

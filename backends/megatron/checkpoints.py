@@ -38,7 +38,7 @@ SCHEDULE_UNCHECKED = (
 def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
     """Return how much of a checkpoint of the old plan the new plan can load, with the reasons.
 
-    Both plans have a model with weights of the same shapes.
+    Call this function only if the models of both plans have weights of the same shapes.
     """
     rows = [side.arguments.get(POSITION_ROWS) for side in (old, new)]
     if rows[0] != rows[1] and _has_learned_positions(new):
@@ -73,7 +73,7 @@ def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
 
 
 def _changed_parallel_sizes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of parallel sizes from the old plan to the new plan.
+    """Return the parallel sizes that differ between the old plan and the new plan.
 
     A changed split of the layers is included only if pp and vpp are unchanged.
     """
@@ -91,7 +91,10 @@ def _parallel_sizes(side: Side) -> dict[str, Any]:
 
 
 def _padded_vocab(side: Side) -> int:
-    """Return the number of embedding rows, a multiple of make-vocab-size-divisible-by x tp."""
+    """Return the number of embedding rows after padding.
+
+    The number is a multiple of --make-vocab-size-divisible-by x tp.
+    """
     problem, tp = side.plan["problem"], max(side.plan["layout"]["tp"], 1)
     version = dict(problem.get("versions", ())).get("megatron")
     tokenizer = side.arguments.get("--tokenizer-type", "")
@@ -111,9 +114,10 @@ def _note_vocab_change(old: Side, new: Side) -> tuple[str, ...]:
 
 
 def _note_schedule_change(old: Side, new: Side) -> tuple[str, ...]:
-    """Return a note if a changed flag of the learning-rate schedule would stop Megatron.
+    """Return a note if Megatron would stop because a flag of the learning-rate schedule changed.
 
-    The check is an assertion in OptimizerParamScheduler.load_state_dict.
+    The result is () if Megatron would not stop. Megatron checks these flags by an assertion in
+    OptimizerParamScheduler.load_state_dict.
     """
     differ = [flag for flag in SCHEDULE if old.arguments.get(flag) != new.arguments.get(flag)]
     if not differ or any(flag in new.arguments for flag in SCHEDULE_UNCHECKED):

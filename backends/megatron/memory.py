@@ -83,10 +83,10 @@ def low_precision_copy_bytes(precision: str, generation: Generation) -> float:
 
 
 def workspace_bytes(generation: Generation) -> float:
-    """Return the bytes of all workspaces of cuBLAS and TransformerEngine and of scalar tensors.
+    """Return the bytes of scalar tensors and of the workspaces of cuBLAS and TransformerEngine.
 
-    cuBLAS has one workspace for the forward thread and one for the backward thread. Megatron's
-    functional-test records show exactly these bytes in addition to parameters.
+    cuBLAS has one workspace for the forward thread and one for the backward thread. In the records
+    of Megatron's functional tests, memory exceeds the parameters by exactly these bytes.
     """
     # cuBLAS allocates one workspace per host thread, and torch runs the backward pass in a second
     # one.
@@ -104,8 +104,9 @@ def with_gradient_bytes(
 ) -> ProgramMemory:
     """Return a copy of ``program`` with ``gradient_bytes`` bytes per gradient element.
 
-    The optimizer copies 16-bit gradients to fp32 (distrib_optimizer.py,
-    _copy_model_grads_to_main_grads) and frees the copies before the next step.
+    For 16-bit gradients, the copy also includes the memory of the optimizer step. In this step the
+    optimizer copies the gradients to fp32 (distrib_optimizer.py, _copy_model_grads_to_main_grads),
+    and frees the copies before the next step.
     """
     # In fp16 these copies are part of the 16 optimizer bytes already.
     step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0

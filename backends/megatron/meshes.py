@@ -18,8 +18,9 @@ second; other orders have no flag."""
 def megatron_meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     """Return (mesh of attention, dense layers and embeddings; mesh of the experts).
 
-    The first mesh has the axes tp, cp, dp and pp. With hierarchical context parallelism, two axes
-    replace cp, of which the all-to-all axis varies faster (``create_hierarchical_groups``).
+    The first mesh has the axes tp, cp, dp and pp. With hierarchical context parallelism, an
+    all-to-all axis and a ring axis replace cp. The all-to-all axis varies faster
+    (``create_hierarchical_groups``).
     """
     sizes = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
     order = layout.order

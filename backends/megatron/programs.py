@@ -47,10 +47,10 @@ def check_program(plan: Plan, sink: Sink) -> None:
 
 
 def explain_wrong_program(program: str, model: Model, version: str) -> Finding | None:
-    """Return the finding: Megatron's own program ``program`` does not build ``model``.
+    """Return a finding if ``program`` is a program of Megatron that does not build ``model``.
 
-    ``program`` is a path. Return None if the program builds the model, or if it is the user's own
-    program, which may build any model.
+    ``program`` is a path. The result is None if the program builds the model. It is also None for
+    the user's own program, which can build any model.
     """
     # Users start Megatron's programs by any path, so only the file name is compared.
     name = program.rpartition("/")[2]
@@ -78,12 +78,12 @@ def has_grouped_gemm(problem: Problem) -> bool:
 
 
 def padded_vocab(problem: Problem, tp: int) -> int:
-    """Return the number of embedding rows of the model of ``problem``."""
+    """Return the number of embedding rows, including padding, of the model of ``problem``."""
     return padded_rows(tokenizer_vocab_size(problem), tp)
 
 
 def padded_rows(tokens: int, tp: int) -> int:
-    """Return the number of embedding rows: the tokens rounded up to a multiple of 128 x tp.
+    """Return the number of embedding rows: ``tokens`` rounded up to a multiple of 128 x tp.
 
     Source: Megatron-LM, training/vocab_utils.py.
     """

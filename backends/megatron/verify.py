@@ -48,7 +48,7 @@ class MegatronVerifier(FrameworkVerifier):
     )
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
-        """Yield the settings that Megatron reads from its arguments."""
+        """Yield the plan settings that Megatron reads from ``megatron/args.sh``."""
         fields = read_fields(artifacts)
         if fields is None or ARGUMENTS not in artifacts:
             return ()
@@ -57,7 +57,7 @@ class MegatronVerifier(FrameworkVerifier):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the start of Megatron's program with the array in ``args.sh``."""
+        """Return how launch.sh must start Megatron's program with the array in ``args.sh``."""
         layout, gpu = plan["layout"], plan["problem"]["cluster"]["gpu"]
         # validate_args: one hardware queue before Blackwell; ROCm reports compute capability 9.
         old = gpu["vendor"] == "amd" or gpu["compute_capability"][0] < 10
@@ -78,9 +78,10 @@ class MegatronVerifier(FrameworkVerifier):
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the process groups of a job with ``world`` ranks; None if the sizes do not fit.
+        """Return the process groups of a job with ``world`` ranks.
 
-        Report such parallel sizes (A05), and a wrong batch size (A09).
+        If the parallel sizes do not fit ``world`` ranks, report A05 and return None. A wrong batch
+        size is reported as A09.
         """
         arguments = read_arguments(artifacts[ARGUMENTS])
         degrees = _read_degrees(arguments, world, sink)

@@ -26,11 +26,11 @@ _LITERAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Flags with their values; if a flag is repeated, the last one wins, as in argparse."""
+    """Flags and their values. If a flag is repeated, the last occurrence counts, as in argparse."""
 
     flags: dict[str, tuple[str, ...]]
     lines: Mapping[str, int] = field(default_factory=dict)
-    """Flag -> line of its last occurrence."""
+    """Flag -> line number of the last occurrence of the flag."""
 
     def has(self, flag: str) -> bool:
         """Return True if the arguments contain ``--flag``."""
@@ -66,7 +66,7 @@ def _parse_positive_integer(flag: str, value: str) -> int:
 def read_arguments(text: str) -> Arguments:
     """Return the flags in the bash array ``MEGATRON_ARGS``.
 
-    Raise ``Malformed`` if the file contains anything else.
+    Raises ``Malformed`` if ``text`` contains anything except this array and comments.
     """
     start = re.search(r"\A(?:[ \t]*#[^\n]*\n|\s*\n)*[ \t]*MEGATRON_ARGS=\(", text)
     if not start:

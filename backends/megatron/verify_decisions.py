@@ -1,4 +1,4 @@
-"""Read the settings of a plan back from ``megatron/args.sh``, as Megatron's parser would.
+"""Reader of a plan's settings in ``megatron/args.sh``, which follows Megatron's parser.
 
 Flags that no plan sets are compared with ``launch.args``; flags that are absent have the default of
 the parser. The tables are in ``verify_model`` and ``verify_job``.
@@ -29,9 +29,9 @@ STAGE_FLAGS = {
     "schedule": "num-virtual-stages-per-pipeline-rank",
     "vpp": "num-virtual-stages-per-pipeline-rank",
 }
-"""Field of the layout -> flag whose line a finding points to."""
+"""Layout field -> Megatron flag. A finding on the field points to the line of this flag."""
 _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of the wrong type."""
+"""Exceptions that can occur in a computation if fields of a plan have values of the wrong type."""
 
 
 def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
@@ -57,7 +57,10 @@ def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
 
 
 def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
-    """Return the table rows of the plan fields that the flags determine for this model."""
+    """Return the table rows of the plan fields that flags determine.
+
+    The rows depend on the features of the model, such as experts or Mamba layers.
+    """
     rows = verify_model.SHOWN + verify_job.SHOWN
     rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
     rows += verify_model.SHOWN_LINEAR if fields[verify_model.LINEAR] is not None else ()
@@ -68,7 +71,10 @@ def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
 
 
 def _mamba_layers(settings: Settings) -> Any:
-    """Return the layer pattern if it has Mamba layers, else None as in a plan without them."""
+    """Return the layer pattern if it has Mamba layers, else None.
+
+    In the plan of a model without Mamba layers, the value to compare with is None too.
+    """
     pattern = settings["hybrid-layer-pattern"]
     return pattern if isinstance(pattern, str) and "M" in pattern else None
 
@@ -123,8 +129,8 @@ def _compare_implied_flag(
 ) -> Decision:
     """Compare a flag with the value ``expected``, which follows from other fields of the plan.
 
-    If the flag has another value, the result has the text of the flag and the text that the plan
-    needs, so that the flag is reported.
+    If the values differ, the result contains the flag as it is in the file and the flag that the
+    plan needs, so that PARC reports the difference.
     """
     found = settings[flag]
     if not isinstance(found, Unreadable) and same_value(expected, found):
@@ -145,9 +151,9 @@ def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, 
 def _extra_arguments(
     arguments: Arguments, extra: Mapping[str, tuple[str, ...]], fields: PlanFields
 ) -> Iterator[Decision]:
-    """Yield the value of ``launch.args`` once per flag that differs from the plan.
+    """Yield a value of ``launch.args`` for each flag that differs from the plan.
 
-    The order of different flags has no effect; of a repeated flag, argparse uses the last value.
+    The order of different flags has no effect. Of a repeated flag, argparse uses the last value.
     """
     planned, settings = _checked_texts(fields[ARGS]), Settings(arguments)
     for flag in sorted(arguments.flags.keys() | extra.keys()):
@@ -164,7 +170,10 @@ def _extra_arguments(
 
 
 def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return the values of each flag in a list of arguments; the last occurrence counts."""
+    """Return flag -> values for a list of command-line words.
+
+    If a flag is repeated, the last occurrence counts.
+    """
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:
@@ -183,14 +192,17 @@ def _checked_texts(value: Any) -> list[str]:
 
 
 def _json_value(value: Any) -> Any:
-    """Return ``value`` as in plan.json; for an unreadable flag, a text with its words."""
+    """Return ``value`` in the form that it has in plan.json.
+
+    For a flag that Megatron would reject, return a text that contains the flag's values.
+    """
     if isinstance(value, Unreadable):
         return f"not valid: {' '.join(value.words)}"
     return value
 
 
 def _argument(flag: str, value: Any) -> str:
-    """Return a flag with its value as a user writes it; the empty text for an absent flag."""
+    """Return ``--flag`` and its value as one text; "" if the value means an absent flag."""
     if value is None or value is False or value == ():
         return ""
     words = () if value is True else value if isinstance(value, tuple) else (value,)

@@ -1,8 +1,8 @@
 """Types and defaults of the Megatron flags that a plan determines.
 
-The tables are those of Megatron's own parser (megatron/training/arguments.py of Megatron-Core 0.17
-to 0.20, in which these flags have equal types and defaults), not those of the emitter. A flag that
-is not listed here can only be in ``launch.args``.
+The tables repeat those of Megatron's own parser, not those of the emitter. Source:
+megatron/training/arguments.py of Megatron-Core 0.17 to 0.20, in which these flags have equal types
+and defaults. A flag that is not listed here can only be in ``launch.args``.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ INTEGERS: Mapping[str, int | None] = {
     "linear-attention-freq": None,
     "yarn-original-max-position-embeddings": None,
 }
-"""Flag with an integer -> default."""
+"""Flag that takes an integer -> default of the flag."""
 
 NUMBERS: Mapping[str, float | None] = {
     "activation-func-clamp-value": None,
@@ -144,7 +144,7 @@ NUMBERS: Mapping[str, float | None] = {
     "rotary-scaling-factor": 1.0,
     "weight-decay": 0.01,
 }
-"""Flag with a number -> default."""
+"""Flag that takes a number -> default of the flag."""
 
 TEXTS: Mapping[str, str | None] = {
     "attention-backend": "auto",
@@ -178,7 +178,7 @@ TEXTS: Mapping[str, str | None] = {
     "tokenizer-type": None,
     "transformer-impl": "transformer_engine",
 }
-"""Flag with a text -> default."""
+"""Flag that takes a text -> default of the flag."""
 
 LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
     "cp-comm-type": (str, ("p2p",)),
@@ -187,13 +187,14 @@ LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
     "recompute-modules": (str, ()),
     "spec": (str, ()),
 }
-"""Flag with several values -> (type of one value, default)."""
+"""Flag with several values -> (function that parses one value, default)."""
 
 SPECIAL: Mapping[str, Callable[[str], Any]] = {
     "moe-layer-freq": lambda text: read_layer_list(text),
     "window-size": lambda text: read_pair(text),
 }
-"""Flag with a value in a notation of its own -> reader, which raises ValueError; default: None."""
+"""Flag whose value has a notation of its own -> function that parses the value, or raises
+ValueError. The default of these flags is None."""
 
 FLAGS = frozenset((*SWITCHES, *INTEGERS, *NUMBERS, *TEXTS, *LISTS, *SPECIAL))
 """Flags that a plan determines. Any other flag must be in ``launch.args``."""
@@ -201,19 +202,22 @@ FLAGS = frozenset((*SWITCHES, *INTEGERS, *NUMBERS, *TEXTS, *LISTS, *SPECIAL))
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Words of a flag that Megatron's parser would reject; equal to no value of a plan."""
+    """Values of a flag that Megatron's parser would reject. They never equal a value of a plan."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values that Megatron's parser gives to flags, including its defaults."""
+    """Values of all flags as Megatron's parser sees them, including defaults of absent flags."""
 
     arguments: Arguments
 
     def __getitem__(self, flag: str) -> Any:
-        """Return the value of ``--flag``, its default, or ``Unreadable``."""
+        """Return the value of ``--flag``, or the default of the flag if the flag is absent.
+
+        Returns ``Unreadable`` if Megatron's parser would reject the value.
+        """
         words = self.arguments.flags.get(flag)
         if flag in SWITCHES:
             return words is not None if not words else Unreadable(words)
@@ -228,11 +232,11 @@ class Settings:
             return Unreadable(words)
 
     def line(self, flag: str) -> int:
-        """Return the line of the flag; 1 if it is absent."""
+        """Return the line number of ``--flag``; 1 if the flag is absent."""
         return self.arguments.lines.get(flag, 1)
 
     def text(self, flag: str) -> str:
-        """Return the flag with its words; an empty text if it is absent."""
+        """Return ``--flag`` and its values as one text; "" if the flag is absent."""
         words = self.arguments.flags.get(flag)
         return "" if words is None else " ".join((f"--{flag}", *words))
 
@@ -254,14 +258,20 @@ def _flag_parser(flag: str) -> Callable[[str], Any]:
 
 
 def read_integer(text: str) -> int:
-    """Return ``text`` as an integer; raise ValueError for more than 18 digits too."""
+    """Return ``text`` as an integer.
+
+    Raises ValueError if ``text`` is not an integer, or is longer than 18 characters.
+    """
     if len(text) > 18:
         raise ValueError(text)
     return int(text)
 
 
 def read_pair(text: str) -> tuple[int, ...]:
-    """Return a pair such as ``(4095,0)`` (``tuple_type`` of the parser)."""
+    """Return the pair of integers in a text such as ``(4095,0)``.
+
+    Megatron's parser calls this type of value ``tuple_type``.
+    """
     pair = tuple(map(read_integer, text.strip().strip("()").split(",")))
     if len(pair) != 2:
         raise ValueError(text)
@@ -269,9 +279,10 @@ def read_pair(text: str) -> tuple[int, ...]:
 
 
 def read_layer_list(text: str) -> Any:
-    """Return a list expression such as ``([0]*3+[1]*58)``, or an interval such as ``2``.
+    """Return the list in a text such as ``([0]*3+[1]*58)``, or the integer in a text such as ``2``.
 
-    Megatron evaluates the expression (``moe_freq_type``); only lists, sums and repeats are read.
+    Megatron evaluates the text as Python (``moe_freq_type``). This function accepts only lists,
+    sums and repeats.
     """
     if not re.fullmatch(r"[\[\]()0-9,*+ ]{1,10000}", text):
         raise ValueError(text)

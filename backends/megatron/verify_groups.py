@@ -48,15 +48,15 @@ class Degrees:
     """Sizes of hierarchical context parallelism; empty without a hierarchy."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each axis by the name of its column in the rank map."""
+        """Return column of the rank map -> size of the parallel axis in this column."""
         expert = {"ep": self.expert["ep"], "etp": self.expert["tp"], "edp": self.expert["dp"]}
         return {name: self.dense[name] for name in ("pp", "dp", "cp", "tp")} | expert
 
 
 def derive_groups(degrees: Degrees) -> dict[str, Groups]:
-    """Return the process groups of each type, such as tp and dp, by the name of the type.
+    """Return type of group, such as tp or dp -> process groups of this type.
 
-    With hierarchical context parallelism, the groups of each of its levels are included.
+    With hierarchical context parallelism, the groups of each level are included.
     """
     found = {family: _groups_of_family(degrees, family) for family in TOKENS}
     if degrees.levels:
@@ -67,8 +67,8 @@ def derive_groups(degrees: Degrees) -> dict[str, Groups]:
 def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
     """Return the groups of each level of hierarchical context parallelism.
 
-    ``whole`` are the groups over all levels. They are split as in Megatron's
-    ``create_hierarchical_groups`` (parallel_state.py).
+    ``whole`` contains the groups over all levels. The function splits these groups in the same way
+    as Megatron's ``create_hierarchical_groups`` (parallel_state.py).
     """
     # below is the number of ranks of all finer levels: the stride of a level in the whole group.
     split, below = [], 1

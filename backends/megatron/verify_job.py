@@ -11,7 +11,7 @@ from parc.backends.megatron.verify_plan_fields import PlanFields
 
 JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
 ARGS = "problem.launch.args"
-"""Path under which flags are reported that no field of a plan sets."""
+"""Plan path under which a flag is reported if no other field of the plan sets the flag."""
 PRECISIONS = {
     (True, False, None, None): "bf16",
     (False, True, None, None): "fp16",
@@ -26,8 +26,8 @@ PRECISIONS = {
 def _reader_with_names(flag: str, names: dict[str, str]) -> Callable[[Settings], Any]:
     """Return a function that reads ``--flag`` and translates its value to the name in a plan.
 
-    ``names`` maps values of the flag to names in a plan. If the flag itself has one of the names in
-    a plan, which Megatron would reject, the result equals no value of a plan.
+    ``names`` maps values of the flag to names in a plan. Megatron would reject a name of a plan as
+    the value of the flag. In this case, the function returns a text that equals no value of a plan.
     """
 
     def read(settings: Settings) -> Any:
@@ -135,7 +135,7 @@ SHOWN: tuple[Shown, ...] = (
     (f"{JOB}.precision", "bf16", _precision),
     (f"{JOB}.kind", "finetune", lambda s: "finetune" if s["finetune"] else "pretrain"),
 )
-"""Fields of every plan."""
+"""Rows for the layout and job fields of every plan."""
 
 
 def _replicas(fields: PlanFields) -> Any:
@@ -243,4 +243,4 @@ IMPLIED: tuple[Implied, ...] = (
     ("log-interval", ARGS, lambda _: 1),
     ("log-throughput", ARGS, lambda _: True),
 )
-"""Flags of every plan."""
+"""Rows for the layout and job flags of every plan."""

@@ -105,9 +105,10 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
 
 
 def expand_layout(layout: str) -> str | None:
-    """Return the pipeline layout with all repeats written out; None if the text is no such layout.
+    """Return the pipeline layout with all repeats written out.
 
-    Groups are expanded before the repeats inside them, as in Megatron's ``parse_str_to_list``.
+    None if ``layout`` is not valid or would be too long. Groups are expanded before the repeats
+    inside them, as in Megatron's ``parse_str_to_list``.
     """
     text = layout.replace(",", "").replace(" ", "")
     for pattern in (r"\(([Etm|L*\d]+)\)\*(\d{1,6})", r"([Etm|L])\*(\d{1,6})"):

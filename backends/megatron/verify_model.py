@@ -1,7 +1,7 @@
-"""Settings of the model in Megatron's arguments, and the fields of ``plan.json`` that they mean.
+"""Settings of the model in Megatron's arguments, and the fields of ``plan.json`` for comparison.
 
-Each row of ``SHOWN`` reads a field of the plan from the flags. Each row of ``IMPLIED`` computes
-from other fields the value that a flag must have, because the flag does not determine a field.
+Each row of ``SHOWN`` reads a field of the plan from the flags. Some flags do not determine a field:
+for these, a row of ``IMPLIED`` computes the value that the flag must have from fields of the plan.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ ATTENTION, POSITION = f"{MODEL}.attention", f"{MODEL}.position"
 LINEAR, MAMBA, EXPERTS = f"{MODEL}.linear", f"{MODEL}.mamba", f"{MODEL}.experts"
 
 Shown = tuple[str, str, Callable[[Settings], Any]]
-"""(path of the plan, flag that shows it, function that returns the value of the path)."""
+"""(plan path, flag that determines the value at this path, function that returns this value)."""
 Implied = tuple[str, str, Callable[[PlanFields], Any]]
-"""(flag, path of the plan on which it depends most, function that returns its value)."""
+"""(flag, plan path on which the flag depends most, function that computes the value of the
+flag)."""
 
 
 def flag_value(flag: str) -> Callable[[Settings], Any]:
@@ -28,7 +29,11 @@ def flag_value(flag: str) -> Callable[[Settings], Any]:
 
 
 def rows_of_flags(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
-    """Return a table row for each field in ``flags``, whose value is that of the flag."""
+    """Return one table row for each plan field whose value equals the value of a flag.
+
+    ``flags`` maps the name of a field to the flag. ``prefix`` is the plan path that contains the
+    fields.
+    """
     return tuple((f"{prefix}.{name}", flag, flag_value(flag)) for name, flag in flags.items())
 
 
@@ -93,12 +98,12 @@ SHOWN: tuple[Shown, ...] = (
         lambda s: str(s["hybrid-layer-pattern"] or "").replace("|", ""),
     ),
 )
-"""Fields of every model."""
+"""Rows for the fields that every model has."""
 
 SHOWN_GROUPED: tuple[Shown, ...] = (
     (f"{ATTENTION}.kv_heads", "num-query-groups", _key_value_heads),
 )
-"""Fields of models with grouped-query attention."""
+"""Rows for the fields of models with grouped-query attention."""
 SHOWN_LATENT = rows_of_flags(
     f"{ATTENTION}.latent",
     {
@@ -109,7 +114,7 @@ SHOWN_LATENT = rows_of_flags(
         "v_dim": "v-head-dim",
     },
 )
-"""Fields of models with multi-latent attention."""
+"""Rows for the fields of models with multi-head latent attention."""
 SHOWN_LINEAR = rows_of_flags(
     LINEAR,
     {
@@ -121,7 +126,7 @@ SHOWN_LINEAR = rows_of_flags(
         "conv_size": "linear-conv-kernel-dim",
     },
 )
-"""Fields of models with linear attention."""
+"""Rows for the fields of models with linear attention."""
 SHOWN_MAMBA = rows_of_flags(
     MAMBA,
     {
@@ -131,7 +136,7 @@ SHOWN_MAMBA = rows_of_flags(
         "groups": "mamba-num-groups",
     },
 )
-"""Fields of models with Mamba layers."""
+"""Rows for the fields of models with Mamba layers."""
 SHOWN_EXPERTS: tuple[Shown, ...] = (
     *rows_of_flags(
         EXPERTS,
@@ -157,7 +162,7 @@ SHOWN_EXPERTS: tuple[Shown, ...] = (
     ),
     (f"{EXPERTS}.pattern", "moe-layer-freq", _experts_per_layer),
 )
-"""Fields of models with experts."""
+"""Rows for the fields of models with experts."""
 
 
 def _load_balancing(fields: PlanFields) -> Any:
@@ -194,11 +199,14 @@ IMPLIED_EXPERTS: tuple[Implied, ...] = (
         lambda f: _grouped_gemm(f) and f["problem.cluster.gpu"]["vendor"] == "nvidia",
     ),
 )
-"""Flags of models with experts."""
+"""Rows for the flags of models with experts."""
 
 
 def _value_if_scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
-    """Return a function that reads ``path`` if the scaling of positions is ``kind``, else None."""
+    """Return a function that reads the plan value at ``path``.
+
+    The function returns None if the plan's position scaling is not ``kind``.
+    """
     return lambda f: f[path] if f[f"{POSITION}.scaling"] == kind else None
 
 
@@ -341,4 +349,4 @@ IMPLIED: tuple[Implied, ...] = (
         lambda f: "gated_delta_net" if f[LINEAR] else None,
     ),
 )
-"""Flags of every model."""
+"""Rows for the flags of every model."""

@@ -18,7 +18,7 @@ class PlanFields:
     tree: Mapping[str, Any]
 
     def __getitem__(self, path: str) -> Any:
-        """Return the value at ``path``; raise Malformed if the plan lacks it."""
+        """Return the value at ``path``; raise Malformed if the plan lacks this path."""
         value = planned_value(self.tree, path)
         # planned_value returns a private marker for a missing path.
         if type(value) is object:
@@ -27,12 +27,12 @@ class PlanFields:
 
     @property
     def latent(self) -> bool:
-        """True for multi-latent attention."""
+        """True if the model has multi-head latent attention."""
         return self["problem.model.attention.latent"] is not None
 
     @property
     def routed(self) -> bool:
-        """True for a model with experts."""
+        """True if the model has experts."""
         return self["problem.model.experts"] is not None
 
     @property
@@ -42,7 +42,7 @@ class PlanFields:
 
     @property
     def is_yarn(self) -> bool:
-        """True for YaRN positions, which a model has as their kind or as their scaling."""
+        """True if positions use YaRN. A model sets YaRN either as ``kind`` or as ``scaling``."""
         position = self["problem.model.position"]
         return "yarn" in (position["kind"], position["scaling"])
 
@@ -54,5 +54,5 @@ class PlanFields:
 
 
 def read_fields(artifacts: Mapping[str, str]) -> PlanFields | None:
-    """Return the fields of ``plan.json``; None if it was not emitted."""
+    """Return the fields of ``plan.json``; None if this file was not emitted."""
     return PlanFields(read_plan(artifacts[PLAN])) if PLAN in artifacts else None

@@ -25,9 +25,9 @@ MOST_STAGES = 100_000
 
 
 def derive_split(settings: Settings) -> dict[str, Any] | None:
-    """Return the fields of the stage split that the flags define; None if they define none.
+    """Return the plan fields of the stage split that the flags define; None for invalid flags.
 
-    In that case, ``verify_layers`` or the comparison of other fields reports the flags.
+    Invalid flags are reported by ``verify_layers``, or by the comparison of other plan fields.
     """
     numbers = {flag: settings[flag] for flag in SIZES}
     if not all(isinstance(number, int | None) for number in numbers.values()):
@@ -65,7 +65,10 @@ def _model_chunks(settings: Settings, layers: int, pp: int) -> list[dict[str, An
 
 
 def _chunks_with_layers(counts: list[int], mtp_layers: int) -> list[dict[str, Any]]:
-    """Return model chunks: the first has the embedding, the last the loss and the MTP layers."""
+    """Return one model chunk for each number of layers in ``counts``.
+
+    The first chunk has the embedding. The last chunk has the loss and the MTP layers.
+    """
     last = len(counts) - 1
     starts = accumulate(counts, initial=0)
     return [
@@ -95,7 +98,10 @@ def _chunks_of_layout_string(parts: list[str]) -> list[dict[str, Any]]:
 
 
 def _even_layers(settings: Settings, layers: int, pp: int) -> list[int] | None:
-    """Return the layers per virtual stage if no flag lists them; None if division is uneven."""
+    """Return the number of layers of each virtual stage, for flags that do not list the stages.
+
+    None if the layers cannot be divided evenly.
+    """
     vpp = settings["num-virtual-stages-per-pipeline-rank"] or 1
     first = settings["decoder-first-pipeline-num-layers"]
     last = settings["decoder-last-pipeline-num-layers"]
@@ -119,7 +125,7 @@ def _even_layers(settings: Settings, layers: int, pp: int) -> list[int] | None:
 
 
 def _split_notation(settings: Settings) -> dict[str, Any]:
-    """Return the fields of a stage split that state which flags define the split."""
+    """Return the plan fields that show in which form the flags define the split."""
     text = settings["pipeline-model-parallel-layout"]
     with_embedding = settings["account-for-embedding-in-pipeline-split"]
     with_loss = settings["account-for-loss-in-pipeline-split"]

@@ -37,7 +37,8 @@ WRITTEN: dict[str, Any] = {
     "aio.intra_op_parallelism": AIO_THREADS,
     "activation_checkpointing.partition_activations": False,
 }
-"""Key without a field -> the value that PARC writes, which needs no import."""
+"""Key without a field in the spec -> value that PARC writes. If a config has the same value, the
+import loses nothing."""
 OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
 """Top-level keys that import_optimizer.py reads."""
 
@@ -123,8 +124,8 @@ def _read_gradient_type(root: Node) -> dict[str, object]:
 def _read_sizes(root: Node, stage: int | None, reading: Reading) -> dict[str, object]:
     """Return the parallel sizes that the config determines.
 
-    With ZeRO stage 2 or 3 there is no pipeline. With a lower stage, the training program may build
-    one, and may split weights over tensor-parallel ranks.
+    With ZeRO stage 2 or 3 there is no pipeline. With a lower stage, the training program may use a
+    pipeline, and may split weights over tensor-parallel ranks.
     """
     found: dict[str, object] = {
         "cp": _read_whole_number(root, "sequence_parallel_size", reading) or 1
@@ -141,7 +142,7 @@ def _read_sizes(root: Node, stage: int | None, reading: Reading) -> dict[str, ob
 
 
 def _read_offload(zero: Node) -> dict[str, object]:
-    """Return the offload settings in a ``zero_optimization`` section; ``none`` if it has none."""
+    """Return the offload settings in a ``zero_optimization`` section; ``none`` without offload."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         section = zero.mapping(key)
@@ -173,7 +174,8 @@ def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
     """Return the number of replicas, and report batch sizes that contradict each other (I03).
 
     The global batch is micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
-    Accumulation steps have no field; without a batch or a micro-batch they are reported (I04).
+    The spec has no field for accumulation steps. If the global batch or the micro-batch is absent,
+    the accumulation steps are reported (I04).
     """
     numbers = [_read_whole_number(root, key, reading) for key in BATCH]
     ranks = _read_whole_number(root, "data_parallel_size", reading)
@@ -225,7 +227,7 @@ def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> Non
 
 
 def _nested_keys(value: object) -> list[str]:
-    """Return the dotted paths of the values below ``value``; [] if it is no mapping."""
+    """Return the dotted paths of all values inside ``value``; [] if ``value`` is not a mapping."""
     if not isinstance(value, dict):
         return []
     return [
@@ -249,7 +251,7 @@ def _report_key(root: Node, name: str, reading: Reading) -> None:
 
 
 def _value_at(root: Node, name: str) -> Any:
-    """Return the value at a dotted path; None if it is absent."""
+    """Return the value at the dotted path ``name``; None if the path is absent."""
     value: Any = root.value
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -265,7 +267,10 @@ def _dotted_keys(path: str, value: object) -> list[str]:
 
 
 def read_settings(text: str, name: str) -> dict[str, str]:
-    """Return the values of a DeepSpeed config as JSON texts, by dotted key."""
+    """Return dotted key -> value as JSON text for all keys of a DeepSpeed config.
+
+    The result is empty if ``text`` is not a DeepSpeed config.
+    """
     if not text.lstrip().startswith("{") or "train_" not in text:
         return {}
     root = read_document(Reading(text, name, Sink()))
@@ -275,13 +280,13 @@ def read_settings(text: str, name: str) -> dict[str, str]:
 
 
 BATCH_KEYS = {*BATCH}
-"""Keys of which a config has at least one."""
+"""Keys that identify a DeepSpeed config, which contains at least one of them."""
 
 DEFAULTS = {
     "sequence_parallel_size": "1",
     **dict.fromkeys(("fp16.enabled", "bf16.enabled", "wall_clock_breakdown"), "false"),
 }
-"""Key -> value that DeepSpeed uses without the key."""
+"""Key -> value that DeepSpeed uses if the key is absent."""
 
 IMPORTERS = Importers(
     {

@@ -25,7 +25,7 @@ _NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
 
 
 def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
-    """Return (``job`` fields, keys that were read, such as ``optimizer.params.lr``).
+    """Return (values of ``job`` fields, keys that were read, such as ``optimizer.params.lr``).
 
     Numbers that are absent, ``auto`` or out of range set no field.
     """
@@ -59,7 +59,7 @@ def _find_section(root: Node, *names: str) -> Node | None:
 
 
 def _read_numbers(root: Node) -> Iterator[tuple[str, str, object]]:
-    """Yield (key, job field, value) for every real number that flags.yaml lists."""
+    """Yield (key, job field, value) for each real-number setting of flags.yaml in the config."""
     for key, row in TABLE.rows.items():
         *above, name = key.split(".")
         if row.kind in _LEAST:
@@ -110,7 +110,8 @@ def _read_learning_rate_ends(
 ) -> Iterator[tuple[str, str, object]]:
     """Yield (key, job field, value) for the peak and the final learning rate.
 
-    WarmupCosineLR scales the rate of the optimizer; WarmupDecayLR always ends at 0.
+    With WarmupCosineLR, the final rate is a fraction of the optimizer's rate. With WarmupDecayLR,
+    the final rate is always 0.
     """
     peak = _read_number(_find_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
     most = params.value.get("warmup_max_lr")

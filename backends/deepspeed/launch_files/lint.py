@@ -63,7 +63,7 @@ def is_deepspeed(text: str) -> bool:
 
 
 def _zero_section(root: Node) -> Node | None:
-    """Return the ``zero_optimization`` section; None if there is none.
+    """Return the ``zero_optimization`` section; None if the section is absent.
 
     The result is also None if the value is a boolean, as in the first releases of DeepSpeed.
     """
@@ -72,7 +72,10 @@ def _zero_section(root: Node) -> Node | None:
 
 
 def _check_keys(node: Node, version: str, sink: Sink) -> None:
-    """Report keys that DeepSpeed rejects or ignores (X01), in all sections of known_keys.json."""
+    """Report keys in ``node`` and its sections that DeepSpeed rejects or ignores (X01).
+
+    Only sections in known_keys.json are checked.
+    """
     section = ".".join(map(str, node.path))
     # Each unknown key is compared with all known ones.
     if (more := len(node.value) - MOST_KEYS) > 0:

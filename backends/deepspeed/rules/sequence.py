@@ -30,7 +30,7 @@ def _splits_kv_heads_unevenly(kv_heads: int, cp: int) -> bool:
 def _explain_uneven_heads(model: Model, cp: int) -> str:
     """Return a formula, such as ``6 % 4 = 2, must be 0``, if ``cp`` does not divide the heads.
 
-    Return "" if ``cp`` divides all heads.
+    Return "" if ``cp`` divides the heads.
     """
     heads, kv = model.attention.heads, model.attention.kv_heads
     # MAMBA_GROUPS are left out because a program may copy them to the ranks.

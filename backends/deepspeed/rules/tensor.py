@@ -17,7 +17,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def valid_tp(problem: Problem) -> list[int]:
-    """Return the tp sizes up to the GPUs of one host that divide all heads and widths."""
+    """Return the values of tp that divide all head counts, all widths and the GPUs of a host."""
     widths = [width for _, width in _split_widths(problem.model)]
     attention = problem.model.attention
     # Unlike Megatron, DeepSpeed makes no copies of key-value heads, so tp must divide their number.

@@ -19,14 +19,14 @@ AUTOTP_SINCE = "0.17"
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveSizes:
-    """Two parallel sizes of which DeepSpeed supports at most one above 1."""
+    """Two parallel sizes that DeepSpeed cannot combine: at least one of the two sizes must be 1."""
 
     first: str
     """Layout field of the first parallel size."""
     second: str
     """Layout field of the second parallel size, which the suggested fix sets to 1."""
     names: tuple[str, str]
-    """Names of both strategies in messages."""
+    """Names of the two strategies, as they appear in messages."""
     reason: str
 
 
@@ -45,7 +45,7 @@ EXCLUSIVE_SIZES: tuple[ExclusiveSizes, ...] = (
 
 
 def _violates_exclusive_sizes(pair: ExclusiveSizes) -> Callable[[Problem, Layout], bool]:
-    """Return a predicate: both parallel sizes of ``pair`` are above 1."""
+    """Return a function that returns True if a layout sets both sizes of ``pair`` above 1."""
 
     def exceeds_one_in_both(problem: Problem, layout: Layout) -> bool:
         return bool(getattr(layout, pair.first) > 1 and getattr(layout, pair.second) > 1)

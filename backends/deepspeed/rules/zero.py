@@ -26,7 +26,7 @@ def _explain_zero_with_pipeline(problem: Problem, layout: Layout) -> Finding:
 
 
 def _zero3_feature(layout: Layout) -> str:
-    """Return the name of a feature in ``layout`` that needs ZeRO-3, "" if there is none."""
+    """Return the name of a feature in ``layout`` that needs ZeRO-3, or "" if there is none."""
     if layout.offload.parameters != "none":
         return "offload of parameters"
     plus = layout.zero_plus

@@ -25,9 +25,10 @@ def args_file(plan: Plan) -> Artifact:
 def _lines_by_group(
     planned: tuple[Argument, ...], extra: tuple[str, ...]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (header, lines) per group of flags; each line is a tuple of words.
+    """Return (header, lines) for each group of flags in ``args.sh``.
 
-    Flags in ``extra`` replace planned flags of the same name.
+    A line is a tuple of words: a flag and its values. Flags in ``extra`` replace planned flags of
+    the same name.
     """
     extras, stray = parse_extra_arguments(extra)
     # argparse lets the last value win; the replaced line is left out so that the file shows what
@@ -44,7 +45,10 @@ def _lines_by_group(
 
 
 def _words(extra: ExtraArgument) -> tuple[str, ...]:
-    """Return the words of a flag that the user adds."""
+    """Return the command-line words of ``extra``: the flag and its values.
+
+    A value with a leading dash is joined to the flag by ``=``.
+    """
     # argparse reads a separate word with a leading dash as another flag.
     if len(extra.values) == 1 and extra.values[0].startswith("-"):
         return (f"{extra.flag}={extra.values[0]}",)

@@ -16,7 +16,7 @@ def grouped_gemm(problem: Problem, layout: Layout) -> bool:
 
 
 def permute_fusion(problem: Problem, layout: Layout) -> bool:
-    """Return True to fuse the token permutation of experts, which needs an NVIDIA GPU."""
+    """Return True to fuse the kernels that sort tokens by expert, which needs an NVIDIA GPU."""
     return grouped_gemm(problem, layout) and problem.cluster.gpu.vendor == "nvidia"
 
 
@@ -40,9 +40,9 @@ def context_parallel_exchange(problem: Problem, layout: Layout) -> str | None:
 
 
 def context_hierarchy(problem: Problem, layout: Layout) -> tuple[int, int] | None:
-    """Return (ranks per all-to-all group, ranks per ring) of hierarchical context parallelism.
+    """Return (ranks per all-to-all group, ranks per ring).
 
-    None for other exchanges.
+    None if context parallelism is not hierarchical.
     """
     return (layout.cp_a2a, layout.cp_p2p) if layout.cp_a2a > 1 else None
 
@@ -59,7 +59,7 @@ def distributed_optimizer(problem: Problem, layout: Layout) -> bool:
 
 
 def optimizer_copies(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of replicas of the sharded optimizer state; None if there is only one."""
+    """Return the number of replicas of the sharded optimizer state; None for a single replica."""
     copies = layout.dp_replicate
     return copies if distributed_optimizer(problem, layout) and copies > 1 else None
 
@@ -131,7 +131,7 @@ def recompute_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | Non
 def data_path(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
     """Return ``job.data``, the paths of the data sets; None for a job without data.
 
-    A path may follow a weight, as in Megatron's ``--data-path``.
+    A weight can precede each path, as in Megatron's ``--data-path``.
     """
     return problem.job.data or None
 
@@ -158,7 +158,8 @@ def save_interval(problem: Problem, layout: Layout) -> int | None:
 def load_path(problem: Problem, layout: Layout) -> str | None:
     """Return the folder of the checkpoint to load.
 
-    By default a run resumes from the folder of its own checkpoints.
+    If the spec sets no such folder, the run resumes from the folder to which the run saves
+    checkpoints.
     """
     return problem.job.load_dir or problem.job.checkpoint_dir
 

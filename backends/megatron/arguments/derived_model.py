@@ -48,8 +48,8 @@ def query_groups(problem: Problem) -> int | None:
 def query_key_norm(problem: Problem) -> bool:
     """Return True for a model with query-key norms, or with latent attention.
 
-    Megatron has one flag for both kinds of norms: those of queries and keys, and those of the
-    compressed states of latent attention.
+    Megatron has one flag for two kinds of norms: the norms of queries and keys, and the norms of
+    the compressed states of latent attention.
     """
     return problem.model.attention.qk_norm == "head" or has_latent(problem)
 
@@ -76,7 +76,7 @@ def softmax_type(problem: Problem) -> str | None:
 
 
 def no_linear_bias(problem: Problem) -> bool:
-    """Return True to disable the biases of all linear layers, for which Megatron has one switch."""
+    """Return True to set the only flag that disables the biases of all linear layers."""
     return not needs_linear_bias_flag(problem.model)
 
 
@@ -101,7 +101,7 @@ def glu_offset(problem: Problem) -> float | None:
 
 
 def activation_clamp(problem: Problem) -> float | None:
-    """Return the value at which gpt-oss clamps both halves of its MLP; None for other models."""
+    """Return the value at which gpt-oss clamps the two halves of its MLP; None for other models."""
     return GPT_OSS_CLAMP if quick_geglu(problem) else None
 
 
@@ -111,9 +111,9 @@ def squared_relu(problem: Problem) -> bool:
 
 
 def unfused_gelu(problem: Problem) -> bool:
-    """Return True to disable the kernel that fuses bias and GELU in the tanh form.
+    """Return True to disable the kernel that fuses a bias with tanh GELU.
 
-    The model has biases and a different activation.
+    This is necessary if the model has biases and its activation is exact GELU or squared ReLU.
     """
     # The fused kernel is only used with biases; without them there is nothing to disable.
     plain = problem.model.ffn.activation in ("gelu", "relu2")
@@ -147,7 +147,7 @@ def mtp_layers(problem: Problem) -> int | None:
 
 
 def mtp_loss_factor(problem: Problem) -> float | None:
-    """Return the weight of the multi-token-prediction loss; None without such layers."""
+    """Return the weight of the multi-token-prediction loss; None without MTP layers."""
     return MTP_LOSS_FACTOR if problem.model.mtp_layers else None
 
 
@@ -157,18 +157,18 @@ def linear_variant(problem: Problem) -> str | None:
 
 
 def stack_spec(problem: Problem) -> tuple[str, str] | None:
-    """Return (module, name) of the layer spec for a model with a layer pattern; else None.
+    """Return (module, name) of Megatron's layer spec for layer patterns.
 
-    From Megatron 0.19 on, this spec is the default.
+    None for a model without a layer pattern. From Megatron 0.19 on, this layer spec is the default.
     """
     return layer_spec_for_patterns(problem.version("megatron")) if problem.model.pattern else None
 
 
 def expert_pattern(problem: Problem) -> str | None:
-    """Return which layers have experts, as a Python list such as ``([0]*3+[1]*58)``.
+    """Return a Python list, such as ``([0]*3+[1]*58)``, with 1 for each layer with experts.
 
-    None for a dense model, if all layers have experts, or if a layer pattern contains this
-    information.
+    None if the flag is not needed: the model is dense, all layers have experts, or a layer pattern
+    shows which layers have experts.
     """
     experts = problem.model.experts
     if experts is None or all(experts.pattern) or problem.model.pattern:
@@ -229,8 +229,8 @@ def expert_bias_buffer(problem: Problem) -> bool:
 def load_balancing_type(problem: Problem) -> str | None:
     """Return the type of load-balancing loss: "seq_aux_loss", "aux_loss" or "none".
 
-    None for a dense model. The loss is per sequence if the router has a load-balancing bias, as in
-    DeepSeek-V3, and otherwise per micro-batch.
+    The loss is per sequence if the router has a load-balancing bias, as in DeepSeek-V3, and
+    otherwise per micro-batch. For a dense model, the result is None instead of a text.
     """
     experts = problem.model.experts
     if experts is None:
@@ -248,7 +248,7 @@ def aux_loss_weight(problem: Problem) -> float | None:
 def router_dtype(problem: Problem) -> str | None:
     """Return "fp32", the data type of the router; None for a dense model.
 
-    With 16 bit, routing is unstable for many experts (Megatron warns from 32 experts).
+    In a 16-bit format, routing to many experts is unstable (Megatron warns from 32 experts).
     """
     return "fp32" if problem.model.experts else None
 
@@ -265,6 +265,6 @@ def token_dispatcher(problem: Problem) -> str | None:
 
 
 def flex_dispatcher(problem: Problem) -> str | None:
-    """Return the library of the flex dispatcher, "deepep" or "hybridep"; None without flex."""
+    """Return the library of the flex dispatcher, "deepep" or "hybridep"; None for other ones."""
     flex = problem.model.experts is not None and problem.job.deduplicates_dispatch
     return problem.job.moe_dispatcher if flex else None

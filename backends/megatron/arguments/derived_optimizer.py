@@ -14,7 +14,7 @@ def decay_style(problem: Problem, layout: Layout) -> str:
 
 
 def decay_steps(problem: Problem, layout: Layout) -> int | None:
-    """Return the step at which the learning-rate decay ends; None if that is the last step."""
+    """Return the step at which the learning-rate decay ends; None for the last step of the job."""
     job = problem.job
     return job.lr_decay_steps if job.lr_decay_steps != job.steps else None
 

@@ -16,7 +16,8 @@ def is_yarn(problem: Problem) -> bool:
 def position_type(problem: Problem) -> str:
     """Return Megatron's position type, such as "rope" or "yarn".
 
-    Latent attention has type rope even with YaRN, which a separate flag selects (--rope-type).
+    For latent attention the type is rope even with YaRN, because another flag (--rope-type) selects
+    YaRN.
     """
     if is_yarn(problem) and not has_latent(problem):
         return "yarn"
@@ -61,7 +62,7 @@ def linear_factor(problem: Problem) -> int | None:
 def latent_rope_type(problem: Problem) -> str | None:
     """Return the rope type of latent attention, "yarn" or "rope"; None for other attention.
 
-    It is always emitted, because Megatron's default is yarn.
+    PARC always emits the flag for latent attention, because Megatron's default is yarn.
     """
     if not has_latent(problem):
         return None
@@ -69,15 +70,16 @@ def latent_rope_type(problem: Problem) -> str | None:
 
 
 def unfused_rope(problem: Problem) -> bool:
-    """Return True for latent attention without YaRN, which the fused rope kernel does not support.
+    """Return True to disable the fused rope kernel.
 
-    Source: Megatron's MLATransformerConfig.
+    The kernel does not support latent attention without YaRN. Source: Megatron's
+    MLATransformerConfig.
     """
     return latent_rope_type(problem) == "rope"
 
 
 def yarn_factor(problem: Problem) -> float | None:
-    """Return YaRN's ratio of the context length after scaling to that before; None without YaRN."""
+    """Return the factor by which YaRN extends the context length; None without YaRN."""
     return problem.model.position.scaling_factor if is_yarn(problem) else None
 
 
@@ -92,9 +94,9 @@ def yarn_mscale_all_dim(problem: Problem) -> float | None:
 
 
 def yarn_original_context(problem: Problem) -> int | None:
-    """Return the context length before YaRN scaling; None without YaRN, and for latent attention.
+    """Return the context length before YaRN scaling; None without YaRN.
 
-    For latent attention Megatron has no such flag and uses 4096.
+    Also None for latent attention, for which Megatron has no such flag and uses 4096.
     """
     # MLATransformerConfig has the constant 4096; rule E04 rejects other lengths for latent
     # attention.
@@ -104,5 +106,8 @@ def yarn_original_context(problem: Problem) -> int | None:
 
 
 def max_positions(problem: Problem) -> int:
-    """Return the maximum position, at least the sequence length, as validate_args requires."""
+    """Return the model's maximum number of positions, or the sequence length if it is larger.
+
+    Megatron's ``validate_args`` rejects a number of positions below the sequence length.
+    """
     return max(problem.model.position.max_positions, problem.job.sequence_length)

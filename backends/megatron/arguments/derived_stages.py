@@ -30,7 +30,8 @@ def hybrid_pattern(problem: Problem, layout: Layout) -> str | None:
 def virtual_stages(problem: Problem, layout: Layout) -> int | None:
     """Return the number of model chunks per pipeline rank; None to omit the flag.
 
-    The flag is omitted if the number is 1, or if a layout string or a layer pattern determines it.
+    The flag is omitted if the number is 1. It is also omitted if a layout string or a layer pattern
+    determines the number.
     """
     # Megatron accepts at most one of its three flags for virtual stages.
     implied = layout.split.form == "string" or problem.model.pattern
@@ -48,7 +49,7 @@ def loss_counts_as_layer(problem: Problem, layout: Layout) -> bool:
 
 
 def first_rank_layers(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of layers of the first pipeline rank, over all its chunks.
+    """Return the number of layers of the first pipeline rank, in all its chunks together.
 
     None unless the split sets the layers of the first and the last rank.
     """
@@ -56,10 +57,10 @@ def first_rank_layers(problem: Problem, layout: Layout) -> int | None:
 
 
 def last_rank_layers(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of layers of the last pipeline rank, over all its chunks.
+    """Return the number of layers of the last pipeline rank, in all its chunks together.
 
-    None unless there are at least three ranks, and the split sets the layers of the first and the
-    last. With two ranks and vpp above 1, Megatron would divide by 0, the number of middle ranks.
+    None unless the split sets the layers of the first and the last rank. Also None for two pipeline
+    ranks: with vpp above 1, Megatron would divide by the number of middle ranks, which is 0.
     """
     needed = _needs_end_flags(problem, layout) and layout.pp > 2
     return layout.split.stage_layers(-1) if needed else None
@@ -70,5 +71,5 @@ def _needs_end_flags(problem: Problem, layout: Layout) -> bool:
 
 
 def layout_string(problem: Problem, layout: Layout) -> str | None:
-    """Return the pipeline layout string of the split; None if the split has none."""
+    """Return the pipeline layout string of the split; None if the split needs no such string."""
     return (layout.split.text or None) if not problem.model.pattern else None

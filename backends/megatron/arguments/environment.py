@@ -16,10 +16,10 @@ def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
 def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
     """Return (name, value) of each environment variable that this GPU and layout require.
 
-    Before Blackwell, ``validate_args`` requires CUDA_DEVICE_MAX_CONNECTIONS=1 if tp or cp is above
-    1 (megatron/training/arguments.py). In other cases PARC does not set the variable, because the
-    value 1 reduces overlap. ROCm reports compute capability 9.x, so Megatron requires the variable
-    on AMD GPUs too.
+    The only variable is CUDA_DEVICE_MAX_CONNECTIONS=1. On GPUs before Blackwell, ``validate_args``
+    requires this variable if tp or cp is above 1 (megatron/training/arguments.py). The check
+    includes AMD GPUs, because ROCm reports compute capability 9.x. In other cases PARC omits the
+    variable, because the value 1 reduces overlap.
     """
     # One hardware queue keeps the launch order of communication and computation kernels, which
     # their overlap relies on.

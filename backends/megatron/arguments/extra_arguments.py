@@ -32,11 +32,11 @@ SPEC_FIELDS = {
     "layout.split.form": "layout.pipeline_layout",
     "layout.split.text": "layout.pipeline_layout",
 }
-"""Name of a plan field -> name of the spec field that sets it, if the two differ."""
+"""Name of a plan field -> name of the spec field that sets the plan field, if the names differ."""
 
 
 def flags_of(version: str) -> list[str]:
-    """Return the sorted spellings of all flags that Megatron ``version`` accepts."""
+    """Return the sorted names of all flags that Megatron ``version`` accepts."""
     return [
         flag
         for flag, row in known_flags(PACKAGE).items()
@@ -46,11 +46,12 @@ def flags_of(version: str) -> list[str]:
 
 @cache
 def removed_flags() -> dict[str, dict[str, str]]:
-    """Return flag -> row of ``removed_flags.json``, for the flags removed before Megatron 0.17.
+    """Return the rows of ``removed_flags.json`` by flag: all flags removed before Megatron 0.17.
 
-    ``until`` is the last release that accepted the flag; ``instead`` is the replacement, if any.
-    Megatron 0.17 rejects these flags, or accepts them and then fails. Source:
-    megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
+    In a row, ``until`` is the last release that accepted the flag, and ``instead`` is the
+    replacement, if there is one. Megatron 0.17 either rejects such a flag, or accepts the flag and
+    then fails. Source: megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all
+    releases.
     """
     text = (files(PACKAGE) / "removed_flags.json").read_text("utf-8")
     rows: list[dict[str, str]] = json.loads(text)
@@ -81,7 +82,7 @@ def check_extra_arguments(
 def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
     """Return the finding F01: Megatron ``version`` has no flag ``flag``.
 
-    The finding names a replacement, if there is one.
+    The finding suggests a replacement or a similar flag in ``spellings``, if there is one.
     """
     from difflib import get_close_matches
 
@@ -117,9 +118,9 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
 
 
 def spec_fields_of_flag(row: FieldRow) -> tuple[str, ...]:
-    """Return the spec fields that determine the flag in ``row``.
+    """Return the spec fields that determine the flag of ``row``, a row of flags.yaml.
 
-    All fields of the model are combined into one name, ``model``.
+    For all fields of the model together, the result contains the single name ``model``.
     """
     names = (SPEC_FIELDS.get(name, name) for name in row.fields)
     return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))

@@ -27,20 +27,22 @@ from parc.compiler.tools.lint.partial_ir import hide_fields, is_known, with_valu
 
 FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
-"""Stand-ins for model sizes that the script does not contain; no rule is checked against them."""
+"""Placeholder values for model sizes that the script does not contain; no rule is checked against
+these values."""
 OF_HEADS = ("kv_heads", "head_dim")
 """Model sizes that cannot be interpreted without the number of heads."""
 DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
 """Megatron's defaults of parallel sizes (megatron/training/arguments.py); etp defaults to tp."""
 EXPERTS = {"count": 2, "top_k": 1, "size": 128}
-"""Stand-ins for sizes of routed experts that the script does not contain."""
+"""Placeholder values for sizes of routed experts that the script does not contain."""
 SPLITTING = ("first_stage_layers", "last_stage_layers", "pipeline_layout")
 FIELDS = {
     "recompute": ("recompute", "recompute.granularity", "recompute.method", "recompute.layers"),
     "split": ("vpp", "pp", *SPLITTING, "count_embedding", "count_loss"),
     "schedule": ("vpp", "pp"),
 }
-"""Layout field -> spec fields that determine it, if they differ from the layout field."""
+"""Layout field -> spec fields that determine the layout field. Other layout fields are determined
+by the spec field of the same name."""
 
 Known = Callable[[str], bool]
 """Predicate that is true for the spec fields which the launch file determines."""
@@ -82,7 +84,7 @@ def megatron_facts(
 
 
 def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
-    """Return the values of the flags that PARC writes for a fragment of a spec, by flag.
+    """Return flag -> values for all flags that PARC would write for a fragment of a spec.
 
     Sizes that the fragment lacks get placeholder values. The result is None if the fragment is
     invalid.
@@ -147,7 +149,7 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
 
 
 def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
-    """Return a copy of ``problem`` in which fields with placeholder values are unknown."""
+    """Return a copy of ``problem`` that marks all fields with placeholder values as unknown."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, is_gpu_count_known(known, options))
@@ -186,7 +188,8 @@ def _known_model(problem: Problem, known: Known) -> Any:
 def _unknown_attention_fields(known: Known) -> list[str]:
     """Return the attention fields that the launch leaves unknown.
 
-    ``head_dim`` counts as known only with the hidden size, from which its default is computed.
+    If the hidden size is unknown, ``head_dim`` is unknown too, because its default is computed from
+    the hidden size.
     """
     unknown = [one for one in ("kv_heads", "latent") if not known(f"model.{one}")]
     width = known("model.head_dim") and known("model.hidden")

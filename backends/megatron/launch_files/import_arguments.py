@@ -44,12 +44,14 @@ OPTIMIZER: dict[str, float | str] = {
     "weight_decay": 0.01,
     "adam_beta2": 0.999,
 }
-"""``job`` field -> Megatron's default, if the default of a spec differs."""
+"""``job`` field -> Megatron's default, for fields that have another default in a spec."""
 
 CLAMPED_GEGLU = {"quick": True, "offset": 1.0, "clamp": 7.0}
-"""Flags that together are the activation of gpt-oss, ``clamped_silu`` in a spec."""
+"""Values of three flags that together select the activation of gpt-oss, ``clamped_silu`` in a
+spec."""
 LLAMA3_CONTEXT = 8192
-"""Original context length of --use-rope-scaling, a constant (rotary_pos_embedding.py)."""
+"""Context length before scaling that Megatron assumes for --use-rope-scaling: a constant in
+rotary_pos_embedding.py."""
 
 LATENT_CONTEXT = 4096
 """Default of MLATransformerConfig.original_max_position_embeddings."""
@@ -58,7 +60,7 @@ LATENT_CONTEXT = 4096
 def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     """Return the layout, job and model that Megatron's flags set; None if the text is unusable.
 
-    Flags that PARC sets itself are listed in one note.
+    Flags that PARC adds in every plan are listed in one note.
     """
     reading = Reading(text, name, sink)
     words = launch_words(reading)
@@ -105,7 +107,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
 def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
     """Set the spec fields that depend on several flags, or on the absence of a flag.
 
-    ``dynamic`` are the fields whose flags have values that are known only at run time.
+    ``dynamic`` contains the paths of spec fields whose values are known only at run time.
     """
     spec = reading.spec
     if not spec:
@@ -149,14 +151,18 @@ def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
 
 
 def _derive_window(text: str, model: dict[str, Any]) -> None:
-    """Read --window-size, such as ``(4095,0)``: the window of a spec includes the token itself."""
+    """Set the attention window from the value of --window-size, such as ``(4095,0)``.
+
+    In a spec this example is a window of 4,096, because the window of a spec includes the token
+    itself.
+    """
     match = re.fullmatch(r"\(?([0-9]{1,9}), ?0\)?", text)
     if match:
         model["window"] = int(match[1]) + 1
 
 
 def _tidy_model(model: dict[str, Any]) -> None:
-    """Remove model sizes that Megatron requires but does not use; add position defaults."""
+    """Remove model sizes that Megatron requires but does not use, and add position defaults."""
     experts = model.get("experts", {})
     if "latent" in model:
         # Latent attention has its own sizes; these flags are required or implied, but not used.
@@ -190,8 +196,8 @@ def _add_optimizer_defaults(
 ) -> None:
     """Add Megatron's optimizer defaults to ``job`` if the launch sets a learning rate.
 
-    ``dynamic_rate`` is True if the rate is known only at run time. Report a WSD decay that a spec
-    cannot express (I04).
+    ``dynamic_rate`` is True if the launch sets a learning rate that is known only at run time. The
+    function also reports a WSD decay that a spec cannot express (I04).
     """
     if job.get("lr_decay") == "wsd" and wsd_style != "linear":
         message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
@@ -211,9 +217,10 @@ def _derive_vpp(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]
 
 
 def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:
-    """Read --moe-layer-freq, such as ``2`` (every 2nd layer has experts) or ``([0]*3+[1]*58)``.
+    """Set which layers have experts, from the value of --moe-layer-freq.
 
-    The second form means that the first 3 layers are dense.
+    ``2`` means that every 2nd layer has experts. ``([0]*3+[1]*58)`` means that all layers except
+    the first 3 have experts.
     """
     experts = spec.get("model", {}).get("experts")
     text = text.strip("'")
@@ -237,7 +244,10 @@ def _shorten_recompute(layout: dict[str, Any]) -> None:
 
 
 def _report_underived(flags: list[Flag], reading: Reading) -> None:
-    """Report flags that set a field only together with other flags, if those are missing (I04)."""
+    """Report values of two flags that could not be converted to a field of the spec (I04).
+
+    The flags are --moe-layer-freq and --num-layers-per-virtual-pipeline-stage.
+    """
     experts = reading.spec.get("model", {}).get("experts", {})
     layout = reading.spec.get("layout", {})
     found = {
@@ -254,7 +264,7 @@ def _report_underived(flags: list[Flag], reading: Reading) -> None:
 
 
 _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
-"""Matches a --moe-layer-freq of experts in every layer."""
+"""Pattern of the values of --moe-layer-freq with which every layer has experts."""
 
 
 def starts_megatron(words: list[Word]) -> bool:

@@ -36,7 +36,7 @@ STAGES = tuple(
 
 
 def is_own_stack(flag: Flag) -> bool:
-    """Return True if ``flag`` is a ``--spec`` that names Megatron's layers for layer patterns."""
+    """Return True if ``flag`` is ``--spec`` with Megatron's own layer spec for layer patterns."""
     return flag.name == "--spec" and bool(flag.values) and flag.values[0].text.startswith(STACKS)
 
 
@@ -58,16 +58,19 @@ def derive_hybrid(reading: Reading) -> None:
 
 
 def _derive_linear_attention(linear: dict[str, Any], every: str) -> None:
-    """Add Megatron's default sizes of linear attention, and read ``--linear-attention-freq``."""
+    """Add Megatron's default sizes of linear attention, and the interval of full attention.
+
+    ``every`` is the value of ``--linear-attention-freq``.
+    """
     linear |= {key: size for key, size in LINEAR.items() if key not in linear}
     if _full_attention_interval(every):
         linear["full_attention_every"] = _full_attention_interval(every)
 
 
 def _full_attention_interval(text: str) -> int:
-    """Return n if every n-th layer has full attention: 4 for ``4`` and for ``([1]*3+[0])*12``.
+    """Return n if ``text`` gives every n-th layer full attention, else 0.
 
-    Return 0 for other texts.
+    For example, n is 4 for ``4`` and for ``([1]*3+[0])*12``.
     """
     if re.fullmatch(r"[1-9][0-9]{0,3}", text):
         return int(text)
@@ -76,7 +79,10 @@ def _full_attention_interval(text: str) -> int:
 
 
 def _read_layer_pattern(text: str, model: dict[str, Any], reading: Reading) -> None:
-    """Read a layer pattern: its letters as the layers of the model, its bars as ends of stages."""
+    """Set the layers of the model and the pipeline stages from the layer pattern ``text``.
+
+    Each letter is a layer, and each bar ends a stage.
+    """
     span = reading.spans["letters.text"]
     letters = text.replace("|", "")
     if not re.fullmatch(r"[M*E-]+", letters):

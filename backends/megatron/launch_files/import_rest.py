@@ -1,7 +1,7 @@
 """Import of Megatron's flags that set no field: extra arguments, defaults, and what is left out.
 
-Flags that PARC does not control become ``launch.args``. All other flags are compared with those
-that PARC would write for the imported fields, so that no difference goes unreported.
+Flags that PARC does not control become ``launch.args``. All other flags are compared with the flags
+that PARC would write for the imported fields, so that every difference is reported.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ FIXED_DEFAULTS = {
     "--hidden-dropout": "0.1",
     "--fp8-recipe": "delayed",
 }
-"""Flag that PARC sets in every plan -> Megatron's default, if it changes the training."""
+"""Flag that PARC sets in every plan -> Megatron's default. Only flags are listed with which the
+default would change the training."""
 LAYOUT_DEFAULTS: dict[str, Any] = {
     **{"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0, "sequence_parallel": False},
     **{"count_embedding": False, "count_loss": False, "order": "tp-cp-ep-dp-pp"},
 }
-"""``layout`` field -> Megatron's value if the launch does not have the flag. In a spec, an absent
-field means that PARC chooses the value."""
+"""``layout`` field -> value that Megatron uses without the flag. The import sets these fields
+explicitly, because PARC chooses the value of a field that a spec does not set."""
 UNSET_BY_LAYOUT = ("vpp", "count_embedding", "count_loss")
-"""Fields that contradict a layout string or a layer pattern with bars, which define the stages."""
+"""``layout`` fields that contradict a layout string or a layer pattern with bars. Both of these
+define the stages."""
 IN_SAMPLES = {
     "--train-samples": "steps",
     "--lr-decay-samples": "lr_decay_steps",
@@ -57,7 +59,8 @@ NOT_PASSED = frozenset(
         *("--train-data-path", "--valid-data-path", "--test-data-path"),
     )
 )
-"""Flags that contradict other flags of PARC, such as --train-iters or --mock-data."""
+"""Flags that are not copied to ``launch.args``, because they contradict flags that PARC writes,
+such as --train-iters or --mock-data."""
 SPELLED_OTHERWISE = frozenset(
     (
         *("--num-layers-per-virtual-pipeline-stage", "--recompute-activations"),
@@ -65,11 +68,11 @@ SPELLED_OTHERWISE = frozenset(
         *("--hybrid-override-pattern", "--moe-layer-freq", "--linear-attention-freq"),
     )
 )
-"""Flags that were read although PARC writes another flag, or the same flag in another form."""
+"""Imported flags for which PARC writes another flag, or the same flag in another form."""
 
 
 def own_values(flag: Flag) -> tuple[str, ...]:
-    """Return the values of ``flag``, without words that follow them, such as redirections."""
+    """Return the values of ``flag``, without redirections and other words that follow them."""
     takes = known_flags(PACKAGE).get(flag.name, {}).get("takes", 1)
     values: list[str] = []
     for word in flag.values if not isinstance(takes, int) else flag.values[:takes]:
@@ -82,7 +85,8 @@ def own_values(flag: Flag) -> tuple[str, ...]:
 def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
     """Set the ``layout`` fields that the launch leaves at Megatron's defaults.
 
-    ``dynamic`` are the fields whose flags have values that are known only at run time.
+    ``dynamic`` contains the paths of spec fields whose values are known only at run time. These
+    fields are not set.
     """
     split = "pipeline_layout" in layout
     if split:
@@ -100,10 +104,10 @@ def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
 
 
 def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
-    """Set numbers of steps from flags that count sequences; return all other flags.
+    """Convert flags that count sequences to numbers of steps; return all other flags.
 
-    A flag cannot be converted if the batch grows during the run, or if its number of sequences is
-    not a multiple of the batch.
+    A flag cannot be converted if the batch is unknown or grows during the run, or if the number of
+    sequences is not a multiple of the batch. Such a flag is returned as well.
     """
     job = reading.spec.get("job", {})
     batch = job.get("global_batch", 0)
@@ -122,8 +126,9 @@ def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
 def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Reading) -> list[Flag]:
     """Move flags that PARC does not control to ``launch.args``; return all other flags.
 
-    Flags that PARC writes with another value than Megatron's default are added if they are not in
-    ``stated``, the flags of the launch.
+    ``stated`` contains the names of all flags in the launch. If a flag is absent from the launch
+    and PARC would write another value than Megatron's default, this default is added to
+    ``launch.args``.
     """
     from parc.backends.registry import framework
 
@@ -221,7 +226,7 @@ def flag_rows() -> frozenset[str]:
 
 
 def _report_dynamic_flags(stated: Mapping[str, Flag], reading: Reading) -> None:
-    """Report flags with values known only at run time, unless a field of the spec reads them."""
+    """Report flags whose values are known only at run time and that set no field of the spec."""
     for name in stated.keys() & flag_rows() - import_table(PACKAGE).rows.keys():
         flag = stated[name]
         if _is_dynamic(own_values(flag)):
@@ -238,7 +243,7 @@ def _equal_values(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
 
 
 def _is_equal(theirs: str, ours: str) -> bool:
-    """Return True if both texts are equal, or are the same number."""
+    """Return True if the two texts are equal, or are the same number."""
     if theirs == ours:
         return True
     try:

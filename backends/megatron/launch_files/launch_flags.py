@@ -68,9 +68,9 @@ def read_launch(script: Script) -> MegatronLaunch:
 
 
 def _flags_after_program(script: Script) -> list[Flag]:
-    """Return the flags of each statement with a flag of Megatron.
+    """Return the flags of all statements that contain a flag of Megatron.
 
-    In a statement that starts a .py file, flags before the file belong to the launcher and are left
+    If a statement starts a .py file, the flags before this file belong to the launcher and are left
     out.
     """
     flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
@@ -87,7 +87,7 @@ def _flags_after_program(script: Script) -> list[Flag]:
 
 
 def value_count(name: str) -> int | None:
-    """Return the number of values that a flag accepts; None if it varies or the flag is unknown."""
+    """Return the number of values of the flag ``name``; None if the number varies or is unknown."""
     row = known_flags(PACKAGE).get(name)
     count = row.get("takes", 1) if row is not None else None
     return count if isinstance(count, int) else None

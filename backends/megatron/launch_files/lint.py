@@ -44,8 +44,8 @@ TYPO = 0.93
 The value is high because programs add their own flags.
 """
 MOST_COMPARED = 100
-"""Maximum number of distinct unknown flags that are compared with all known ones, which takes
-milliseconds each. More of them belong to another program."""
+"""Maximum number of distinct unknown flags that are compared with all known flags, which takes
+milliseconds per flag. A script with more unknown flags starts another program."""
 MEMORY = (
     *("--activation-offload-fraction", "--cpu-offloading-num-layers", "--offload-modules"),
     *("--fine-grained-activation-offloading", "--optimizer-cpu-offload", "--optimizer"),
@@ -54,7 +54,7 @@ MEMORY = (
     *("--use-megatron-fsdp", "--use-torch-fsdp2", "--distribute-saved-activations"),
     *("--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"),
 )
-"""Flags that change the memory of a rank, and that no field of a spec sets."""
+"""Flags that change the memory of a rank and have no field in a spec."""
 OF_DENSE_MODELS = ("M01", "D10")
 """Codes of rules on dense models, which are skipped if the model may have experts."""
 
@@ -144,7 +144,7 @@ def _has_megatron_default(path: str) -> bool:
 
 
 def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
-    """Report unknown flags (F01) and invalid values (F03); return the findings' positions."""
+    """Report unknown flags (F01) and invalid values (F03); return the positions of these flags."""
     spellings = flags_of(version)
     found: set[Span] = set()
     unknown = dict.fromkeys(one.name for one in launch.flags if one.name not in spellings)
@@ -182,7 +182,7 @@ def _check_flag(
 def _is_misspelled(name: str, spellings: list[str]) -> bool:
     """Return True if ``name`` looks like a typo of a known flag.
 
-    A name that extends a known flag counts as a flag of the user's program.
+    A name that starts with a known flag is not a typo, but a flag of the user's program.
     """
     # Names of other lengths cannot reach the ratio; without them a script with thousands of flags
     # of the user's program is checked several times faster.
@@ -197,8 +197,9 @@ def _is_misspelled(name: str, spellings: list[str]) -> bool:
 def _check_flag_values(flag: Flag, stock: bool) -> Finding | None:
     """Return a finding if the flag's values are invalid, else None.
 
-    Values that are known only at run time are not checked. The user's program may accept other
-    ``choices`` than Megatron's.
+    Values that are known only at run time are not checked. The allowed values of a flag
+    (``choices``) are checked only if ``stock`` is true, which means that the program is Megatron's
+    own.
     """
     count = value_count(flag.name)
     values = flag.values if count is None else flag.values[:count]
@@ -218,7 +219,10 @@ def _is_redirection(word: Word) -> bool:
 
 
 def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> None:
-    """Report a program of Megatron that builds another kind of model than the flags set (E10)."""
+    """Report a program of Megatron that cannot build the model that the flags describe (E10).
+
+    ``known`` is True if the script shows whether the model has a layer pattern.
+    """
     problem = facts.problem
     if not (known or problem.model.pattern):
         return
@@ -231,8 +235,8 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
 def _check_layout(facts: Facts, sink: ScriptSink, unmodeled: str) -> list[SkippedRule]:
     """Check all layout rules; return the rules that need a fact which the script does not contain.
 
-    If no rule is violated, report advice on performance as well. ``unmodeled`` is a flag whose
-    effect on memory is unknown, or empty.
+    If no rule is violated, report advice on performance as well. ``unmodeled`` is a flag of the
+    script whose effect on memory PARC does not model, or "" if there is no such flag.
     """
     exempt = OF_DENSE_MODELS if facts.guessed_experts else ()
     skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt, unmodeled)

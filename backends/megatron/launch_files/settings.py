@@ -43,18 +43,21 @@ DEFAULTS = {
     "--attention-backend": "auto",
     "--ckpt-format": "torch_dist",
 }
-"""Flag -> value that Megatron uses without the flag."""
+"""Flag -> value that Megatron uses if the flag is absent."""
 
 
 SIGNS = frozenset(import_table(PACKAGE).rows) - {
     *("--seed", "--lr", "--weight-decay", "--load", "--save", "--bf16", "--fp16", "--data-path"),
     *("--tokenizer-model", "--tokenizer-type", "--finetune", "--adam-beta1", "--adam-beta2"),
 }
-"""Flags that show a launch of Megatron; other programs have the excluded ones as well."""
+"""Flags that identify a launch of Megatron. Flags that other programs have as well are excluded."""
 
 
 def read_settings(text: str, name: str) -> Mapping[str, str]:
-    """Return flag -> values, joined by spaces, of the Megatron flags in ``text``."""
+    """Return Megatron flag -> values of the flag in ``text``, joined by spaces.
+
+    The result is empty if no flag in ``text`` identifies a launch of Megatron.
+    """
     words = framework_words(used_words(text, name)[0])
     flags = written_flags(words, import_table(PACKAGE).rows)
     if SIGNS.isdisjoint(flag.name for flag in flags):

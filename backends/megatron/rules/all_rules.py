@@ -17,7 +17,10 @@ from parc.compiler.ir.rule import Rule
 
 
 def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that a layout must satisfy, without rules that this model cannot violate."""
+    """Return the rules that a layout must satisfy.
+
+    Rules that no layout of the model in ``problem`` can violate are left out.
+    """
     return (
         # Features without a flag come first: no change of the layout can help.
         *inexpressible_feature_rules(problem),

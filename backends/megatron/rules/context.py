@@ -61,7 +61,7 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
 
 
 def _ranks_per_all_to_all(layout: Layout) -> int:
-    """Return the number of ranks that exchange heads for tokens by all-to-all."""
+    """Return the number of ranks per all-to-all group, in which ranks exchange heads for tokens."""
     return layout.cp if layout.cp_comm == "a2a" else layout.cp_a2a
 
 
@@ -95,10 +95,10 @@ def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _supported_cp_comm(problem: Problem) -> tuple[ContextComm, ...]:
-    """Return the values of ``cp_comm`` that this attention supports; () means all values.
+    """Return the values of ``cp_comm`` that the model's attention supports; () means all values.
 
-    In latent attention, keys are wider than values; before Transformer Engine 2.16, only ring
-    exchanges support that.
+    In latent attention, keys are wider than values. Before Transformer Engine 2.16, only ring
+    exchanges support such keys.
     """
     attention = problem.model.attention
     if attention.sinks:

@@ -47,7 +47,7 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
 def _find_overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
     """Return (setting that prevents overlapped dispatch, valid settings).
 
-    Both are "" if no setting prevents it.
+    Both texts are "" if no setting prevents overlapped dispatch.
     """
     recompute = layout.recompute
     # The conditions are those of TransformerConfig.__post_init__ for

@@ -1,8 +1,8 @@
 """Rules on model features that Megatron's command line cannot express, whatever the layout.
 
-Megatron has a single switch for all linear biases except those of query, key and value, exactly
-one norm before each sub-layer, and SiLU, GELU, squared ReLU and quick-GeGLU as activations.
-Source: megatron/training/argument_utils.py, ``core_transformer_config_from_args``.
+Megatron's flags have these limits: one switch for all linear biases except those of query, key and
+value; exactly one norm before each sub-layer; only SiLU, GELU, squared ReLU and quick-GeGLU as
+activations. Source: megatron/training/argument_utils.py, ``core_transformer_config_from_args``.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _inexpressible_activations(model: Model) -> Iterator[tuple[str, str, Finding
 def inexpressible_feature_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return one rule for each model feature that no flag of Megatron can express.
 
-    Every layout violates these rules; most models need none.
+    Every layout violates such a rule. For most models there are no such rules.
     """
     found = [
         *inexpressible_features(problem.model, problem.version("megatron")),

@@ -31,10 +31,9 @@ Fault = tuple[str, str, Finding]
 
 
 def inexpressible_mixers(model: Model, version: str) -> Iterator[Fault]:
-    """Yield a fault for each token mixer of ``model`` that no flag of Megatron can express.
+    """Yield (code, spec path, finding) for each token mixer of ``model`` that no flag can express.
 
-    Token mixers are linear attention, Mamba layers, and their patterns of layers. A fault is (code,
-    spec path, finding).
+    The token mixers are gated latent attention, linear attention, Mamba layers and layer patterns.
     """
     if model.attention.gate and model.attention.latent is not None:
         yield _inexpressible_feature(
@@ -59,9 +58,9 @@ def inexpressible_mixers(model: Model, version: str) -> Iterator[Fault]:
 def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
     """Yield (code, spec path, finding) if pretrain_gpt.py cannot build the model's MTP layers.
 
-    This concerns models with linear attention: before version 0.19, pretrain_gpt.py builds only MTP
-    layers with softmax attention; from 0.19 on, it builds no MTP layers for such models. The user's
-    own program may build them from Megatron's modules.
+    Only models with linear attention are affected. For these models, pretrain_gpt.py before version
+    0.19 builds only MTP layers with softmax attention. From 0.19 on, pretrain_gpt.py builds no MTP
+    layers. The user's own program may build MTP layers from Megatron's modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN
@@ -79,8 +78,7 @@ def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
 def _inexpressible_linear_attention(model: Model) -> Iterator[Fault]:
     """Yield (code, spec path, finding) if the activation of the MLP is not SiLU.
 
-    Megatron's GatedDeltaNet uses the activation of the MLP too, but the convolution in
-    GatedDeltaNet supports only SiLU.
+    Megatron's GatedDeltaNet uses the MLP's activation in a convolution that supports only SiLU.
     """
     if model.ffn.activation != "silu":
         yield _inexpressible_feature(
@@ -130,7 +128,6 @@ def _inexpressible_feature(
 ) -> Fault:
     """Return (code, spec path, finding) for a model feature that no flag of Megatron can express.
 
-    ``at`` is (code, spec path). ``supported`` is (text on the features that flags can express,
-    model).
+    ``at`` is (code, spec path). ``supported`` is (text that lists features with a flag, model).
     """
     return (*at, explain_inexpressible(message, label, *supported))

@@ -20,10 +20,10 @@ YARN_SINCE = (0, 19)
 def explain_inexpressible(
     message: str, label: str, supported: str, model: Model, *, fix: str = ""
 ) -> Finding:
-    """Return the finding: Megatron has no flag for a feature of ``model``.
+    """Return the finding that Megatron has no flag for a feature of ``model``.
 
-    ``supported`` lists the alternatives that have flags. ``fix`` is an edit, if there is one, that
-    changes the model only slightly.
+    ``supported`` is a text that lists the alternatives with a flag. ``fix`` is an edit that changes
+    the model only slightly, or "" if there is no such edit.
     """
     return Finding(
         message=message,

@@ -37,7 +37,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
-    """Return (description, width, axis, parallel size) of each width that is split over ranks.
+    """Return (description, width, axis, size of the axis) of each width that is split over ranks.
 
     Attention heads are not included.
     """

@@ -26,7 +26,7 @@ LINEAR_CONTEXT_SINCE = (0, 18)
 
 
 class _IndivisibleHeads(NamedTuple):
-    """Type and number of heads that the number of ranks sharing them does not divide."""
+    """Type of heads whose number is not divisible by the number of ranks that share the heads."""
 
     what: str
     heads: int

@@ -69,9 +69,9 @@ def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
 
 
 def precision_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rule on multiples of GEMM dims for the job's precision; empty for 16-bit formats.
+    """Return the rule that the job's precision requires for GEMM dims; empty for 16-bit formats.
 
-    The code is R01 for fp8 and nvfp4, and R02 for mxfp8.
+    Each dim must be a multiple of a number. The code is R01 for fp8 and nvfp4, and R02 for mxfp8.
     """
     if problem.job.precision not in ALIGNMENT:
         return ()

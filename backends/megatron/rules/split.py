@@ -30,15 +30,15 @@ REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("P01", ("layout.count_embedding", "layout.count_loss")),
     ("P02", ("layout.vpp", "layout.pp")),
 )
-"""(code, spec fields to point at) of every reason that ``why_no_split`` returns, except P06, which
-is a separate rule."""
+"""(code, spec fields to point at) of every reason that ``why_no_split`` returns. P06 is missing,
+because it is a separate rule."""
 
 
 def split_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return one rule per reason why no split of the layers satisfies the spec.
+    """Return one rule for each possible reason that no split of the layers satisfies the spec.
 
-    Empty if the spec fixes neither pp nor vpp nor the layers of a stage, because the search then
-    finds only valid splits.
+    There are no rules if the spec sets neither pp, nor vpp, nor the layers of a stage. The search
+    then finds only valid splits.
     """
     pins = problem.pins
     if pins.pp is None and pins.vpp is None and SplitPins.from_pins(pins).is_unrestricted:
@@ -66,7 +66,7 @@ def _code_of_reason(problem: Problem, pp: int, vpp: int) -> str:
 def _rule_for_code(
     code: str, fields: tuple[str, ...], code_of: Callable[[Problem, Layout], str]
 ) -> Rule:
-    """Return the rule ``code``, violated by layouts for which ``code_of`` returns ``code``."""
+    """Return the rule ``code``, which a layout violates if ``code_of`` returns this code."""
 
     def has_this_code(problem: Problem, layout: Layout) -> bool:
         return code_of(problem, layout) == code

@@ -1,8 +1,8 @@
 """Balanced layers per stage, if no simpler form of split is balanced.
 
-Loads are counted in half layers, so that the embedding can count as half a layer. First the load
-of the longest stage is minimized; then layers are removed from the most loaded pipeline rank
-until the layer count is right. Ties: of equally loaded stages the earlier one loses a layer.
+Loads are counted in half layers, so that the embedding can count as half a layer. First, the load
+of the most loaded stage is minimized. Then layers are removed from the most loaded pipeline rank
+until the layer count is right. Of equally loaded stages, the earlier stage loses a layer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EMBEDDING_LOAD = 1
 
 @dataclass(frozen=True, slots=True)
 class TailLoads:
-    """MTP layers and loss, which follow the decoder layers; loads are in units of a layer."""
+    """Number of MTP layers, and the loads of an MTP layer and of the loss in decoder layers."""
 
     mtp_layers: int
     mtp_load: int
@@ -56,10 +56,10 @@ BLOCKED = 1 << 20
 
 
 def _load_besides_decoder_layers(count: int, ends: TailLoads, *, split: bool) -> list[int]:
-    """Return the load per stage of everything except decoder layers, in half layers.
+    """Return the load of each of ``count`` stages, without decoder layers, in half layers.
 
-    If ``split`` is true, the MTP layers are in the stage before the last, and the loss is in the
-    last.
+    If ``split`` is true, the MTP layers are in the stage before the last; otherwise they are in the
+    last stage. The loss is always in the last stage.
     """
     tail = [0] * count
     tail[0] = EMBEDDING_LOAD if count > 1 else 0
@@ -92,10 +92,10 @@ def _smallest_maximum_load(layers: int, tail: list[int]) -> int:
 
 
 def _layers_per_stage(layers: int, pp: int, peak: int, tail: list[int]) -> list[int]:
-    """Return the number of decoder layers of each stage; no load exceeds ``peak``.
+    """Return the number of decoder layers of each stage, so that no load exceeds ``peak``.
 
-    ``tail`` is the load per stage without decoder layers. Only stages with MTP layers or the loss
-    may have no decoder layer.
+    ``tail`` is the load of each stage without decoder layers. Only stages with MTP layers or the
+    loss may have no decoder layer.
     """
     counts = [_max_layers_of_stage(peak, extra) for extra in tail]
     loads = [

@@ -12,7 +12,9 @@ from parc.backends.megatron.stages.layout_string import Stage
 
 
 def balance_pattern(loads: tuple[float, ...], count: int, loss: float) -> tuple[Stage, ...] | None:
-    """Return ``count`` stages with balanced loads, in model order; None if there are fewer layers.
+    """Return ``count`` stages with balanced loads, in model order.
+
+    The result is None if there are fewer layers than stages.
 
     Args:
         loads: load per layer.

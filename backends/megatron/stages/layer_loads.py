@@ -1,7 +1,7 @@
 """Relative computing load of layers: the number of matrix parameters that a token uses.
 
-This approximation leaves out biases and norms. It is used because layers are assigned to stages
-before the cost model estimates times.
+This approximation leaves out biases and norms. PARC uses an approximation, because layers are
+assigned to stages before the cost model estimates times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def loss_load(model: Model) -> int:
 
 
 def layer_loads(model: Model) -> tuple[float, ...]:
-    """Return the computing load of each layer relative to the mean load of a layer.
+    """Return the computing load of each layer, relative to the mean load of all layers.
 
     Empty for a model without a layer pattern.
     """
@@ -38,10 +38,10 @@ def layer_loads(model: Model) -> tuple[float, ...]:
 
 
 def _mean_layer_load(model: Model) -> float:
-    """Return the mean load of a layer: the parameters of a dense GEMM with the same run time.
+    """Return the mean load of a layer, in parameters of a dense GEMM with the same run time.
 
-    Without a layer pattern, this is the number of parameters of the last layer, because MTP layers
-    have the structure of the last layer.
+    Without a layer pattern, the result is the number of parameters of the last layer, because MTP
+    layers have the structure of the last layer.
     """
     if not model.pattern:
         return _layer_parameters(model, model.last_kind)
@@ -53,7 +53,7 @@ def _mean_layer_load(model: Model) -> float:
 
 
 def _pattern_layer_load(model: Model, kind: LayerKind) -> int:
-    """Return the load of a layer: the parameters of a dense GEMM with the same run time."""
+    """Return the load of a layer, in parameters of a dense GEMM with the same run time."""
     dense = kind.mixer == "none" and not kind.routed
     return _layer_parameters(model, kind) * (1 if dense else SLOWER)
 

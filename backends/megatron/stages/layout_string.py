@@ -117,7 +117,10 @@ def _explain_syntax_error(text: str, at: int) -> str:
 
 
 def format_layout_string(stages: tuple[Stage, ...]) -> str:
-    """Return a short layout string with repeats for ``stages``, the inverse of ``parse``."""
+    """Return a short layout string, with repeats, that describes ``stages``.
+
+    This function is the inverse of ``parse_layout_string``.
+    """
     words = [_format_stage(stage) for stage in stages[:-1]]
     text = ""
     for word, run in groupby(words):
@@ -129,7 +132,7 @@ def format_layout_string(stages: tuple[Stage, ...]) -> str:
 
 
 def _format_stage(stage: Stage) -> str:
-    """Return the text of one stage, without the bar at its end."""
+    """Return the part of a layout string that describes ``stage``, without the bar at the end."""
     word = "E" if stage.embedding else ""
     for letter, count in (("t", stage.layers), ("m", stage.mtp_layers)):
         word += letter * count if count <= 2 else f"{letter}*{count}"

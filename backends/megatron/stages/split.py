@@ -1,9 +1,10 @@
-"""Assignment of layers to model chunks: as the spec sets it, else the simplest balanced form.
+"""Assignment of layers to model chunks: as the spec sets it, else in the simplest balanced form.
 
-The forms, the simplest first: ``even`` needs no flags; ``counted`` counts the embedding or the loss
-as a layer; ``first-last`` sets the layers of the first and the last rank; ``string`` is a layout
-string. Models with a layer pattern use ``string`` unless the spec sets another form.
-Source: megatron/core/transformer/transformer_block.py, ``get_num_layers_to_build``.
+The forms are, the simplest first: ``even``, which needs no flags; ``counted``, in which the
+embedding or the loss counts as a layer; ``first-last``, which sets the layers of the first and the
+last rank; and ``string``, a layout string. Models with a layer pattern use ``string`` unless the
+spec sets another form. Source: megatron/core/transformer/transformer_block.py,
+``get_num_layers_to_build``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_MTP_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ModelDepth:
-    """Decoder layers, MTP layers and loss, with their loads in units of one decoder layer."""
+    """Layer counts of a model, and loads of its parts in units of one decoder layer."""
 
     layers: int
     mtp_layers: int
@@ -57,7 +58,7 @@ class SplitPins:
 
     @classmethod
     def from_pins(cls, pins: Pins) -> SplitPins:
-        """Return the settings of the spec's layout that determine the split."""
+        """Return the settings in ``pins`` that determine the split of the layers."""
         return cls(
             pins.pipeline_layout,
             pins.first_stage_layers,
@@ -75,7 +76,7 @@ class SplitPins:
 def model_depth(model: Model) -> ModelDepth:
     """Return the layer counts and loads of ``model``.
 
-    The unit of a load is one decoder layer; for a layer pattern it is the mean layer.
+    Loads are in units of one decoder layer. For a layer pattern, the unit is the mean layer.
     """
     loss = loss_load(model)
     return ModelDepth(model.layers, model.mtp_layers, 1 + loss, loss, layer_loads(model))
@@ -94,7 +95,7 @@ def _find_split_cached(
 ) -> PipelineSplit | None:
     """Return the result of ``find_split``.
 
-    The result is cached, because thousands of candidates have few different splits.
+    The result is cached, because thousands of candidates share a small number of splits.
     """
     if pp == 1 and vpp > 1:
         return None
@@ -119,7 +120,8 @@ def _choose_simplest_split(
 ) -> PipelineSplit | None:
     """Return the simplest split with balanced loads; None if there is no balanced split.
 
-    From simple to complex: an even split, a split set by a few flags, a layout string.
+    The kinds of splits are, from simple to complex: an even split, a split that a few flags set,
+    and a layout string.
     """
     if depth.loads:
         stages = balance_pattern(depth.loads, pp * vpp, depth.loss_load)
@@ -163,9 +165,9 @@ def _even_split(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit:
 def _split_with_counted_ends(
     depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
 ) -> PipelineSplit | None:
-    """Return an even split that counts the embedding, the loss or both as one layer each.
+    """Return an even split in which the embedding, the loss or both count as one layer each.
 
-    None if no such split is even.
+    None if there is no such split.
     """
     # The loss first, because it costs time, and the embedding hardly any.
     for embedding, loss in ((False, True), (True, False), (True, True)):
@@ -185,7 +187,7 @@ def _split_with_given_ends(
 ) -> PipelineSplit | None:
     """Return the split with the spec's layer counts for the first and the last rank.
 
-    The other ranks share the remaining layers evenly; None if that is impossible.
+    The other ranks share the remaining layers evenly. None if the other ranks cannot do so.
     """
     middle = pp - (pins.first is not None) - (pins.last is not None)
     rest = depth.layers - (pins.first or 0) - (pins.last or 0)
@@ -198,7 +200,7 @@ def _split_with_given_ends(
 def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit | None:
     """Return a split whose first and last rank have fewer layers than the middle ranks.
 
-    The last rank has the fewest layers; None if no such split exists.
+    The last rank has the fewest layers. None if no such split exists.
     """
     # Rounded up, so that the end ranks, which also have the embedding and the loss, get fewer
     # layers.
@@ -213,9 +215,10 @@ def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> PipelineSp
 def _first_last_split(
     depth: ModelDepth, grid: tuple[int, int], ranks: tuple[int, int, int]
 ) -> PipelineSplit | None:
-    """Return the split with ``ranks``, the numbers of layers of (first, each middle, last) rank.
+    """Return the split in which the pipeline ranks have the layer counts in ``ranks``.
 
-    ``grid`` is (pp, vpp). None if vpp does not divide the layers of a rank.
+    ``ranks`` is (layers of the first rank, of each middle rank, of the last rank). ``grid`` is (pp,
+    vpp). The result is None if vpp does not divide these layer counts.
     """
     pp, vpp = grid
     if any(count % vpp or count < vpp for count in ranks if count or pp > 2):
@@ -233,7 +236,10 @@ def _first_last_split(
 def _split_of_layout_string(
     depth: ModelDepth, pp: int, vpp: int, text: str
 ) -> PipelineSplit | None:
-    """Return the split of the user's layout string; None if it does not fit pp and vpp."""
+    """Return the split of the user's layout string ``text``.
+
+    None if the string is invalid, or does not fit the model, ``pp`` and ``vpp``.
+    """
     try:
         stages = parse_layout_string(text)
     except LayoutStringError:
@@ -246,7 +252,10 @@ def _split_of_layout_string(
 def find_layout_string_fault(
     depth: ModelDepth, stages: tuple[Stage, ...], pp: int, vpp: int
 ) -> str | None:
-    """Return why Megatron's ``validate_layer_layout`` rejects ``stages``; None if valid."""
+    """Return why Megatron's ``validate_layer_layout`` rejects ``stages``.
+
+    None if Megatron accepts the stages.
+    """
     if len(stages) != pp * vpp:
         return f"the layout has {len(stages)} stages, pp={pp} x vpp={vpp} requires {pp * vpp}"
     layers, mtp = sum(stage.layers for stage in stages), [stage.mtp_layers for stage in stages]
@@ -266,7 +275,10 @@ def find_layout_string_fault(
 
 
 def _split_from_stages(stages: tuple[Stage, ...], pp: int, vpp: int, text: str) -> PipelineSplit:
-    """Return the split of a layout string: stage k is chunk k // pp of pipeline rank k % pp."""
+    """Return the split into ``stages``: stage k is chunk k // pp of pipeline rank k % pp.
+
+    ``text`` is the layout string of the stages, or "" if the split needs no layout string.
+    """
     first, rows = 0, [[] for _ in range(pp)]  # type: tuple[int, list[list[ModelChunk]]]
     for k, stage in enumerate(stages):
         rows[k % pp].append(
@@ -279,9 +291,10 @@ def _split_from_stages(stages: tuple[Stage, ...], pp: int, vpp: int, text: str) 
 def _chunks_by_rank(
     depth: ModelDepth, counts: list[int], pp: int
 ) -> tuple[tuple[ModelChunk, ...], ...]:
-    """Return the chunks of each rank, with ``counts`` layers in model order.
+    """Return the model chunks of each pipeline rank.
 
-    The last chunk also has the MTP layers and the loss.
+    ``counts`` contains the number of decoder layers of each chunk, in model order. The last chunk
+    also has the MTP layers and the loss.
     """
     last = len(counts) - 1
     stages = tuple(

@@ -79,8 +79,9 @@ def _explain_no_interleaving(vpp: int) -> Reason:
 def _explain_no_pipeline(layers: int, pins: SplitPins) -> Reason:
     """Return the reason: the spec sets the layers of the first or last stage, but pp is 1.
 
-    Source: TransformerConfig.__post_init__ and get_num_layers_to_build of Megatron-Core 0.17 to
-    0.19. If both ends are set, the checks count -1 middle stages, so that they pass by mistake.
+    If the layers of both stages are set, Megatron computes -1 middle stages, and its checks pass by
+    mistake. Source: TransformerConfig.__post_init__ and get_num_layers_to_build of Megatron-Core
+    0.17 to 0.19.
     """
     first, last = pins.first or 0, pins.last or 0
     path = "layout.first_stage_layers" if first else "layout.last_stage_layers"
