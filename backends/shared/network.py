@@ -52,7 +52,7 @@ _DEFAULT_INTERFACES: dict[str, str] = {"efa": "^docker,lo,veth", "slingshot": "h
 
 
 def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...]:
-    """Return the environment variables that NCCL and Gloo need for a job on several hosts.
+    """Return the environment variables that the network of a job on several hosts requires.
 
     Each name occurs once.
     """

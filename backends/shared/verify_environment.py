@@ -101,7 +101,7 @@ def read_environment_settings(
 ) -> Iterator[Decision]:
     """Yield the setting ``launch.env`` of a launch file.
 
-    Its value contains the variables in ``user``, and the exported variables that are not in
+    Its value contains the exported variables that are in ``user``, and those that are not in
     ``required``.
     """
     found = {one.name: one for one in exports}

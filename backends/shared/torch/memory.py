@@ -67,7 +67,7 @@ def ddp_autocast_memory(program: ProgramMemory, norm_copies: float) -> ProgramMe
 
     Weights and the residual stream are fp32, and every matrix product casts its input to 16 bits.
     The 16-bit copies of the weights stay in memory until the backward pass. ``norm_copies`` is the
-    number of fp32 copies of its input that a norm saves.
+    number of copies of the residual stream that a norm saves.
     """
     return replace(
         program,
