@@ -66,8 +66,8 @@ def gpu_count_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
     """Return rule D09: tp x cp x pp x dp must equal the number of GPUs of the cluster.
 
     A smaller product is valid if the spec sets dp, or if it sets ``maximize: fewest-gpus``. The
-    help of the finding suggests tp sizes. ``tensor_degrees`` returns the tp sizes that the problem
-    allows.
+    help of the finding suggests tp sizes; ``tensor_degrees`` is the function that returns these
+    sizes.
     """
 
     def explain_gpu_count(problem: Problem, layout: Layout) -> Finding:

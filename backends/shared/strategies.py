@@ -42,7 +42,7 @@ class Strategy:
 def _uses_zero_stage(stage: int) -> Uses:
     """Return a function that returns True for layouts that shard with ZeRO stage ``stage``.
 
-    A layout with a single shard does not count, whatever its stage is.
+    The function returns False for layouts with a single shard.
     """
     # The state is sharded over the context-parallel ranks too.
     return lambda layout: layout.zero_stage == stage and layout.dp_shard * layout.cp > 1
@@ -82,7 +82,7 @@ def _uses_axis(name: str) -> Uses:
 def _requests_context_comm(comm: str) -> Requests:
     """Return a function that returns True if a spec sets ``cp_comm`` to ``comm``.
 
-    A spec that also sets cp to 1 does not count.
+    The function returns False if the spec also sets cp to 1.
     """
     # A plan without context parallelism prints the value that the framework would use.
     return lambda pins: pins.cp_comm == comm and pins.cp != 1

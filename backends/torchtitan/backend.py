@@ -99,7 +99,8 @@ class Torchtitan(TorchFramework):
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report changes to the model that have no effect (E14).
 
-        torchtitan uses the model in its own registry instead, if that model has the same sizes.
+        If torchtitan's registry has a model with the same sizes, torchtitan uses that model
+        instead.
         """
         super().check(plan, sink)
         report_changed_flavor(plan.problem.model, sink)

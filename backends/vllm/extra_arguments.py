@@ -126,9 +126,9 @@ def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) 
 
 
 def _check_unchunked_prompts(plan: ServingPlan, sink: Sink) -> None:
-    """Report prompts that may be longer than the number of tokens per step (V04).
+    """Report prompts that can be longer than the number of tokens per step (V04).
 
-    Called if chunked prefill is disabled, because each prompt must then fit into one step.
+    This check is for plans without chunked prefill, in which each prompt must fit into one step.
     """
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:

@@ -80,7 +80,7 @@ class SharedArguments:
         return _parse_number(self[flag].text, NUMBERS[flag].default)
 
     def size(self, flag: str) -> int:
-        """Return the parallel size that ``--<flag>`` sets; 1 if the value is not positive."""
+        """Return the parallel size that ``--<flag>`` sets; 1 if the value is not a valid size."""
         value = self.number(flag)
         return value if isinstance(value, int) and value > 0 else 1
 

@@ -141,7 +141,7 @@ def _normal_flag(flag: Flag) -> Flag:
 def _is_symbolic_length(flag: Flag) -> bool:
     """Return True if the value of the flag is a word that vLLM interprets, such as ``auto``.
 
-    A value that is known only at run time does not count.
+    Return False for a value that is known only at run time.
     """
     value = flag.values[0] if flag.values else None
     return value is not None and not value.dynamic and whole_number(value.text) is None

@@ -161,7 +161,7 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
 
 
 def _check_long_prompts(command: _Command, sink: Sink) -> None:
-    """Report prompts that may be longer than the number of tokens per step (V04).
+    """Report prompts that can be longer than the number of tokens per step (V04).
 
     Such prompts are a problem only if the command disables chunked prefill.
     """
