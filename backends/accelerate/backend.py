@@ -37,26 +37,29 @@ class Accelerate(TorchFramework):
     axes = ("dp-replicate", "dp-shard", "cp", "tp", "dp", "dp-shard-cp", "dp-cp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules that a layout must satisfy under Accelerate."""
+        """Return the rules that Accelerate's layouts for ``problem`` must satisfy."""
         return accelerate_rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of the emitted transformers Llama, under FSDP2 or DDP."""
+        """Return the memory model of the program that PARC emits, under FSDP2 or DDP.
+
+        The program trains the Llama of the library transformers.
+        """
         return accelerate_memory()
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable that sets the number of micro-batches per step.
 
-        Accelerate's config file has no key for that number.
+        Accelerate's config file has no key for this number.
         """
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the ``accelerate launch`` command with the machine rank of the host."""
+        """Return the ``accelerate launch`` command, which contains the machine rank of the host."""
         return launch_command(plan)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``config.yaml``, ``job.json`` and, if the spec has no program, ``train.py``."""
+        """Return ``config.yaml``, ``job.json`` and, if the spec has no program, a program."""
         return accelerate_files(plan)
 
 

@@ -21,27 +21,27 @@ def uses_deepspeed(problem: Problem) -> bool:
 
 
 def uses_fsdp2(problem: Problem, layout: Layout) -> bool:
-    """Return True if FSDP2 shards the model, that is, if neither DDP nor DeepSpeed is used."""
+    """Return True if FSDP2 shards the model. Otherwise DDP or DeepSpeed trains the model."""
     return layout.zero_stage > 0 and not uses_deepspeed(problem)
 
 
 def distributed_type(problem: Problem, layout: Layout) -> str:
-    """Return Accelerate's name of the strategy: "DEEPSPEED", "FSDP", or "MULTI_GPU" for DDP."""
+    """Return Accelerate's name of the framework: "DEEPSPEED", "FSDP", or "MULTI_GPU" for DDP."""
     if uses_deepspeed(problem):
         return "DEEPSPEED"
     return "FSDP" if uses_fsdp2(problem, layout) else "MULTI_GPU"
 
 
 def mixed_precision(problem: Problem, layout: Layout) -> str | None:
-    """Return the number format of the training job; None if DeepSpeed runs the job.
+    """Return the number format in which the job computes; None with DeepSpeed.
 
-    Accelerate stops with an error if both its own config and DeepSpeed's config set the format.
+    DeepSpeed's config contains the format. Accelerate fails if its own config contains it too.
     """
     return None if uses_deepspeed(problem) else problem.job.precision
 
 
 def deepspeed_file(problem: Problem, layout: Layout) -> str | None:
-    """Return the path of DeepSpeed's config in the output folder; None without DeepSpeed.
+    """Return the path of DeepSpeed's config below the output folder; None without DeepSpeed.
 
     Accelerate resolves this path from the current folder, so ``launch.sh`` also passes the absolute
     path on the command line.
@@ -50,45 +50,51 @@ def deepspeed_file(problem: Problem, layout: Layout) -> str | None:
 
 
 def deepspeed_launcher(problem: Problem, layout: Layout) -> str | None:
-    """Return "standard", the launcher with which DeepSpeed keeps the rank order; else None.
+    """Return "standard", the launcher that keeps the rank order; None without DeepSpeed.
 
-    With this launcher, Accelerate starts torchrun with a static rendezvous on every host. None
-    without DeepSpeed.
+    With this launcher, Accelerate starts torchrun with a static rendezvous on every host.
     """
     return "standard" if uses_deepspeed(problem) else None
 
 
 def zero3_init_flag(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if transformers must create the model in shards (ZeRO-3), else None."""
+    """Return True with DeepSpeed at ZeRO stage 3, else None.
+
+    The flag makes transformers create the model in shards.
+    """
     return True if uses_deepspeed(problem) and layout.zero_stage == 3 else None
 
 
 def host_count(problem: Problem, layout: Layout) -> int:
-    """Return the number of hosts of the job."""
+    """Return the number of hosts on which the job runs."""
     return layout.world // ranks_per_node(problem.cluster.node.gpus, layout.world)
 
 
 def rank_count(problem: Problem, layout: Layout) -> int:
-    """Return the number of ranks of the job, over all hosts."""
+    """Return the number of ranks of the job on all hosts."""
     return layout.world
 
 
 def fsdp_version(problem: Problem, layout: Layout) -> int | None:
-    """Return 2 with FSDP, else None; FSDP1 does not support a ParallelismConfig."""
+    """Return 2 if FSDP2 shards the model, else None.
+
+    Accelerate's ParallelismConfig does not support FSDP1.
+    """
     # accelerate's commands/launch.py requires version 2 if a ParallelismConfig is used.
     return 2 if uses_fsdp2(problem, layout) else None
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if FSDP2 frees gathered weights after the forward pass (ZeRO-3).
+    """Return True if FSDP2 frees gathered weights after each forward pass (ZeRO-3).
 
-    False for ZeRO-2, which keeps the weights until the backward pass; None without FSDP2.
+    Return False if the weights stay gathered until the backward pass (ZeRO-2), and None if FSDP2 is
+    not used.
     """
     return layout.zero_stage == 3 if uses_fsdp2(problem, layout) else None
 
 
 def auto_wrap_policy(problem: Problem, layout: Layout) -> str | None:
-    """Return the policy that makes every decoder layer one FSDP unit; None without FSDP2.
+    """Return the policy that makes each decoder layer an FSDP unit; None without FSDP2.
 
     Accelerate finds the class of the layers in the model's ``_no_split_modules``.
     """
@@ -96,60 +102,60 @@ def auto_wrap_policy(problem: Problem, layout: Layout) -> str | None:
 
 
 def state_dict_type(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint format in which every rank writes one file; None without FSDP2."""
+    """Return the checkpoint format in which each rank writes its own file; None without FSDP2."""
     return "SHARDED_STATE_DICT" if uses_fsdp2(problem, layout) else None
 
 
 def activation_checkpointing(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if FSDP2 recomputes every layer in the backward pass; None without FSDP2."""
+    """Return True if FSDP2 recomputes the activations of every layer; None without FSDP2."""
     return layout.recompute.granularity == "full" if uses_fsdp2(problem, layout) else None
 
 
 def gradient_checkpointing(problem: Problem, layout: Layout) -> bool:
-    """Return True if train.py itself must turn on recomputation.
+    """Return True if the emitted train.py itself must turn on recomputation.
 
-    This is the case with DeepSpeed, because Accelerate's DeepSpeed plugin has no setting for
+    This is necessary with DeepSpeed, because Accelerate's DeepSpeed plugin has no setting for
     recomputation.
     """
     return uses_deepspeed(problem) and layout.recompute.granularity == "full"
 
 
 def dp_replicate_size(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of replicas of the sharded model; None without FSDP2.
+    """Return the number of replicas of the model; None without FSDP2.
 
-    DDP and DeepSpeed build no device mesh.
+    DDP and DeepSpeed build no device mesh and need no such setting.
     """
     return dp_replicate(problem, layout) if uses_fsdp2(problem, layout) else None
 
 
 def dp_shard_size(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of ranks over which one replica is sharded; None without FSDP2."""
+    """Return the number of ranks over which FSDP2 shards each replica; None without FSDP2."""
     return dp_shard(problem, layout) if uses_fsdp2(problem, layout) else None
 
 
 def tp_size(problem: Problem, layout: Layout) -> int | None:
     """Return the tensor parallel size; None without FSDP2.
 
-    The ``tp_plan`` of the model defines how its layers are split.
+    The ``tp_plan`` of the model defines how tensor parallelism splits the layers.
     """
     return layout.tp if uses_fsdp2(problem, layout) else None
 
 
 def cp_size(problem: Problem, layout: Layout) -> int | None:
-    """Return the context parallel size; None without FSDP2."""
+    """Return the context parallel size; None, which omits the setting, without FSDP2."""
     return layout.cp if uses_fsdp2(problem, layout) else None
 
 
 def cp_comm_strategy(problem: Problem, layout: Layout) -> str | None:
-    """Return Accelerate's name of the exchange of keys and values between context-parallel ranks.
+    """Return Accelerate's name of the communication of context parallelism, such as "allgather".
 
-    None if cp is 1 or FSDP2 is not used.
+    Return None if cp is 1 or FSDP2 is not used.
     """
     return CP_STRATEGIES[layout.cp_comm] if layout.cp > 1 and uses_fsdp2(problem, layout) else None
 
 
 def rope_parameters(problem: Problem, layout: Layout) -> dict[str, Any]:
-    """Return the rotary position settings that ``LlamaConfig`` expects."""
+    """Return the settings of rotary positions, with the names that ``LlamaConfig`` expects."""
     position = problem.model.position
     base: dict[str, Any] = {"rope_theta": position.base, "rope_type": "default"}
     if position.scaling == "linear":

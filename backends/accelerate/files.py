@@ -19,10 +19,10 @@ DERIVED = public_functions(torch_program, computed_settings)
 
 
 def accelerate_files(plan: Plan) -> tuple[Artifact, ...]:
-    """Return ``config.yaml`` and ``job.json``, and a program if the spec does not name one.
+    """Return ``config.yaml``, ``job.json`` and, if the spec has no program, the training program.
 
-    The program is ``train.py`` and ``learning_rate.py``. It builds the model from the sizes in
-    ``job.json``.
+    The program consists of ``train.py`` and ``learning_rate.py``. It builds the model from the
+    sizes in ``job.json``.
     """
     tree = settings_by_section(plan)
     job = dict(tree["job"])
@@ -36,9 +36,9 @@ def accelerate_files(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def settings_by_section(plan: Plan) -> dict[str, Any]:
-    """Return the nested settings of ``config.yaml`` and ``job.json``.
+    """Return the settings of ``config.yaml`` and ``job.json`` as nested mappings.
 
-    The top-level keys are the sections config, job and model.
+    The keys at the top level are "config" for the first file, and "job" and "model" for the second.
     """
     problem = plan.problem
     table = field_table("parc.backends.accelerate")
@@ -47,10 +47,10 @@ def settings_by_section(plan: Plan) -> dict[str, Any]:
 
 
 def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
-    """Return nested mappings of scalars as YAML text, sorted by key.
+    """Return nested mappings as YAML text, sorted by key.
 
-    Strings are written without quotes. This is safe because all strings are constants or names,
-    which are valid plain scalars.
+    Texts are written without quotes. This is safe because they are constants or names, which YAML
+    reads as texts.
     """
     lines = []
     for key, value in sorted(tree.items()):

@@ -13,7 +13,7 @@ from parc.compiler.ir import Plan
 def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return the variable that sets the number of micro-batches per step.
 
-    With DeepSpeed, ``ds_config.json`` sets the same number.
+    With DeepSpeed, ``ds_config.json`` contains the same number.
     """
     count = gradient_accumulation_steps(plan.problem, plan.layout)
     return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
@@ -22,7 +22,8 @@ def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
 def launch_command(plan: Plan) -> LaunchCommand:
     """Return the ``accelerate launch`` command with a static rendezvous.
 
-    The script sets the machine rank of each host, so that Accelerate does not renumber the hosts.
+    The launch script passes the machine rank of each host, so that Accelerate does not renumber the
+    hosts.
     """
     problem, layout = plan.problem, plan.layout
     own, config = problem.launch.program, deepspeed_file(problem, layout)

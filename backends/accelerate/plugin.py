@@ -49,8 +49,8 @@ class DeepSpeedPlugin:
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return DeepSpeed's rules, and a rule on the models that Accelerate's program can build.
 
-        DeepSpeed's rules about its own training program and expert layers are left out, because
-        Accelerate uses neither.
+        DeepSpeed's rules on the program that PARC emits for DeepSpeed and on DeepSpeed's expert
+        layers are left out, because jobs of Accelerate use neither.
         """
         # E10 would reject models that only DeepSpeed's program lacks, and M08 its own expert
         # layers.
@@ -61,19 +61,19 @@ class DeepSpeedPlugin:
         )
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of the transformers Llama, trained with DeepSpeed."""
+        """Return the memory model of Accelerate's program when DeepSpeed trains the model."""
         return deepspeed_plugin_memory(framework("deepspeed").program_memory(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return the environment variables that the backend ``accelerate`` sets."""
+        """Return the variable that sets the number of micro-batches per step."""
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the ``accelerate launch`` command with the path of DeepSpeed's config."""
+        """Return the ``accelerate launch`` command, with the path of DeepSpeed's config."""
         return launch_command(plan)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the member ``name`` of DeepSpeed's backend, such as ``rank_orders``."""
+        """Return the attribute ``name`` of DeepSpeed's backend, such as ``rank_orders``."""
         return getattr(framework("deepspeed"), name)
 
 

@@ -27,7 +27,7 @@ NAME = "accelerate"
 
 
 def accelerate_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that a layout must satisfy for Accelerate to run ``problem``."""
+    """Return the rules that Accelerate's layouts for ``problem`` must satisfy."""
     found = [
         *torch_rules(problem, NAME),
         CONTEXT_CHUNKS,
@@ -45,10 +45,10 @@ def accelerate_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def model_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return a rule that rejects the model (E10), or nothing if the emitted program can build it.
+    """Return a rule (E10) that rejects the model if the emitted program cannot build it.
 
-    Nothing is returned either if the spec names another program. The rule applies with FSDP2 and
-    with DeepSpeed.
+    Return no rule if the program can build the model, or if the spec names another program. The
+    rule applies with FSDP2 and with DeepSpeed.
     """
     model = problem.model
     # LlamaForCausalLM supports tied embeddings (tie_word_embeddings), but biases only on all four
@@ -92,9 +92,9 @@ def _explain_single_rank_shard(problem: Problem, layout: Layout) -> Finding:
 
 
 def _required_gradient_precision(problem: Problem, layout: Layout) -> str | None:
-    """Return the only number format in which Accelerate reduces gradients.
+    """Return the number format that gradients must have when they are reduced.
 
-    None if the program chooses the format.
+    Return None if the emitted program sets the format itself, so that every format is valid.
     """
     # DDP trains fp32 weights under autocast.
     if layout.zero_stage == 0:

@@ -44,8 +44,8 @@ UNUSED = {
 def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh that ``config.yaml`` configures.
 
-    Without ``parallelism_config``, every process is a replica under DDP; under FSDP, all processes
-    form one group that shards the model.
+    If the file has no ``parallelism_config``, the sizes follow from the framework: under DDP each
+    process is a replica, and under FSDP all processes share one sharded replica.
 
     Raises:
         Malformed: the text is not YAML with a number of processes, or a size is not a positive
@@ -70,7 +70,7 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
 
 
 def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[Decision]:
-    """Yield the settings in config.yaml and job.json."""
+    """Yield the settings of the plan that config.yaml, job.json and train.py express."""
     if CONFIG not in artifacts:
         return
     settings = yaml_settings(CONFIG, artifacts[CONFIG])
@@ -85,12 +85,12 @@ def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[Decision]
 
 
 def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None:
-    """Report programs that have other code than PARC emits (A18)."""
+    """Report emitted programs whose code differs from the code that PARC emits (A18)."""
     verify_programs(artifacts, read_program_digests(__package__), sink)
 
 
 def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
-    """Return the ``accelerate launch`` command that starts the emitted or the user's program.
+    """Return how the launch script must start the emitted program or the user's program.
 
     ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
     """
@@ -115,23 +115,23 @@ def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
 
 
 class AccelerateVerifier(DeviceMeshVerifier):
-    """Verifier that reads ``config.yaml`` and ``job.json`` as Accelerate and the program do."""
+    """Verifier that reads ``config.yaml`` as Accelerate does, and ``job.json`` as train.py does."""
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report programs that have other code than PARC emits (A18)."""
+        """Report emitted programs whose code differs from the code that PARC emits (A18)."""
         super().check_contents(artifacts, sink)
         verify_accelerate_programs(artifacts, sink)
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the ``accelerate launch`` command."""
+        """Return the ``accelerate launch`` command that the launch script must contain."""
         return accelerate_start(plan)
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings in config.yaml and job.json."""
+        """Yield the settings of the plan that config.yaml, job.json and train.py express."""
         yield from read_accelerate_settings(artifacts)
         if CONFIG in artifacts:
             yield from settings_fixed_by_framework(CONFIG)

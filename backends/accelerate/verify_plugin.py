@@ -30,39 +30,45 @@ from parc.compiler.diagnostics import Sink
 
 
 def read_world(text: str) -> int:
-    """Return the number of ranks that Accelerate's ``config.yaml`` configures."""
+    """Return the number of ranks on all hosts that ``config.yaml`` configures."""
     return read_sizes(text).world
 
 
 class PluginVerifier(FrameworkVerifier):
-    """DeepSpeed's verifier for jobs that Accelerate starts, and Accelerate's own settings."""
+    """Verifier of jobs in which Accelerate starts DeepSpeed; it reads the files of each."""
 
     def __init__(self, deepspeed: FrameworkVerifier) -> None:
-        """Store the verifier of ``ds_config.json``."""
+        """Store DeepSpeed's verifier, which reads ``ds_config.json``."""
         self._deepspeed = deepspeed
         self.file, self.needs, self.launcher = deepspeed.file, deepspeed.needs, deepspeed.launcher
         self.files, self.not_in_files = deepspeed.files, deepspeed.not_in_files
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings of both frameworks."""
+        """Yield the settings of the plan that the files of DeepSpeed and Accelerate express."""
         yield from self._deepspeed.decisions(artifacts)
         yield from read_accelerate_settings(artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report contradictions between the files of both frameworks, and changed code (A18)."""
+        """Report contradictions between the files of DeepSpeed and Accelerate (A18).
+
+        Emitted programs whose code differs from the code that PARC emits are reported too.
+        """
         self._deepspeed.check_contents(artifacts, sink)
         verify_accelerate_programs(artifacts, sink)
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the ``accelerate launch`` command with DeepSpeed's config."""
+        """Return the ``accelerate launch`` command that the launch script must contain.
+
+        The command includes the path of DeepSpeed's config.
+        """
         return accelerate_start(plan, DEEPSPEED_CONFIG)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the process groups of DeepSpeed, in which every process is one replica."""
+        """Return the process groups that DeepSpeed creates; each process is one replica."""
         return self._deepspeed.derive_groups(artifacts, world, sink)
 
 

@@ -52,7 +52,10 @@ MODEL = {
 def read_config_settings(
     settings: EmittedSettings, sizes: MeshSizes, artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the settings in ``config.yaml``."""
+    """Yield the settings of the plan that ``config.yaml`` expresses.
+
+    ``artifacts`` maps paths to the texts of all emitted files.
+    """
     yield from settings.expect("compute_environment", "LOCAL_MACHINE")
     yield from settings.expect("rdzv_backend", "static")
     yield from settings.expect("use_cpu", False)
@@ -72,7 +75,10 @@ def read_config_settings(
 def _deepspeed_plugin_settings(
     settings: EmittedSettings, artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the settings of DeepSpeed that ``config.yaml`` contains, not ``ds_config.json``."""
+    """Yield the settings in ``deepspeed_config``, a section of ``config.yaml``, that are wrong.
+
+    The section must name ``ds_config.json`` and have the settings that its ZeRO stage requires.
+    """
     tree = read_json(DEEPSPEED_CONFIG, artifacts.get(DEEPSPEED_CONFIG, "{}"))
     zero = tree.get("zero_optimization")
     third = isinstance(zero, dict) and zero.get("stage") == 3
@@ -120,20 +126,21 @@ def _sharding_settings(
 
 
 def _recompute_granularity(again: Any) -> Any:
-    """Return ``full`` or ``none`` for a boolean recompute switch; any other value unchanged."""
+    """Return "full" for True and "none" for False; return any other value unchanged."""
     return ("full" if again else "none") if isinstance(again, bool) else again
 
 
 def read_job_settings(
     settings: EmittedSettings, sizes: MeshSizes, kind: Any, emitted: bool
 ) -> Iterator[Decision]:
-    """Yield the settings in ``job.json``.
+    """Yield the settings of the plan that ``job.json`` expresses.
 
     Args:
         settings: settings of the file.
-        sizes: parallel sizes.
-        kind: Accelerate's ``distributed_type``.
-        emitted: True if the program is PARC's own, which builds the model from the file.
+        sizes: parallel sizes, read from ``config.yaml``.
+        kind: Accelerate's ``distributed_type``, such as "FSDP".
+        emitted: True if the job runs the program that PARC emits. This program builds the model
+            from sizes in ``job.json``.
     """
     for name in SAME_NAME:
         yield settings.read(f"problem.job.{name}", name)

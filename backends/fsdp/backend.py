@@ -31,11 +31,11 @@ class Fsdp(TorchFramework):
     axes = ("dp-replicate", "dp-shard", "tp", "dp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules that a layout must satisfy under PyTorch's own parallelism."""
+        """Return the rules that layouts for ``problem`` must satisfy under FSDP2 or DDP."""
         return fsdp_rules(problem)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the command that runs the emitted train.py, or the user's program."""
+        """Return the command that runs the user's program, or train.py if there is none."""
         words = " ".join(map(shell_word, plan.problem.launch.args))
         own = plan.problem.launch.program
         if not own:
@@ -45,7 +45,7 @@ class Fsdp(TorchFramework):
         return LaunchCommand(program=shell_word(own), args=words, setup=(path,))
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``fsdp/config.json`` and the Python files that read it."""
+        """Return ``fsdp/config.json``, and the Python programs and modules that read this file."""
         return fsdp_files(plan)
 
 

@@ -7,7 +7,7 @@ from parc.compiler.ir import Layout, Problem
 
 
 def wrapper_name(problem: Problem, layout: Layout) -> str:
-    """Return the name of the wrapper that ``parallelize.apply`` uses: "ddp", "fsdp" or "hsdp"."""
+    """Return the wrapper that the emitted code applies to the model: "ddp", "fsdp" or "hsdp"."""
     replicate, _ = replicate_and_shard_sizes(layout)
     # DDP cannot wrap the DTensor parameters of tensor parallelism, so tp > 1 uses fully_shard even
     # without sharding.
@@ -17,15 +17,18 @@ def wrapper_name(problem: Problem, layout: Layout) -> str:
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
-    """Return True if FSDP2 frees gathered weights after the forward pass (ZeRO-3)."""
+    """Return True if FSDP2 frees gathered weights after each forward pass (ZeRO-3).
+
+    Return False if the weights stay gathered until the backward pass.
+    """
     return layout.zero_stage == 3
 
 
 def activation_checkpointing(problem: Problem, layout: Layout) -> str:
-    """Return ``"full"`` if the backward pass recomputes every layer, else ``"none"``."""
+    """Return "full" if the backward pass recomputes the activations of every layer, else "none"."""
     return layout.recompute.granularity
 
 
 def param_dtype(problem: Problem, layout: Layout) -> str:
-    """Return the number format of weights and activations in forward and backward passes."""
+    """Return the number format of the weights and activations in the forward and backward pass."""
     return problem.job.precision

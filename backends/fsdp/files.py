@@ -18,9 +18,9 @@ DERIVED = public_functions(torch_program, computed_settings)
 
 
 def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
-    """Return ``config.json`` and ``parallelize.py``, and a program if the spec does not name one.
+    """Return ``config.json``, ``parallelize.py`` and, if the spec has no program, the program.
 
-    The program is ``model.py``, ``train.py`` and ``learning_rate.py``.
+    The program consists of ``model.py``, ``train.py`` and ``learning_rate.py``.
     """
     own = bool(plan.problem.launch.program)
     names = ("parallelize.py",) if own else ("model.py", "parallelize.py", "train.py")
@@ -30,10 +30,10 @@ def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def config_json(plan: Plan) -> str:
-    """Return the text of ``fsdp/config.json``.
+    """Return the text of ``fsdp/config.json``, which contains the settings of the plan.
 
-    The file contains the sizes of the model only if PARC emits model.py, the only program that
-    reads the sizes.
+    The sizes of the model are included only if PARC emits model.py, because no other program reads
+    the sizes.
     """
     problem = plan.problem
     version = problem.version("fsdp")

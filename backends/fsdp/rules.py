@@ -24,7 +24,7 @@ NAME = "fsdp"
 
 
 def fsdp_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that a layout must satisfy for the emitted program to train ``problem``."""
+    """Return the rules that layouts for ``problem`` must satisfy under FSDP2 or DDP."""
     found = [
         *torch_rules(problem, NAME),
         SEQUENCE_SHARD,

@@ -57,7 +57,7 @@ AXES = {axis: f"mesh.{axis}" for axis in ("dp_replicate", "dp_shard", "tp")}
 
 
 def read_sizes(text: str) -> MeshSizes:
-    """Return the sizes of the device mesh in ``config.json``.
+    """Return the sizes of the device mesh that ``config.json`` contains.
 
     Raises:
         Malformed: the text has no mesh, or a size is not a positive integer.
@@ -86,23 +86,24 @@ class FsdpVerifier(DeviceMeshVerifier):
     )
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report programs that have other code than PARC emits (A18)."""
+        """Report emitted programs whose code differs from the code that PARC emits (A18)."""
         super().check_contents(artifacts, sink)
         verify_programs(artifacts, read_program_digests(__package__), sink)
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return how the job starts the emitted program, or the user's own program.
+        """Return how the launch script must start the emitted program or the user's program.
 
-        The user's program imports emitted code, so the start makes this code importable.
+        The user's program imports emitted code, so PYTHONPATH must then contain the folder of that
+        code.
         """
         start = start_of_script(plan, PROGRAM)
         own = plan["problem"]["launch"]["program"]
         return replace(start, setup=(search_path("fsdp"),)) if own else start
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings in ``config.json``."""
+        """Yield the settings of the plan that ``config.json`` expresses."""
         if CONFIG not in artifacts:
             return
         settings, sizes = json_settings(CONFIG, artifacts[CONFIG]), read_sizes(artifacts[CONFIG])
@@ -118,7 +119,7 @@ class FsdpVerifier(DeviceMeshVerifier):
 
 
 def _read_sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
-    """Yield mesh sizes and ZeRO stage."""
+    """Yield the sizes of the device mesh, the ZeRO stage, and sequence parallelism."""
     for setting in AXES.values():
         settings.get(setting)
     wrapper, reshard = settings.get("strategy"), settings.get("reshard_after_forward")

@@ -19,7 +19,10 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def always_violated_rule(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
-    """Return a rule that every layout violates, for a spec that the framework cannot express."""
+    """Return a rule that every layout violates.
+
+    It rejects a spec that the framework cannot express, whatever the layout is.
+    """
     return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 
 
@@ -60,10 +63,11 @@ def _violates_gpu_count(problem: Problem, layout: Layout) -> bool:
 
 
 def gpu_count_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
-    """Return rule D09: tp x cp x pp x dp must be the number of GPUs of the cluster.
+    """Return rule D09: tp x cp x pp x dp must equal the number of GPUs of the cluster.
 
-    Fewer ranks than GPUs are valid if the spec fixes dp or sets ``maximize: fewest-gpus``. The help
-    suggests tp sizes from the list that ``tensor_degrees`` returns.
+    A smaller product is valid if the spec sets dp, or if it sets ``maximize: fewest-gpus``. The
+    help of the finding suggests tp sizes; ``tensor_degrees`` is the function that returns these
+    sizes.
     """
 
     def explain_gpu_count(problem: Problem, layout: Layout) -> Finding:
@@ -95,10 +99,10 @@ def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[in
 
 
 def _suggest_gpu_count(gpus: int, layout: Layout, tensor_degrees: list[int]) -> tuple[str, str]:
-    """Return (help, fix): the valid values of tp or pp, and the edit to the nearest one.
+    """Return (help text with the valid values of tp or pp, edit that sets the nearest of them).
 
-    If tp x cp does not divide the number of GPUs, the values are those of tp, because no pp can
-    correct that; otherwise they are those of pp, which is easier to change.
+    The help text lists values of tp if tp x cp does not divide the number of GPUs, because then no
+    pp is valid. Otherwise it lists values of pp, because pp is easier to change than tp.
     """
     tp, cp = layout.tp, layout.cp
     if gpus % (tp * cp):
@@ -177,8 +181,8 @@ def _violates_expert_count(problem: Problem, layout: Layout) -> bool:
 def expert_count_rule(ranks: Callable[[Problem, Layout], int]) -> Rule:
     """Return rule D08: the number of experts must be divisible by ep.
 
-    The help suggests only values of ep that also divide ``ranks(problem, layout)``, the number of
-    ranks over which experts can be distributed.
+    ``ranks`` returns the number of ranks over which a layout can distribute the experts. The help
+    of the finding suggests only values of ep that divide this number too.
     """
 
     def explain_expert_count(problem: Problem, layout: Layout) -> Finding:

@@ -9,16 +9,19 @@ DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 
 
 def mesh_in_order(order: str, sizes: dict[str, int]) -> Mesh:
-    """Return the mesh with the axes of ``sizes``, ordered as in ``order``, fastest axis first.
+    """Return a device mesh whose axes have the sizes in ``sizes`` and the order in ``order``.
 
-    ``sizes`` maps the name of an axis to its size. ``order`` may contain axes that are not in
-    ``sizes``.
+    ``sizes`` maps the name of each axis to its size. ``order`` lists names of axes separated by
+    dashes, the fastest axis first; names that are not in ``sizes`` are skipped.
     """
     return Mesh.from_sizes(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
 
 
 def expert_mesh(layout: Layout) -> Mesh:
-    """Return the mesh of the routed experts: tp (of size etp), ep, dp (of size edp) and pp."""
+    """Return the device mesh of the routed experts.
+
+    Its axes are tp with the size etp, ep, dp with the size edp, and pp.
+    """
     sizes = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
     return mesh_in_order(layout.order, sizes)
 

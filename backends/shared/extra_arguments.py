@@ -40,7 +40,10 @@ ArgumentCheck = Callable[[ExtraArgument], tuple[str, Finding] | None]
 
 @cache
 def known_flags(package: str) -> dict[str, dict[str, Any]]:
-    """Return flag spelling -> row, for the rows of ``known_flags.json`` in ``package``."""
+    """Return the rows of ``known_flags.json`` in the Python package ``package``, by flag.
+
+    A row describes one flag of the framework: its number of values and its valid values.
+    """
     text = (files(package) / "known_flags.json").read_text("utf-8")
     rows: list[dict[str, Any]] = json.loads(text)
     return {row["flag"]: row for row in rows}
@@ -49,9 +52,10 @@ def known_flags(package: str) -> dict[str, dict[str, Any]]:
 def parse_extra_arguments(
     args: tuple[str, ...], short: Collection[str] = ()
 ) -> tuple[tuple[ExtraArgument, ...], tuple[str, ...]]:
-    """Split ``launch.args`` into (flags with their values, words before the first flag).
+    """Return (flags of ``launch.args`` with their values, words before the first flag).
 
-    A word counts as a flag if it starts with two dashes or is in ``short``.
+    A word is a flag if it starts with two dashes or if ``short`` contains it. Other words are
+    values of the flag before them.
     """
     extras: list[ExtraArgument] = []
     stray: list[str] = []
@@ -74,10 +78,16 @@ def report_extra_arguments(
     sink: Sink,
     targets: tuple[str, ...] = (),
 ) -> None:
-    """Report the faults in ``launch.args``, as findings for ``targets``.
+    """Report invalid words, rejected flags and repeated flags in ``launch.args``.
 
-    Faults are words that belong to no flag (``stray``, F01), flags that ``check`` rejects, and
-    repeated flags (F02). After MOST_PER_CODE rejected flags, the flags that follow are not checked.
+    Checking stops after more than MOST_PER_CODE findings about flags.
+
+    Args:
+        extras: flags of ``launch.args`` with their values.
+        stray: words that belong to no flag; each is reported (F01).
+        check: function that returns a diagnostic code and a finding for an invalid flag.
+        sink: receives the findings. Repeated flags have the code F02.
+        targets: names of the frameworks that the findings concern.
     """
     for at, word in enumerate(stray):
         finding = Finding(
@@ -106,7 +116,7 @@ def report_extra_arguments(
 def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | None:
     """Return a finding if the flag ``extra`` has a wrong number of values or an invalid value.
 
-    ``row`` describes the valid values. Return None if all values are valid.
+    Return None if all values are valid. ``row`` is the row of the flag in ``known_flags.json``.
     """
     # Imported here because difflib is needed only for a finding.
     from difflib import get_close_matches
@@ -137,9 +147,9 @@ _PARSERS: dict[str, Callable[[str], object]] = {"int": int, "float": float}
 
 
 def _can_parse(value: str, kind: str | None) -> bool:
-    """Return True if ``value`` is a valid number of the type ``kind``, "int" or "float".
+    """Return True if the text ``value`` can be parsed as a number of the type ``kind``.
 
-    With the type None any text is valid.
+    ``kind`` is "int" or "float". If ``kind`` is None, every text is valid.
     """
     try:
         _PARSERS.get(kind or "", str)(value)

@@ -58,20 +58,28 @@ class FieldTable:
     """Plan field -> why it has no setting."""
 
     def of_group(self, name: str) -> FieldTable:
-        """Return a table with only the rows of the group ``name``."""
+        """Return a table that contains only the rows of the group ``name``."""
         return FieldTable(tuple(row for row in self.rows if row.group == name), self.ignored)
 
     def settings(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> dict[str, Any]:
-        """Return setting -> value for the settings of ``version`` whose value is not None."""
+        """Return the settings that ``version`` of the framework has, as name -> value.
+
+        Settings whose value is None are left out. ``derived`` maps names to the functions that
+        compute values.
+        """
         values = self.rows_with_values(problem, layout, version, derived)
         return {row.setting: value for row, value in values}
 
     def rows_with_values(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> Iterator[tuple[FieldRow, Any]]:
-        """Yield (row, value) for the settings of ``version`` whose value is not None."""
+        """Yield (row of the table, value of its setting) for the settings that ``version`` has.
+
+        Settings whose value is None are left out. ``derived`` maps names to the functions that
+        compute values.
+        """
         for row in self.rows:
             value = (
                 _setting_value(row, problem, layout, derived) if row.exists_in(version) else None
@@ -81,9 +89,9 @@ class FieldTable:
 
 
 def public_functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Return function name -> function, for the public functions that ``modules`` define.
+    """Return the public functions that ``modules`` define, by name.
 
-    A row of a table names the function that computes its value.
+    The rows of a table refer to these functions by name.
     """
     return {
         name: value
@@ -96,7 +104,7 @@ def public_functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 
 @cache
 def field_table(package: str) -> FieldTable:
-    """Read ``fields.yaml`` (a table without groups) from ``package`` and return its rows."""
+    """Return the table in ``fields.yaml`` of the Python package ``package``, without groups."""
     tree = _read_table_file(package, "fields.yaml")
     return _build_table(
         {"": {name: row for name, row in tree.items() if name not in UNMAPPED}}, tree
@@ -105,7 +113,7 @@ def field_table(package: str) -> FieldTable:
 
 @cache
 def flag_table(package: str) -> FieldTable:
-    """Read ``flags.yaml`` (a table with groups) from ``package`` and return its rows."""
+    """Return the table in ``flags.yaml`` of the Python package ``package``, with groups."""
     tree = _read_table_file(package, "flags.yaml")
     return _build_table(
         {name: rows for name, rows in tree.items() if name not in NOT_EMITTED}, tree
@@ -120,9 +128,11 @@ def _read_table_file(package: str, file: str) -> dict[str, dict[str, Any]]:
 
 
 def _build_table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
-    """Return the table with the rows of ``groups``: group name -> setting -> YAML row.
+    """Return the table with the rows in ``groups``.
 
-    ``tree`` is the whole file, which also lists the plan fields that have no setting.
+    Args:
+        groups: group name -> name of the setting -> YAML mapping that describes the setting.
+        tree: the whole file, which also lists the plan fields that have no setting.
     """
     rows = (_build_row(group, name, row) for group in groups for name, row in groups[group].items())
     unmapped = {field: why for kind in UNMAPPED for field, why in tree.get(kind, {}).items()}
@@ -130,7 +140,7 @@ def _build_table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, An
 
 
 def _build_row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
-    """Return the row of the setting ``name``, parsed from its YAML mapping ``row``."""
+    """Return the table row of the setting ``name``, parsed from the YAML mapping ``row``."""
     return FieldRow(
         setting=name,
         group=group,
@@ -144,7 +154,10 @@ def _build_row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
 
 
 def _setting_value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) -> Any:
-    """Return the value of the setting that ``row`` describes."""
+    """Return the value that the plan gives to the setting that ``row`` describes.
+
+    The value is a constant, the result of a function in ``derived``, or the value of a plan field.
+    """
     if row.constant is not None:
         return row.constant
     if row.derived:
@@ -156,14 +169,20 @@ def _setting_value(row: FieldRow, problem: Problem, layout: Layout, derived: Der
 
 
 def value_at_path(value: Any, path: str) -> Any:
-    """Return the value at a dotted path below ``value``; None if an object on the path is None."""
+    """Return the attribute of ``value`` at the dotted path ``path``, such as ``job.data``.
+
+    Return None if an object on the path is None.
+    """
     for name in path.split("."):
         value = None if value is None else getattr(value, name)
     return value
 
 
 def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings as nested mappings: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``."""
+    """Return the settings as nested mappings, with one level per part of a dotted name.
+
+    ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``.
+    """
     tree: dict[str, Any] = {}
     for setting, value in settings.items():
         *sections, name = setting.split(".")

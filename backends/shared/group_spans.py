@@ -11,19 +11,20 @@ EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "
 
 
 def group_spans_by_family(placement: Placement) -> dict[str, dict[str, Any]]:
-    """Return name -> JSON description of the process groups, for every family of process groups.
+    """Return a JSON description of the process groups of every family, by the name of the family.
 
-    The groups of a family are described by [size, stride] pairs, as ``_describe_family`` defines.
+    A family is a set of process groups along the same mesh axes. ``_describe_family`` defines the
+    description.
     """
     return {one.name: _describe_family(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
 def _describe_family(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
-    """Return a JSON description of the process groups of ``family``, a set of axes of ``mesh``.
+    """Return a JSON description of the process groups of ``family``, which lie on ``mesh``.
 
-    The key ``within`` has one [size, stride] pair per axis of the family; the pairs generate the
-    ranks of the first group. The key ``across`` has the pairs of all other axes; they generate the
-    first rank of every group.
+    A group varies along the axes of its family. ``within`` contains a pair [size, stride] for each
+    of these axes; the pairs generate the ranks of the first group. ``across`` contains the pairs of
+    all other axes; these pairs generate the first rank of every group.
     """
     # 131,072 ranks have about 300,000 groups; spans describe them in a few numbers.
     within = mesh.select_axes(*family.axes)

@@ -11,11 +11,12 @@ OMP_THREADS_LIMIT = 8
 
 
 def launch_environment(plan: Plan) -> tuple[Variable, ...]:
-    """Return (name, value, reason) of every variable to export, each name once.
+    """Return (name, value, reason) of every environment variable that the launch script exports.
 
-    The order is: GPU order, PyTorch, network (if there are several hosts), framework,
-    ``launch.env`` of the spec. For a name that occurs twice, the later value wins. Variables that
-    the spec takes from the environment are left out, because PARC does not have their values.
+    Each name occurs once. If several sources set a variable, the last source wins, in this order:
+    GPU order, PyTorch, network (only with several hosts), framework, ``launch.env`` of the spec.
+    Variables in ``launch.env_inherited`` are left out, because the launch script takes their values
+    from the environment.
     """
     cluster, launch = plan.problem.cluster, plan.problem.launch
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
@@ -29,23 +30,26 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
 def drop_inherited_variables(
     variables: tuple[Variable, ...], launch: Launch
 ) -> tuple[Variable, ...]:
-    """Return the variables without those that ``launch.env_inherited`` names.
+    """Return ``variables`` without those whose names are in ``launch.env_inherited``.
 
-    If a name occurs several times in ``variables``, only the last one is returned.
+    If several variables have the same name, only the last of them is returned.
     """
     last = {variable[0]: variable for variable in variables}
     return tuple(last[name] for name in last if name not in launch.env_inherited)
 
 
 def framework_environment(plan: Plan) -> tuple[Variable, ...]:
-    """Return (name, value, reason) of the variables that the plan's framework requires."""
+    """Return (name, value, reason) of each environment variable that the framework requires."""
     target = framework_of(plan.problem)
     required = target.environment(plan)
     return tuple((key, value, f"required by {target.name}") for key, value in required)
 
 
 def _gpu_order_variable(plan: Plan) -> tuple[Variable, ...]:
-    """Return the variable that sets the order of the GPUs, if the plan changes that order."""
+    """Return the variable that sets the order of the GPUs of a host.
+
+    Return nothing if the plan keeps the default order.
+    """
     if not plan.placement.devices:
         return ()
     nvidia = plan.problem.cluster.gpu.vendor == "nvidia"

@@ -25,7 +25,7 @@ NOT_ROUTED = ("lo", "docker", "veth", "virbr", "cni")
 OVERLAPPING_KERNELS = (10, 0)
 """Compute capability from which kernels overlap over several hardware queues (Blackwell)."""
 _SHOWN = 4
-"""Names that a message lists; the remaining ones are counted."""
+"""Number of names that a message lists; of further names it shows only the number."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0085\u2028\u2029]")
 """Control characters; a tab is a blank of the shell."""
 _EXPANSION = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
@@ -37,7 +37,11 @@ _SHOWN_CHARACTERS = 60
 
 
 def check_launch(plan: AnyPlan, sink: Sink) -> None:
-    """Report problems with hosts, program, port, interface and environment variables of a plan."""
+    """Report problems with the launch of a plan.
+
+    The checks cover hosts, program, port, network interface, environment variables and set-up
+    commands.
+    """
     _check_hosts(plan, sink)
     _check_command(plan, sink)
     _check_port(plan, sink)
@@ -53,13 +57,16 @@ def check_launch(plan: AnyPlan, sink: Sink) -> None:
 
 
 def quote_names(names: list[str]) -> str:
-    """Return the first four of ``names`` in quotes, and the number of further names."""
+    """Return a text with the first four of ``names`` in quotes and the number of other names."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(repr(name) for name in names[:_SHOWN]) + more
 
 
 def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
-    """Report invalid or repeated host names (L11), and a rank 0 on ``localhost`` (L09)."""
+    """Report invalid host names, repeated host names (L11), and ``localhost`` as rank 0 (L09).
+
+    ``localhost`` is reported only if the job has several hosts.
+    """
     names = [host.name for host in plan.placement.hosts]
     bad = [name for name in names if not HOST_NAME.fullmatch(name)]
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -101,9 +108,9 @@ def _check_port(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _has_emitted_program(plan: AnyPlan) -> bool:
-    """Return True if a spec without ``launch.program`` still starts a program.
+    """Return True if the launch script starts a program although the spec names none.
 
-    That program is an engine, or one that PARC emits.
+    This is the case for serving engines, and for frameworks for which PARC emits the program.
     """
     if isinstance(plan, ServingPlan):
         return True
@@ -113,7 +120,7 @@ def _has_emitted_program(plan: AnyPlan) -> bool:
 
 
 def _check_interface(plan: AnyPlan, sink: Sink) -> None:
-    """Report a network interface that other hosts cannot reach or that is a pattern (N01)."""
+    """Report a network interface that does not reach other hosts or is not an exact name (N01)."""
     name = plan.problem.launch.network_interface
     if name is None or len(plan.placement.hosts) == 1:
         return
@@ -130,10 +137,10 @@ def _check_interface(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
-    """Report a variable of ``launch.env`` that must not be set there.
+    """Report a variable that must not be in ``launch.env``.
 
-    Such a variable is set by the launcher (L14) or the shell (L18), disables NCCL's tuning (N14),
-    or has an invalid name (L18).
+    The faults are: an invalid name (L18), a name that the shell reserves (L18), a variable that the
+    launcher sets (L14), and a variable that disables NCCL's tuning (N14).
     """
     if not VARIABLE_NAME.fullmatch(name):
         text = f"{name!r} is not a valid name of an environment variable"
@@ -157,8 +164,8 @@ def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
 def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
     """Report variables in ``launch.env`` that conflict with the network.
 
-    The conflicts are disabled RDMA (N04), one RoCE address index for all hosts (N06), and an
-    interface that is set for NCCL but not for Gloo (N02).
+    Three conflicts are reported: a variable disables RDMA (N04), a variable sets one RoCE address
+    index for all hosts (N06), or the interface is set for NCCL but not for Gloo (N02).
     """
     env = dict(plan.problem.launch.env)
     kind = plan.problem.cluster.fabric.kind
@@ -191,8 +198,8 @@ def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
 def check_device_connections(plan: Plan, sink: Sink) -> None:
     """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS in ``launch.env``.
 
-    A value is wrong (N08) if the framework requires another one, and slow (N09) if it serializes
-    kernels that the GPU could overlap.
+    A value is wrong if the framework requires another value (N08). It is slow if it serializes
+    kernels that the GPU could overlap (N09).
     """
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     inherited = name in plan.problem.launch.env_inherited
@@ -217,7 +224,11 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
 
 
 def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
-    """Report set-up commands (L29), invalid set-up commands (L30), unexpanded variables (L31)."""
+    """Report findings about shell text that the user writes in the spec.
+
+    The findings are: ``launch.setup`` contains commands (L29), such a command is incomplete (L30),
+    or a value of ``launch.env`` contains a shell variable that no shell expands (L31).
+    """
     launch = plan.problem.launch
     for index, line in enumerate(launch.setup):
         problem = find_setup_problem(line)
@@ -236,10 +247,10 @@ def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
 
 
 def find_setup_problem(line: str) -> str:
-    """Return why the set-up command ``line`` would break the launch script; empty if it does not.
+    """Return why the set-up command ``line`` would break the launch script; "" if it would not.
 
-    The launch script contains ``line`` as it is, so an open quote or a here-document would swallow
-    the commands after it.
+    The launch script contains the command unchanged. An open quote or a here-document would
+    therefore swallow the commands after it.
     """
     if _CONTROL.search(line):
         return "contains a control character or a line break"
@@ -256,10 +267,10 @@ def find_setup_problem(line: str) -> str:
 
 
 def _mask_quotes(line: str) -> str:
-    """Return the shell command ``line`` without its comment, with ``_`` for each quoted text.
+    """Return the shell command ``line`` without its comment and with ``_`` for each quoted text.
 
-    The scan goes from left to right, because a comment may contain quotes, and a quoted text may
-    contain ``#``.
+    The function scans from left to right, because a comment can contain quotes and a quoted text
+    can contain ``#``.
     """
     plain, at = "", 0
     while at < len(line):
@@ -272,7 +283,10 @@ def _mask_quotes(line: str) -> str:
 
 
 def _check_expansion(name: str, value: str, sink: Sink) -> None:
-    """Report a value of ``launch.env`` with a shell variable, which no shell expands (L31)."""
+    """Report a value of ``launch.env`` that contains a shell variable such as ``$HOME`` (L31).
+
+    The launch script quotes these values, so no shell expands the variable.
+    """
     found = _EXPANSION.search(value)
     if found is None:
         return

@@ -12,10 +12,14 @@ from parc.compiler.ir import AnyPlan, Artifact, Plan
 def launch_script(
     plan: Plan, folder: str, hosts_file: str, command: LaunchCommand | None = None
 ) -> Artifact:
-    """Return ``<folder>/launch.sh``, which reads the host names from ``hosts_file`` in ``folder``.
+    """Return ``<folder>/launch.sh``, the script that starts the ranks of one host.
 
-    If ``command`` is given, the script runs it instead of the framework's launch command, and
-    ignores all words after the host name in a line of the hosts file, such as ``slots=8``.
+    Args:
+        plan: the plan whose job the script starts.
+        folder: folder of the script, below the output folder.
+        hosts_file: name of the file in ``folder`` from which the script reads the host names.
+        command: command that replaces the framework's launch command. The script then ignores
+            words after a host name in the hosts file, such as ``slots=8``.
     """
     # The rendezvous is static, because c10d sorts the nodes by name, which would break the rank
     # map (pytorch issues 137402 and 150660).
@@ -41,7 +45,8 @@ def launch_script(
 def launch_command_of(plan: Plan) -> LaunchCommand:
     """Return the launch command of the plan's framework.
 
-    If the framework is not in ``emit``, return the command that runs the user's program.
+    If the spec does not request the files of the framework (``emit``), return the command that runs
+    the user's program.
     """
     problem = plan.problem
     if problem.framework in problem.emit:

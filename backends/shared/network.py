@@ -52,7 +52,10 @@ _DEFAULT_INTERFACES: dict[str, str] = {"efa": "^docker,lo,veth", "slingshot": "h
 
 
 def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...]:
-    """Return the network variables for a job on two or more hosts; each name occurs once."""
+    """Return the environment variables that the network of a job on several hosts requires.
+
+    Each name occurs once.
+    """
     kind = cluster.fabric.kind
     rack = _NVLINK_RACK if nvlink_spans_hosts(cluster) else ()
     return (
@@ -65,10 +68,10 @@ def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...
 
 
 def _rail_variables(cluster: Cluster) -> tuple[Variable, ...]:
-    """Return the variable that keeps NCCL's rings on one rail, for a rail-optimized network.
+    """Return the variable that keeps each ring of NCCL on one rail.
 
-    In such a network every NIC of a host is connected to a different leaf switch. Source: NCCL user
-    guide, NCCL_CROSS_NIC.
+    Return nothing if the network is not rail-optimized, that is, if the NICs of a host are not
+    connected to different leaf switches. Source: NCCL user guide, NCCL_CROSS_NIC.
     """
     if cluster.fabric.rails < 2 or cluster.fabric.kind not in {"infiniband", "roce"}:
         return ()
@@ -76,10 +79,10 @@ def _rail_variables(cluster: Cluster) -> tuple[Variable, ...]:
 
 
 def _interface_variables(kind: str, launch: Launch) -> tuple[Variable, ...]:
-    """Return the variables that name the network interface for the bootstrap of NCCL and Gloo.
+    """Return the variables that select the network interface over which NCCL and Gloo connect.
 
-    Gloo's variable is set only if the spec names an interface, because Gloo accepts only exact
-    names and the defaults are prefixes.
+    Gloo's variable is set only if the spec names an interface. The default values are prefixes, and
+    Gloo accepts only exact names.
     """
     name = launch.network_interface
     if name is not None:
@@ -95,9 +98,10 @@ def _interface_variables(kind: str, launch: Launch) -> tuple[Variable, ...]:
 
 
 def _adapter_variables(cluster: Cluster) -> tuple[Variable, ...]:
-    """Return the variable that lists the host's RDMA NICs, if the spec names them.
+    """Return the variable that lists the RDMA NICs of a host.
 
-    The leading ``=`` requests exact names: as a prefix, mlx5_1 would match mlx5_10 too.
+    Return nothing if the spec does not name them. The value starts with ``=``, which requests exact
+    names. Without it, mlx5_1 would match mlx5_10 too.
     """
     if cluster.fabric.kind not in {"infiniband", "roce"} or not cluster.node.nic_names:
         return ()

@@ -9,25 +9,28 @@ from parc.compiler.ir import Model, ModelChunk, PipelineSplit
 
 
 def even_layer_counts(layers: int, chunks: int) -> tuple[int, ...]:
-    """Return the layers per chunk, as equal as possible; the first chunks get the remainder."""
+    """Return the number of layers of each chunk, as equal as possible.
+
+    If ``chunks`` does not divide ``layers``, the first chunks have one more layer than the others.
+    """
     whole, rest = divmod(layers, chunks)
     return tuple(whole + (place < rest) for place in range(chunks))
 
 
 def looped_split(model: Model, counts: Sequence[int], pp: int) -> PipelineSplit:
-    """Return the split that assigns chunk ``c`` to pipeline rank ``c % pp``.
+    """Return the pipeline split in which pipeline rank ``c % pp`` runs model chunk ``c``.
 
-    ``counts`` are the layers per chunk. The first chunk also has the embedding, the last one the
-    multi-token prediction layers and the loss.
+    ``counts`` contains the number of layers of each chunk. The first chunk also contains the
+    embedding; the last chunk also contains the multi-token prediction layers and the loss.
     """
     return _assemble_split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
 
 
 def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> PipelineSplit:
-    """Return the split of the V-shaped schedules ZB-V and DualPipeV.
+    """Return the pipeline split of the V-shaped schedules ZB-V and DualPipeV.
 
-    Pipeline rank ``r`` has the chunks ``r`` and ``2 pp - 1 - r``; ``counts`` are the layers per
-    chunk.
+    Pipeline rank ``r`` runs the model chunks ``r`` and ``2 pp - 1 - r``. ``counts`` contains the
+    number of layers of each chunk.
     """
     return _assemble_split(model, counts, [*range(pp), *reversed(range(pp))], pp)
 
@@ -35,7 +38,10 @@ def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> PipelineSp
 def _assemble_split(
     model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int
 ) -> PipelineSplit:
-    """Return the split with ``counts[i]`` layers in chunk i, on pipeline rank ``ranks[i]``."""
+    """Return the pipeline split in which pipeline rank ``ranks[i]`` runs model chunk ``i``.
+
+    ``counts[i]`` is the number of layers of chunk ``i``.
+    """
     stages: list[list[ModelChunk]] = [[] for _ in range(pp)]
     first = 0
     for place, (count, rank) in enumerate(zip(counts, ranks, strict=True)):
@@ -50,12 +56,15 @@ def _assemble_split(
 
 
 def single_stage_split(model: Model, pp: int, vpp: int) -> PipelineSplit | None:
-    """Return the split with all layers on a single stage; None if ``pp`` or ``vpp`` is above 1."""
+    """Return the split into one stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
     return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
 
 
 def explain_no_pipeline(framework: str, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return (code, spec path, finding): ``framework`` supports neither pp nor vpp above 1."""
+    """Return (diagnostic code, spec path, finding) for a framework without pipeline parallelism.
+
+    The finding says that ``framework`` requires pp and vpp to be 1.
+    """
     at = "layout.pp" if pp > 1 else "layout.vpp"
     finding = Finding(
         message=f"{framework} has no pipeline stages",

@@ -14,11 +14,11 @@ def nvlink_spans_hosts(cluster: Cluster) -> bool:
 
 
 def contiguous_rack_runs(cluster: Cluster, hosts: Sequence[Host]) -> tuple[tuple[int, int], ...]:
-    """Return (rack number, number of hosts) per run of consecutive node ranks in one rack.
+    """Return (rack number, number of hosts) for each run of consecutive node ranks in one rack.
 
-    Racks are numbered in the order of their first node rank. If NVLink domains span hosts, each
-    domain counts as a rack, because Slurm has one block per domain (topology/block) and Kubernetes
-    one node label.
+    ``hosts`` lists the hosts by node rank. Racks are numbered in the order of their first node
+    rank. If an NVLink domain contains several hosts, each domain counts as a rack, because Slurm
+    has one block and Kubernetes one node label per domain.
     """
     domains = nvlink_spans_hosts(cluster)
     homes = [host.nvlink_domain if domains else host.rack for host in hosts]

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 def shell_word(value: object) -> str:
     """Return ``value`` quoted so that a POSIX shell reads it as one word with exactly that text.
 
-    A leading ``=`` and commas are quoted too. No shell needs it, but ``NAME==value`` looks like a
-    comparison, and shellcheck reports ``969,30,1`` in an array as a list with commas instead of
-    spaces.
+    A word with a comma or a leading ``=`` is quoted too, although no shell needs it:
+    ``NAME==value`` looks like a comparison, and shellcheck warns about ``969,30,1`` in an array.
     """
     text = str(value)
     quoted = shlex.quote(text)
@@ -24,16 +23,16 @@ def shell_word(value: object) -> str:
 
 
 def one_line(value: object) -> str:
-    """Return ``value`` as one line for a comment, with a space for every unprintable character."""
+    """Return ``value`` as one line of text, with a space for each unprintable character."""
     return "".join(char if char.isprintable() else " " for char in str(value))
 
 
 @cache
 def jinja_environment(folder: str) -> Environment:
-    """Return the Jinja environment for ``templates/<folder>``.
+    """Return the Jinja environment that renders the templates in ``templates/<folder>``.
 
-    Its filters are ``sh`` (``shell_word``) and ``line`` (``one_line``). HTML templates escape every
-    value, because names in a spec may contain markup.
+    Templates can use the filters ``sh`` (``shell_word``) and ``line`` (``one_line``). In HTML
+    templates every value is escaped, because names in a spec can contain markup.
     """
     # Imported here because jinja2 slows down the start of every command.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape

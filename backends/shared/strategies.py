@@ -34,23 +34,27 @@ class Strategy:
     """Fields of the layout that ``uses`` reads."""
     uses: Uses
     requested: Requests = lambda pins: False
-    """True if the spec requests the strategy by name, which counts with any parallel sizes: with
-    one rank per group the layout does not use the strategy, but it may on another cluster."""
+    """Returns True if the spec requests the strategy by name. The request counts even if each group
+    has only one rank: this layout then does not use the strategy, but a layout on another cluster
+    could."""
 
 
 def _uses_zero_stage(stage: int) -> Uses:
-    """Return a predicate for layouts with ZeRO stage ``stage`` and more than one shard."""
+    """Return a function that returns True for layouts that shard with ZeRO stage ``stage``.
+
+    The function returns False for layouts with a single shard.
+    """
     # The state is sharded over the context-parallel ranks too.
     return lambda layout: layout.zero_stage == stage and layout.dp_shard * layout.cp > 1
 
 
 def _requests_value(field: str, value: object) -> Requests:
-    """Return a predicate for specs that set ``layout.<field>`` to ``value``."""
+    """Return a function that returns True if a spec sets ``layout.<field>`` to ``value``."""
     return lambda pins: getattr(pins, field) == value
 
 
 def _uses_context_comm(comm: str) -> Uses:
-    """Return a predicate for layouts whose context parallelism communicates by ``comm``.
+    """Return a function that returns True if the context parallelism of a layout uses ``comm``.
 
     ``comm`` is a value of ``layout.cp_comm``, such as "p2p" or "a2a".
     """
@@ -58,22 +62,28 @@ def _uses_context_comm(comm: str) -> Uses:
 
 
 def _uses_schedule(name: str) -> Uses:
-    """Return a predicate for layouts with a pipeline and the pipeline schedule ``name``."""
+    """Return a function that returns True for layouts with pp above 1 and the schedule ``name``."""
     return lambda layout: layout.pp > 1 and layout.schedule == name
 
 
 def _uses_recompute(granularity: str) -> Uses:
-    """Return a predicate for layouts with the recomputation granularity ``granularity``."""
+    """Return a function that returns True for layouts with the recompute setting ``granularity``.
+
+    ``granularity`` is "full" or "selective".
+    """
     return lambda layout: layout.recompute.granularity == granularity
 
 
 def _uses_axis(name: str) -> Uses:
-    """Return a predicate for layouts whose parallel size ``name`` is above 1."""
+    """Return a function that returns True for layouts whose parallel size ``name`` is above 1."""
     return lambda layout: bool(getattr(layout, name) > 1)
 
 
 def _requests_context_comm(comm: str) -> Requests:
-    """Return a predicate for specs that set ``cp_comm`` to ``comm`` and do not set cp to 1."""
+    """Return a function that returns True if a spec sets ``cp_comm`` to ``comm``.
+
+    The function returns False if the spec also sets cp to 1.
+    """
     # A plan without context parallelism prints the value that the framework would use.
     return lambda pins: pins.cp_comm == comm and pins.cp != 1
 
@@ -134,22 +144,22 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
              lambda layout: layout.zero_plus != NO_ZERO_PLUS),
 )  # fmt: skip
-"""Strategies in the order of the matrix. The ring (p2p) and 1F1B are the values of a layout without
-context parallelism and without a pipeline, so that no spec requests them by these words alone."""
+"""Strategies in the order of the matrix. The ring (p2p) and 1F1B are also the values of layouts
+without context parallelism and without a pipeline, so setting them alone requests no strategy."""
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return one rule (E08) per parallelism strategy that ``framework`` does not support.
 
-    The keys of ``supported`` are the names of the strategies that the framework supports.
+    The keys of ``supported`` are the names of the strategies that ``framework`` supports.
     """
     return tuple(_unsupported_rules(framework, supported))
 
 
 def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
-    """Yield one rule (E08) per strategy that is not in ``supported``.
+    """Yield one rule (E08) per strategy that is not a key of ``supported``.
 
-    The help of a finding lists the supported strategies that the same field of the spec selects.
+    The help of a finding lists the supported strategies that the same spec field selects.
     """
     known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
@@ -160,16 +170,16 @@ def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator
 
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
-    """Return a predicate: the layout uses ``strategy``, or the spec requests it."""
+    """Return a function that tests whether the layout uses or the spec requests ``strategy``."""
     return lambda problem, layout: strategy.uses(layout) or strategy.requested(problem.pins)
 
 
 def _explain_unsupported(
     framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
-    """Return a function that builds the finding: ``framework`` does not support ``strategy``.
+    """Return a function that builds the finding that ``framework`` does not support ``strategy``.
 
-    The finding suggests the strategies ``alternatives``.
+    The finding suggests the strategies in ``alternatives``.
     """
     names = ", ".join(one.title for one in alternatives)
     known = f"{framework} supports: {names}"
@@ -199,13 +209,14 @@ SERVING_FIELDS: tuple[tuple[str, str], ...] = (
     ("ep", "all2all"),
     ("ep", "redundant_experts"),
 )
-"""(strategy, field of ``layout`` in the spec that requests it), for serving jobs."""
+"""(strategy, field of ``layout`` with which the spec of a serving job requests the strategy)."""
 
 
 def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
-    """Return one rule (E08) per ``layout`` field that requests a strategy that ``engine`` lacks.
+    """Return rules (E08) that reject ``layout`` fields whose strategy ``engine`` does not support.
 
-    The keys of ``supported`` are the names of the strategies that the engine supports.
+    There is one rule per field. The keys of ``supported`` are the names of the strategies that
+    ``engine`` supports.
     """
     titles = {one.name: one.title for one in STRATEGIES}
     return tuple(
@@ -216,9 +227,9 @@ def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[S
 
 
 def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
-    """Return rule E08: ``engine`` does not support ``layout.<field>``.
+    """Return a rule (E08) that rejects ``layout.<field>`` because ``engine`` does not support it.
 
-    ``title`` names the strategy that the field requests_strategy.
+    ``title`` is the name of the strategy that the field requests, as messages show it.
     """
     is_degree = field not in ("all2all", "redundant_experts")
     absent = (None, "off", 1) if is_degree else (None,)
@@ -243,8 +254,8 @@ def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
 def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:
     """Return a text that names the frameworks with which ``framework`` supports ``strategy``.
 
-    For example, Accelerate supports more strategies with DeepSpeed. The text is empty if there is
-    no such framework.
+    For example, Accelerate supports more strategies when it starts DeepSpeed. The text is empty if
+    there is no such framework.
     """
     found = find_declaration(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"

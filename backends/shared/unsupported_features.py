@@ -16,13 +16,16 @@ SCALINGS = ("none", "linear", "llama3")
 
 
 def unsupported_model_features(model: Model) -> tuple[str, ...]:
-    """Return descriptions of the features of ``model`` that a plain decoder does not have."""
+    """Return descriptions of the features of ``model`` that the emitted decoder does not have."""
     parts = (*never_supported_features(model), *_unsupported_layer_parts(model))
     return (*parts, *_unsupported_position_parts(model))
 
 
 def never_supported_features(model: Model) -> Iterator[str]:
-    """Yield descriptions of the features of ``model`` that no emitted program can build."""
+    """Yield descriptions of the features of ``model`` that no emitted program can build.
+
+    Other features, such as experts, are supported by some programs.
+    """
     attention = model.attention
     if attention.latent is not None:
         yield "latent attention"
@@ -40,7 +43,7 @@ def never_supported_features(model: Model) -> Iterator[str]:
 
 
 def hybrid_model_features(model: Model) -> Iterator[str]:
-    """Yield the features of ``model`` that plain softmax attention layers do not have.
+    """Yield descriptions of the features of ``model`` that plain softmax attention layers lack.
 
     Examples are linear attention, Mamba layers, and a gate on the attention output.
     """
@@ -55,7 +58,7 @@ def hybrid_model_features(model: Model) -> Iterator[str]:
 
 
 def _unsupported_layer_parts(model: Model) -> Iterator[str]:
-    """Yield the features of norms, MLP and biases that a plain decoder does not have."""
+    """Yield descriptions of the norms, MLPs, experts and biases that the emitted decoder lacks."""
     if model.attention.output_bias:
         yield "bias on the attention output"
     if model.experts is not None:
@@ -71,7 +74,7 @@ def _unsupported_layer_parts(model: Model) -> Iterator[str]:
 
 
 def _unsupported_position_parts(model: Model) -> Iterator[str]:
-    """Yield the features of positions and embeddings that a plain decoder does not have."""
+    """Yield descriptions of the positions and embeddings that the emitted decoder lacks."""
     position = model.position
     if position.kind == "none":
         yield "attention without positions"
@@ -85,9 +88,9 @@ def _unsupported_position_parts(model: Model) -> Iterator[str]:
 
 
 def explain_unsupported_model(name: str, lacks: Iterable[str], framework: str) -> Finding:
-    """Return the finding: PARC's program for ``framework`` cannot build the model ``name``.
+    """Return the finding that PARC's program for ``framework`` cannot build the model ``name``.
 
-    ``lacks`` are the features of the model that the program does not have.
+    ``lacks`` contains descriptions of the model features that the program does not have.
     """
     return Finding(
         message=f"PARC's training program for {framework} does not build {name}",

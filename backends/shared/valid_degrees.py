@@ -8,18 +8,19 @@ MAMBA_GROUPS = "groups of Mamba heads"
 
 
 def tp_sizes_within_domain(problem: Problem) -> list[int]:
-    """Return all tensor parallel sizes up to the GPUs of one NVLink domain, or of one host.
+    """Return all tensor parallel sizes up to the number of GPUs in one NVLink domain.
 
-    The result includes sizes that do not divide the dimensions of the model.
+    Without NVLink, the limit is the number of GPUs of a host. The sizes need not divide the
+    dimensions of the model.
     """
     return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
 
 
 def mixer_head_counts(model: Model) -> tuple[tuple[str, int], ...]:
-    """Return (description, number) per kind of head in linear attention and Mamba layers.
+    """Return (description, number of heads) for each kind of head in recurrent layers.
 
-    tp must divide each number, because tensor parallelism assigns whole heads to ranks. Heads of
-    softmax attention are not included.
+    Recurrent layers are linear attention and Mamba layers. tp must divide each number, because
+    tensor parallelism assigns whole heads to ranks. Heads of softmax attention are not included.
     """
     found: list[tuple[str, int]] = []
     if (linear := model.linear) is not None:
@@ -33,8 +34,8 @@ def mixer_head_counts(model: Model) -> tuple[tuple[str, int], ...]:
 def valid_tp(problem: Problem) -> list[int]:
     """Return the tp sizes within one NVLink domain that divide all head counts and MLP widths.
 
-    For key-value heads, tp may also be a multiple of their number, because several ranks can store
-    copies of a head.
+    tp can also be a multiple of the number of key-value heads, because several ranks can store
+    copies of one key-value head.
     """
     model = problem.model
     heads, kv = model.attention.heads, model.attention.kv_heads

@@ -8,14 +8,14 @@ MOST_SHOWN = 12
 
 
 def filter_valid(values: Iterable[int], is_valid: Callable[[int], bool]) -> list[int]:
-    """Return those of ``values`` for which ``is_valid`` returns True, in the same order."""
+    """Return the elements of ``values`` for which ``is_valid`` returns True, in the same order."""
     return [value for value in values if is_valid(value)]
 
 
 def format_values(values: Iterable[int]) -> str:
-    """Return the values as text, such as ``1, 2, 4, 8``.
+    """Return the numbers as text, such as ``1, 2, 4, 8``.
 
-    A long list shows the first values and the last one; an empty list reads ``none``.
+    A long list is shortened to its first numbers and its last one. An empty list becomes ``none``.
     """
     all_values = list(values)
     if not all_values:
@@ -26,12 +26,15 @@ def format_values(values: Iterable[int]) -> str:
 
 
 def nearest_value(values: Iterable[int], to: int) -> int | None:
-    """Return the value closest to ``to``, the larger one on a tie; None if ``values`` is empty."""
+    """Return the element of ``values`` that is closest to ``to``; None if ``values`` is empty.
+
+    If two elements are equally close, the larger one is returned.
+    """
     return min(values, key=lambda value: (abs(value - to), -value), default=None)
 
 
 def format_setting(path: str, value: int | None) -> str:
-    """Return an edit as text that sets ``path`` to ``value``, such as ``layout.tp: 8``.
+    """Return the text of a spec edit that sets ``path`` to ``value``, such as ``layout.tp: 8``.
 
     The text is empty if ``value`` is None.
     """
@@ -45,9 +48,10 @@ def divisors(number: int) -> list[int]:
 
 
 def nearest_multiples(value: int, step: int) -> tuple[int, int]:
-    """Return the multiples of ``step`` just below and just above ``value``.
+    """Return (nearest multiple of ``step`` below ``value``, nearest multiple above ``value``).
 
-    The lower one is at least ``step``. If ``value`` is a multiple itself, both are ``value``.
+    If ``value`` is a multiple itself, the pair contains ``value`` twice. If ``value`` is less than
+    ``step``, the pair contains ``step`` twice.
     """
     below = max(step, value // step * step)
     return below, below if below >= value else below + step

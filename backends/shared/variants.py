@@ -9,11 +9,10 @@ from parc.compiler.ir import LayoutVariant, Problem
 
 
 def apply_pins(problem: Problem, offered: Iterable[LayoutVariant]) -> tuple[LayoutVariant, ...]:
-    """Return the layout variants in ``offered``, changed to the values that the spec fixes.
+    """Return the layout variants in ``offered``, changed to the values that the spec sets.
 
-    Duplicates are removed. A value that the spec fixes is set in every variant, even if the
-    framework does not support the result. The framework's rules then reject that variant with a
-    diagnostic; without the variant, the reason would stay hidden.
+    Duplicates are removed. A value of the spec is set even if the framework does not support it, so
+    that the framework's rules can report the reason.
     """
     pins = problem.pins
     written = {

@@ -49,9 +49,9 @@ class Export:
 
 
 def network_variables(problem: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of the environment variables that the network between hosts requires.
+    """Return the environment variables that the network between hosts requires, as name -> value.
 
-    ``problem`` is the section of plan.json with the cluster and ``launch.network_interface``.
+    ``problem`` is the section ``problem`` of plan.json.
     """
     cluster = problem["cluster"]
     fabric, node = cluster["fabric"], cluster["node"]
@@ -78,7 +78,12 @@ def verify_required(
 ) -> None:
     """Report each required variable that is missing or has another value (A18).
 
-    ``user`` are the variables of ``launch.env``; their values may differ from the required ones.
+    Args:
+        file: path of the launch file.
+        exports: variables that the launch file sets.
+        required: required variables, as name -> value.
+        user: variables of ``launch.env``, which may have other values than required.
+        sink: receives the findings.
     """
     found = {one.name: one for one in exports}
     last = exports[-1].line if exports else 1
@@ -94,7 +99,11 @@ def verify_required(
 def read_environment_settings(
     file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the setting ``launch.env``: its variables, and all variables that are not required."""
+    """Yield the setting ``launch.env`` of a launch file.
+
+    Its value contains the exported variables that are in ``user``, and those that are not in
+    ``required``.
+    """
     found = {one.name: one for one in exports}
     pairs = [[name, found[name].value] for name in user if name in found]
     # The last export of a repeated variable counts.

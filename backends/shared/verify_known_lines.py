@@ -31,7 +31,7 @@ _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LITERAL = re.compile(r"""(?:'[^']*'|"(?:[^"\\$`]|\\["\\])*"|\\.|[^'"\\$`])*""", re.DOTALL)
 """Text in which bash expands nothing."""
 _GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
-"""Placeholder for a single word -> pattern of the word."""
+"""Name of a placeholder that stands for a single word -> pattern of the word."""
 ENVIRONMENT = "<environment>"
 """Line that stands for consecutive exports of literal values."""
 
@@ -45,7 +45,8 @@ class ExpectedValue:
     text: str = ""
     """Expected shell text."""
     path: str = ""
-    """Path of ``plan.json``; empty: another check compares the value, any word is accepted here."""
+    """Path in ``plan.json``. If it is empty, another check compares the value, and any word is
+    accepted here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,14 @@ class ScriptLines:
     """Commands of an emitted script, and the exports among them."""
 
     lines: tuple[ShellLine, ...]
-    """Commands; the first run of exports is one line, ``ENVIRONMENT``."""
+    """Commands. The line ``ENVIRONMENT`` stands for the first run of consecutive exports."""
     exports: Mapping[str, tuple[str, int]] = field(hash=False)
-    """Variable -> (value, line); the last export of a variable wins."""
+    """Name of each exported variable -> (value, line number) of its last export."""
 
 
 @lru_cache(maxsize=8)
 def read_script(text: str) -> ScriptLines:
-    """Return the commands of a script, with blanks and quotes in a uniform notation."""
+    """Return the commands of the shell script ``text`` with normalized blanks and quotes."""
     lines: list[ShellLine] = []
     exports: dict[str, tuple[str, int]] = {}
     for line in command_lines(text):
@@ -81,7 +82,10 @@ def read_script(text: str) -> ScriptLines:
 
 
 def literal_export(text: str) -> tuple[str, str] | None:
-    """Return (variable, value) of an export without an expansion; None for other commands."""
+    """Return (variable, value) if ``text`` exports a value in which the shell expands nothing.
+
+    Return None for all other commands.
+    """
     import shlex
 
     found = _EXPORT.fullmatch(text)
@@ -95,10 +99,10 @@ def literal_export(text: str) -> tuple[str, str] | None:
 
 
 def plain_notation(text: str) -> str:
-    """Return a command without quotes that have no effect.
+    """Return the shell command ``text`` without quotes that have no effect.
 
-    A quoted text over several lines is a program, such as one of awk; its comments, blank lines
-    and indentation are removed too.
+    A quoted text of several lines is a program in another language, such as awk. Its comments,
+    blank lines and indentation are removed too.
     """
     text = _NOT_EMPTY.sub(r"\1 ", text)
     return "".join(map(_plain_piece, _PIECE.findall(text)))
@@ -117,7 +121,11 @@ def _plain_piece(piece: str) -> str:
 
 @cache
 def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
-    """Return the sections of ``NAME.lines`` as (conditions, True if negated, text)."""
+    """Return (conditions, True if they are negated, text) for each section of ``<name>.lines``.
+
+    A script contains the text of a section if all its conditions are met, or, for a negated
+    section, if at least one condition is not met.
+    """
     found: list[tuple[frozenset[str], bool, str]] = []
     conditions, negated, lines = frozenset[str](), False, list[str]()
     text = files(package).joinpath(f"{name}.lines").read_text("utf-8")
@@ -135,10 +143,10 @@ def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool,
 def known_lines(
     package: str, name: str, conditions: Collection[str], texts: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the commands of ``NAME.lines`` whose conditions are met by ``conditions``.
+    """Return the commands that ``<name>.lines`` requires if ``conditions`` are the conditions met.
 
-    Each placeholder ``<<name>>`` is replaced by the text of that name in ``texts``. Placeholders
-    that ``texts`` lacks remain.
+    Each placeholder ``<<name>>`` is replaced by the text that ``texts`` contains for its name.
+    Other placeholders remain.
     """
     lines = "\n".join(
         text
@@ -155,7 +163,7 @@ def _plain_commands(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FoundValue:
-    """Text that a line of a script has in the place of ``value``."""
+    """Text that a script contains where a line has the placeholder of ``value``."""
 
     value: ExpectedValue
     text: str
@@ -164,17 +172,18 @@ class FoundValue:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Lines of a script compared with known lines."""
+    """Commands of a script, compared with the commands that its plan requires."""
 
     found: tuple[ShellLine, ...]
     expected: tuple[str, ...]
-    """Lines that the script must have. Values that are compared with the plan are left as found."""
+    """Lines that the script must have. Values that are compared with the plan are left as they are
+    in the script."""
     values: tuple[FoundValue, ...]
 
     def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
-        """Yield the settings in the script ``file``, for comparison with ``plan``.
+        """Yield the settings that the script ``file`` contains, for comparison with ``plan``.
 
-        If the text in the script is the expected one, the setting has the value of the plan.
+        If the script contains the expected text, the yielded setting has the value in ``plan``.
         """
         for one in self.values:
             path, needed = one.value.path, plain_notation(one.value.text)
@@ -190,7 +199,13 @@ class Comparison:
 def compare_lines(
     script: ScriptLines, known: tuple[str, ...], values: tuple[ExpectedValue, ...]
 ) -> Comparison:
-    """Return the lines that ``script`` must have, and its texts in the places of ``values``."""
+    """Return a comparison of the commands in ``script`` with the commands that it must have.
+
+    Args:
+        script: the commands of the script.
+        known: commands that the script must have, in which placeholders stand for values.
+        values: expected value of each placeholder.
+    """
     by_name = {one.name: one for one in values}
     unused = list(script.lines)
     expected: list[str] = []
@@ -213,7 +228,10 @@ def compare_lines(
 
 
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
-    """Return a pattern for ``line``, and the names of the placeholders that its groups capture."""
+    """Return (pattern that matches ``line`` with any values, names of its placeholders).
+
+    The placeholders are listed in the order of the groups that capture their values.
+    """
     parts = _HOLE.split(line)
     names = parts[1::2]
     # A hole that occurs twice on a line has one text.
@@ -229,9 +247,9 @@ def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
 def iterate_differences(
     found: Mapping[str, tuple[str, int]], expected: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, int]]:
-    """Yield (name, text in the file, needed text, line) for settings that are not as expected.
+    """Yield (name, text in the file, required text, line) for each variable that differs.
 
-    A text is ``NAME=VALUE``, or empty without the setting.
+    A text has the form ``NAME=VALUE``. It is empty if the variable is not set.
     """
     for name in sorted(found.keys() | expected.keys()):
         text, line = found.get(name, (None, 1))

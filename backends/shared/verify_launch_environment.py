@@ -37,10 +37,10 @@ _INHERITED = re.compile(r"^for name in ([^\n;]+); do\n +export \"\$name\"$", re.
 
 
 def expected_environment(plan: Mapping[str, Any], framework: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that the launch script must set, with their values.
+    """Return the environment variables that the launch script must set, as name -> value.
 
-    ``framework`` are those that the framework requires. A variable of ``launch.env`` replaces any
-    other variable of the same name.
+    ``framework`` contains the variables that the framework requires. A variable of ``launch.env``
+    replaces any other variable of the same name.
     """
     problem = plan["problem"]
     node = problem["cluster"]["node"]
@@ -58,7 +58,10 @@ def expected_environment(plan: Mapping[str, Any], framework: Mapping[str, str]) 
 
 
 def mark_setup(text: str) -> str:
-    """Return the script with ``MARKER`` in place of ``launch.setup``; line numbers stay."""
+    """Return the script with the line ``MARKER`` in place of the commands of ``launch.setup``.
+
+    Blank lines are added so that the numbers of all other lines stay the same.
+    """
     found = _BLOCK.search(text)
     if found is None:
         return text
@@ -67,7 +70,7 @@ def mark_setup(text: str) -> str:
 
 
 def inherited_names(text: str) -> list[str]:
-    """Return the variables that the script takes from its environment."""
+    """Return the names of the variables that the script takes over from the calling shell."""
     found = _INHERITED.search(text)
     try:
         return shlex.split(found[1]) if found else []
@@ -76,7 +79,11 @@ def inherited_names(text: str) -> list[str]:
 
 
 def read_setup_settings(file: str, text: str) -> Iterator[Decision]:
-    """Yield the commands of ``launch.setup`` and the names of the inherited variables."""
+    """Yield two settings of a launch script: ``launch.setup`` and ``launch.env_inherited``.
+
+    The first contains the user's set-up commands. The second contains the names of the variables
+    that the script takes over from the calling shell.
+    """
     block = _BLOCK.search(text)
     lines = block["lines"].split("\n")[:-1] if block else []
     line = text.count("\n", 0, block.start()) + 1 if block else 1

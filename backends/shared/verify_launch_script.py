@@ -48,25 +48,31 @@ _DEVICES = re.compile(r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$", re
 PACKAGE, LINES = "parc.backends.shared", "launch.sh"
 PROGRAM = "problem.launch.program"
 HOSTS_FILES = {"torchrun": "hosts", "slurm": "hostfile", "deepspeed": "hostfile"}
-"""Folder of a launch script -> name of its file of hosts."""
+"""Folder of a launch script -> name of the file that lists the hosts."""
 DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of the wrong type."""
+"""Exceptions that occur if fields of plan.json have values of the wrong type."""
 
 
 def verify_launch_script(file: str, text: str, job: JobShape, sink: Sink) -> None:
-    """Report rank counts and rendezvous hosts that differ from the rank map (A07)."""
+    """Report rank counts and rendezvous hosts that differ from the rank map (A07).
+
+    ``text`` is the content of the launch script ``file``.
+    """
     verify_numbers(file, text, job.launcher or TORCHRUN, job, sink)
     verify_rendezvous(file, text, job.hosts, sink)
 
 
 def exported_devices(text: str) -> list[str] | None:
-    """Return the GPU indices that the script makes visible, by local rank; None if not set."""
+    """Return the indices of the GPUs that the script makes visible; None if the script sets none.
+
+    The position in the list is the local rank.
+    """
     found = _DEVICES.search(text)
     return found[1].split(",") if found else None
 
 
 def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> ProgramStart | None:
-    """Return the way in which launch scripts start the program of a plan; None if it is unknown."""
+    """Return how a launch script must start the program of the plan; None if this is unknown."""
     problem = plan["problem"]
     name, launch = problem["framework"], problem["launch"]
     verifiers = load_verifiers((name,), artifacts)
@@ -90,7 +96,7 @@ def read_launch_script_settings(
 ) -> Iterator[Decision]:
     """Yield the settings in a launch script: environment, program, arguments and port.
 
-    ``launcher`` is the command of a launcher that replaces torchrun, as a list of words.
+    ``launcher`` contains the words of the command that replaces torchrun; empty for torchrun.
     """
     start = _checked_program_start(plan, artifacts, launcher)
     if start is None:
@@ -112,9 +118,9 @@ def verify_launch_lines(
     sink: Sink,
     launcher: tuple[str, ...] = (),
 ) -> None:
-    """Report commands of a launch script that the plan does not need, or that are missing (A18).
+    """Report commands of a launch script that are missing, or that the plan does not need (A18).
 
-    ``launcher`` is the command of a launcher that replaces torchrun, as a list of words.
+    ``launcher`` contains the words of the command that replaces torchrun; empty for torchrun.
     """
     start = _checked_program_start(plan, artifacts, launcher)
     if start is not None:
@@ -136,7 +142,11 @@ def _checked_program_start(
 def read_environment_settings(
     file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the setting ``launch.env``, and one difference per variable that is not as planned."""
+    """Yield the setting ``launch.env``, once for each variable that differs from the plan.
+
+    Finally, ``launch.env`` and ``launch.network_interface`` are yielded with the values in the
+    plan.
+    """
     path = "problem.launch.env"
     try:
         expected = expected_environment(plan, framework)
@@ -157,7 +167,7 @@ def read_environment_settings(
 def _compare_script_lines(
     file: str, plan: Mapping[str, Any], script: ScriptLines, start: ProgramStart
 ) -> Comparison:
-    """Compare the commands of a launch script with those that the plan needs."""
+    """Return a comparison of the commands in a launch script with those that the plan requires."""
     try:
         conditions = set(_script_conditions(plan, start))
         launch = plan["problem"]["launch"]

@@ -39,7 +39,10 @@ _FIXED = {
 
 
 def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
-    """Yield the plan values that torch frameworks always use, whatever ``file`` sets."""
+    """Yield the settings that have the same value in every job of a torch framework.
+
+    The content of ``file`` does not change these values.
+    """
     for path, value in _FIXED.items():
         yield Decision(path, value, file)
     yield Decision(
@@ -53,10 +56,11 @@ def read_mesh_settings(
     """Yield the parallel sizes of a device mesh.
 
     Args:
-        settings: settings of the file with the sizes.
-        sizes: the sizes.
-        names: axis of the mesh -> setting of ``settings`` with its size.
-        stage: ZeRO stage; at stage 0, every data-parallel rank is a replica.
+        settings: settings of the emitted file that contains the sizes.
+        sizes: parallel sizes that were read from the settings.
+        names: axis of the mesh -> name of the setting that contains the size of the axis.
+        stage: ZeRO stage. At stage 0 every data-parallel rank is a replica, so dp_replicate and
+            dp_shard are not yielded.
     """
     for axis in ("pp", "cp", "tp", "ep"):
         yield settings.decide(f"layout.{axis}", getattr(sizes, axis), names.get(axis, ""))
@@ -71,7 +75,14 @@ def read_mesh_settings(
 def read_batch_settings(
     settings: EmittedSettings, micro_batch: str, steps: str, replicas: int
 ) -> Iterator[Decision]:
-    """Yield micro-batch, micro-batches per step, and the global batch that they result in."""
+    """Yield the micro-batch size, the number of micro-batches per step, and the global batch.
+
+    Args:
+        settings: settings of the emitted file.
+        micro_batch: name of the setting with the micro-batch size.
+        steps: name of the setting with the number of micro-batches per step.
+        replicas: number of data-parallel ranks.
+    """
     size, count = settings.positive_integer(micro_batch), settings.positive_integer(steps)
     yield settings.decide("layout.micro_batch", size, micro_batch)
     yield settings.decide("layout.micro_batches", count, steps)
@@ -79,9 +90,9 @@ def read_batch_settings(
 
 
 def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[Decision]:
-    """Yield the plan values of a job without a pipeline: one stage with all layers.
+    """Yield the pipeline settings of a job without a pipeline: one stage with all layers.
 
-    ``layers`` is the setting with the number of layers.
+    ``layers`` is the name of the setting that contains the number of layers.
     """
     yield settings.decide("layout.vpp", 1)
     # Without stages no schedule applies; the plan then has the default.
@@ -100,7 +111,11 @@ def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[De
 def read_recompute_settings(
     settings: EmittedSettings, granularity: str, setting: str
 ) -> Iterator[Decision]:
-    """Yield the fields of the recompute setting, which has three levels in torch frameworks."""
+    """Yield the fields of ``layout.recompute`` that follow from ``granularity``.
+
+    ``granularity`` is "none", "selective" or "full". ``setting`` is the name of the setting that
+    contains it.
+    """
     whole = granularity == "full"
     parts = {
         "granularity": granularity,
@@ -147,5 +162,5 @@ UNUSED_IN_LLAMA = {
 
 
 def llama_model_settings(file: str) -> Iterator[Decision]:
-    """Yield the model features that are fixed in the code of the program ``file``."""
+    """Yield the features of the model that the code of the program ``file`` fixes."""
     return (Decision(path, value, file) for path, value in LLAMA.items())

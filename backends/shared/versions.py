@@ -7,15 +7,18 @@ from __future__ import annotations
 
 
 def parse_version(version: str) -> tuple[int, ...]:
-    """Return the version as numbers: "0.19.6" becomes (0, 19, 6).
+    """Return the numbers of a version: "0.19.6" becomes (0, 19, 6).
 
-    Compared as texts, "0.9" would be greater than "0.19".
+    As texts, versions would compare wrongly: "0.9" is greater than "0.19".
     """
     return tuple(int(part) for part in version.split("."))
 
 
 def is_in_range(version: str, since: str | None, until: str | None) -> bool:
-    """Return True if ``since`` <= ``version`` <= ``until``; None means no limit on that side."""
+    """Return True if ``version`` is not before ``since`` and not after ``until``.
+
+    None as ``since`` or ``until`` means that there is no limit on that side.
+    """
     number = parse_version(version)
     early = since is not None and number < parse_version(since)
     late = until is not None and number > parse_version(until)

@@ -25,7 +25,7 @@ from parc.compiler.ir.rule import Rule
 
 
 class Torchtitan(TorchFramework):
-    """The backend ``torchtitan``."""
+    """The backend ``torchtitan``, which trains with PyTorch's torchtitan."""
 
     name = "torchtitan"
     versions = ("0.3.0",)
@@ -58,33 +58,34 @@ class Torchtitan(TorchFramework):
     )
 
     def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return the recompute settings: none, selective (single operators), and full."""
+        """Return the three recompute settings: none, selective (by operator), and full."""
         selective = Recompute.selective(OPERATORS)
         return (NO_RECOMPUTE, selective, Recompute("full", (), "uniform", 1))
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules that a layout must satisfy under torchtitan."""
+        """Return the rules that torchtitan's layouts for ``problem`` must satisfy."""
         return torchtitan_rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of torchtitan's trainer."""
+        """Return the memory model of torchtitan's trainer, which is the same for all problems."""
         return torchtitan_memory()
 
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-        """Return the split of the layers, in which embedding and head count as one layer each.
+        """Return the even split of the layers into pipeline stages; None if no split is valid.
 
-        None if no split is valid.
+        The embedding and the head count as one layer each.
         """
         return find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding): why the layers cannot be split."""
+        """Return (diagnostic code, spec path, finding) that explains why no split is valid."""
         return why_no_split(problem, pp, vpp)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the command that runs ``torchtitan.train`` or the user's program.
+        """Return the command that runs ``torchtitan.train``, or the program that the spec names.
 
-        The arguments of the command name the emitted module.
+        The arguments of the command name the emitted module, from which the program reads its
+        settings.
         """
         # ``--module`` accepts any importable module (torchtitan/config/manager.py).
         words = ("--module", MODULE, "--config", "run", *plan.problem.launch.args)
@@ -96,12 +97,16 @@ class Torchtitan(TorchFramework):
         return LaunchCommand(program="", module="torchtitan.train", args=args, setup=(path,))
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report changes of the model that torchtitan ignores in favor of a registered model."""
+        """Report changes to the model that have no effect (E14).
+
+        If torchtitan's registry has a model with the same sizes, torchtitan uses that model
+        instead.
+        """
         super().check(plan, sink)
         report_changed_flavor(plan.problem.model, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``torchtitan/parc_titan.py``, the module that configures the run."""
+        """Return ``torchtitan/parc_titan.py``, the module that configures the training run."""
         return (module_file(plan),)
 
 

@@ -19,15 +19,15 @@ DEFAULT_ASSETS = "./assets/hf"
 
 
 def hf_assets_path(problem: Problem, layout: Layout) -> str:
-    """Return the folder of the Hugging Face tokenizer."""
+    """Return the folder that contains the Hugging Face tokenizer."""
     return problem.job.tokenizer_model or DEFAULT_ASSETS
 
 
 def local_batch_size(problem: Problem, layout: Layout) -> int:
-    """Return the number of sequences per call of the model on one data-parallel rank.
+    """Return the number of sequences that a data-parallel rank loads at a time.
 
-    With a pipeline, these are all sequences of a step, which the pipeline splits into
-    micro-batches; without a pipeline, they are one micro-batch.
+    Without a pipeline, this is one micro-batch. With a pipeline, this is the rank's part of the
+    global batch, which torch then splits into micro-batches.
     """
     if layout.pp == 1:
         return layout.micro_batch
@@ -35,45 +35,45 @@ def local_batch_size(problem: Problem, layout: Layout) -> int:
 
 
 def pipeline_micro_batch_size(problem: Problem, layout: Layout) -> int | None:
-    """Return the sequences per micro-batch of the pipeline; None without a pipeline."""
+    """Return the number of sequences per micro-batch if there is a pipeline, else None."""
     return layout.micro_batch if layout.pp > 1 else None
 
 
 def param_dtype(problem: Problem, layout: Layout) -> str:
-    """Return the number format of weights and activations in forward and backward passes."""
+    """Return the number format of the weights and activations in the forward and backward pass."""
     return DTYPES.get(problem.job.precision, problem.job.precision)
 
 
 def reduce_dtype(problem: Problem, layout: Layout) -> str:
-    """Return the number format in which gradients are reduced."""
+    """Return the number format in which gradients are reduced over data-parallel ranks."""
     return DTYPES[problem.job.gradient_precision]
 
 
 def disable_cuda_graphs(problem: Problem, layout: Layout) -> bool:
-    """Return True if pp or ep is above 1, because CUDA graphs must then be disabled.
+    """Return True if the layout uses pipeline or expert parallelism.
 
-    CUDA graphs support neither pipelines nor the all-to-all of experts.
+    CUDA graphs support neither pipelines nor the all-to-all of experts, so they must be disabled.
     """
     return layout.pp > 1 or layout.ep > 1
 
 
 def max_norm(problem: Problem, layout: Layout) -> float:
-    """Return the maximum gradient norm; infinity disables clipping.
+    """Return the gradient norm above which gradients are clipped; infinity if clipping is off.
 
-    The value 0 would not disable clipping: torchtitan would scale all gradients to 0.
+    The value 0 would not turn clipping off: torchtitan would scale all gradients to 0.
     """
     return problem.job.gradient_clipping or float("inf")
 
 
 def adam_betas(problem: Problem, layout: Layout) -> tuple[float, float]:
-    """Return (beta1, beta2) of Adam."""
+    """Return Adam's decay rates (beta1, beta2) of the first and the second moment."""
     return (problem.job.adam_beta1, problem.job.adam_beta2)
 
 
 def decay_ratio(problem: Problem, layout: Layout) -> float | None:
-    """Return the fraction of the run's steps in which the learning rate decays.
+    """Return the fraction of all steps in which the learning rate decays.
 
-    None means all steps after the warm-up.
+    None means that the learning rate decays in all steps after the warm-up.
     """
     job = problem.job
     if job.lr_decay == "constant":
@@ -82,62 +82,71 @@ def decay_ratio(problem: Problem, layout: Layout) -> float | None:
 
 
 def decay_type(problem: Problem, layout: Layout) -> str:
-    """Return "cosine" or "linear", the shape of the learning-rate decay."""
+    """Return the shape of the learning-rate decay, "cosine" or "linear".
+
+    The value is "linear" for constant rates too, because their decay has no steps.
+    """
     return "cosine" if problem.job.lr_decay == "cosine" else "linear"
 
 
 def min_lr_factor(problem: Problem, layout: Layout) -> float:
-    """Return the final learning rate as a fraction of the peak."""
+    """Return the lowest learning rate as a fraction of the highest one."""
     # Rounded to 12 digits, so that the emitted value is 0.1 rather than 0.09999999999999999.
     return float(f"{problem.job.min_learning_rate / problem.job.learning_rate:.12g}")
 
 
 def dataset_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the first path of training data; None if torchtitan downloads its data set."""
+    """Return the path of the training data; None if torchtitan downloads its own data set."""
     return problem.job.data[0] if problem.job.data else None
 
 
 def saves_checkpoints(problem: Problem, layout: Layout) -> bool:
-    """Return True if the run saves or loads checkpoints."""
+    """Return True if checkpointing must be enabled, that is, to save or to load a checkpoint."""
     return bool(problem.job.checkpoint_dir or problem.job.load_dir)
 
 
 def checkpoint_folder(problem: Problem, layout: Layout) -> str | None:
-    """Return the folder for checkpoints; None for torchtitan's default folder."""
+    """Return the folder in which checkpoints are saved; None for torchtitan's default folder."""
     return problem.job.checkpoint_dir
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> str:
-    """Return "always" or "never", the time at which torchtitan frees gathered weights.
+    """Return "always" if FSDP2 frees gathered weights after each forward pass (ZeRO-3).
 
-    "always" is after each forward pass (ZeRO-3); with "never", the weights stay gathered (ZeRO-2).
+    Return "never" if the weights stay gathered until the backward pass (ZeRO-2).
     """
     return "always" if layout.zero_stage == 3 else "never"
 
 
 def pipeline_schedule_name(problem: Problem, layout: Layout) -> str | None:
-    """Return the name that torch uses for the pipeline schedule; None without a pipeline."""
+    """Return torch's name of the pipeline schedule, such as "1F1B"; None without a pipeline."""
     return SCHEDULES[layout.schedule] if layout.pp > 1 else None
 
 
 def rope_max_positions(problem: Problem, layout: Layout) -> int:
-    """Return the number of rotary positions, which limits torchtitan's sequence length."""
+    """Return the number of rotary positions, which is torchtitan's longest sequence in tokens."""
     return max(problem.model.position.max_positions, problem.job.sequence_length)
 
 
 def rope_scaling(problem: Problem, layout: Layout) -> str:
-    """Return torchtitan's name for the type of rotary scaling, such as "llama" for Llama 3."""
+    """Return torchtitan's name of the rotary scaling, such as "llama" for that of Llama 3."""
     kind = problem.model.position.scaling
     return "llama" if kind == "llama3" else kind
 
 
 def rope_factor(problem: Problem, layout: Layout) -> float | None:
-    """Return the factor by which Llama 3's scaling stretches long wavelengths, else None."""
+    """Return the factor by which Llama 3's rotary scaling stretches long wavelengths.
+
+    Return None for models with another scaling.
+    """
     position = problem.model.position
     return position.scaling_factor if position.scaling == "llama3" else None
 
 
 def rope_original_positions(problem: Problem, layout: Layout) -> int | None:
-    """Return the context length before Llama 3's scaling, in tokens; None without scaling."""
+    """Return the context length, in tokens, before Llama 3's rotary scaling extends it.
+
+    Return None for models with another scaling.
+    """
     position = problem.model.position
     return position.original_max_positions if position.scaling == "llama3" else None

@@ -18,7 +18,7 @@ from parc.compiler.ir import Model
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A model of ``torchtitan.models.<module>`` that torchtitan registers under ``name``."""
+    """A model with the name ``name`` in the registry of ``torchtitan.models.<module>``."""
 
     module: str
     name: str
@@ -28,9 +28,10 @@ class Flavor:
 
 @cache
 def _flavor_table() -> dict[str, dict[str, Any]]:
-    """Return the table ``flavors.yaml``: model family -> module, longest sequence, and flavors.
+    """Return ``flavors.yaml``, which lists the models in torchtitan's registry by model family.
 
-    A flavor is a model that torchtitan registers under a name.
+    The row of a family contains torchtitan's Python module, the longest sequence, and the sizes of
+    each registered model ("flavor").
     """
     text = (files("parc.backends.torchtitan") / "flavors.yaml").read_text("utf-8")
     tree: dict[str, dict[str, Any]] = parse_table(text)
@@ -38,9 +39,9 @@ def _flavor_table() -> dict[str, dict[str, Any]]:
 
 
 def find_registered_flavor(model: Model) -> Flavor | None:
-    """Return torchtitan's registered model of the same family and with the same sizes as ``model``.
+    """Return the model in torchtitan's registry with the family and the sizes of ``model``.
 
-    None if there is no such model.
+    Return None if the registry has no such model.
     """
     entry = _flavor_table().get(model.family)
     if entry is None or model.mtp_layers or model.left_out or any(hybrid_model_features(model)):
@@ -53,7 +54,7 @@ def find_registered_flavor(model: Model) -> Flavor | None:
 
 
 def _model_sizes(model: Model) -> dict[str, int | bool]:
-    """Return the sizes of ``model`` that a row of flavors.yaml may contain."""
+    """Return the sizes of ``model`` that are compared with torchtitan's models, by name."""
     experts = model.experts
     return {
         "layers": model.layers,
@@ -72,7 +73,10 @@ def _model_sizes(model: Model) -> dict[str, int | bool]:
 
 
 def missing_model_features(model: Model) -> tuple[str, ...]:
-    """Return descriptions of the features of ``model`` that torchtitan does not support."""
+    """Return descriptions of the features of ``model`` that torchtitan cannot build.
+
+    The result is empty if torchtitan has the model in its registry.
+    """
     if find_registered_flavor(model) is not None:
         return ()
     found = [part for part in unsupported_model_features(model) if part != "tied embeddings"]
@@ -88,13 +92,14 @@ FIXED_BY_FLAVOR = (
     *(f"position.{key}" for key in ("base", "kind", "percent", "scaling", "scaling_factor")),
     *("position.original_max_positions", "position.mscale", "position.mscale_all_dim"),
 )
-"""Fields below ``model`` that a registered flavor defines, and that its sizes do not show."""
+"""Fields of ``model`` that a registered model defines in addition to its sizes."""
 
 
 def report_changed_flavor(model: Model, sink: Sink) -> None:
-    """Report changed fields of ``model`` that torchtitan ignores, because it has a flavor (E14).
+    """Report fields of ``model`` that the spec changes without effect (E14).
 
-    The flavor, a registered model with the same sizes, already defines these fields.
+    If torchtitan's registry has a model with the same sizes, torchtitan uses that model, which
+    already defines these fields.
     """
     if find_registered_flavor(model) is None or not sink.positions.is_path_in_spec("model.base"):
         return
@@ -111,10 +116,10 @@ def report_changed_flavor(model: Model, sink: Sink) -> None:
 
 
 def explain_unknown_model(model: Model) -> Finding:
-    """Return the finding: torchtitan cannot build ``model``.
+    """Return the finding that torchtitan cannot build ``model``.
 
-    The model is not in torchtitan's registry, and torchtitan's decoder, built from sizes, does not
-    have all features of the model.
+    The model is not in torchtitan's registry. torchtitan's general decoder cannot replace it,
+    because that decoder lacks some features of the model.
     """
     names = [
         f"{family}: {', '.join(entry['flavors'])}" for family, entry in _flavor_table().items()
@@ -132,7 +137,7 @@ def explain_unknown_model(model: Model) -> Finding:
 
 
 def _without_mtp_layers(model: Model) -> Model:
-    """Return ``model`` without its multi-token prediction layers."""
+    """Return a copy of ``model`` that has no multi-token prediction layers."""
     from dataclasses import replace
 
     return replace(model, mtp_layers=0)

@@ -9,11 +9,12 @@ from parc.compiler.ir import ProgramMemory
 
 
 def torchtitan_memory() -> ProgramMemory:
-    """Return the memory model of torchtitan's trainer, uncompiled.
+    """Return the memory model of torchtitan's trainer without compilation.
 
-    The loss processes an eighth of the sequence at a time, copies the hidden states in parts, and
-    sums their gradients in fp32. The output projection has 16-bit weights, a 16-bit gradient and an
-    fp32 sum of gradients (components/loss.py, ChunkedLossWrapper).
+    Compared with ``fsdp2_memory``, mainly the loss differs: it processes an eighth of the sequence
+    at a time, copies the hidden states in parts, and sums their gradients in fp32. The output
+    projection has 16-bit weights, a 16-bit gradient and an fp32 sum of gradients
+    (components/loss.py, ChunkedLossWrapper).
     """
     return replace(
         fsdp2_memory(),

@@ -31,10 +31,10 @@ DERIVED = public_functions(torch_program, computed_settings)
 
 
 def module_file(plan: Plan) -> Artifact:
-    """Return the file ``torchtitan/parc_titan.py``.
+    """Return ``torchtitan/parc_titan.py``, the Python module that configures the training run.
 
-    The module in the file uses a model from torchtitan's registry if a registered model has the
-    same sizes, and otherwise builds a decoder from the sizes.
+    If torchtitan's registry contains a model with the same sizes, the module uses that model.
+    Otherwise it builds a decoder from the sizes.
     """
     problem, layout = plan.problem, plan.layout
     version = problem.version("torchtitan")
@@ -55,12 +55,15 @@ def module_file(plan: Plan) -> Artifact:
 
 
 def keyword_arguments(settings: Mapping[str, Any]) -> list[str]:
-    """Return Python source ``name=value`` for every setting, in the order of the table."""
+    """Return the settings as keyword arguments in Python source, such as ``lr=0.001``."""
     return [f"{name}={python_literal(value)}" for name, value in settings.items()]
 
 
 def python_literal(value: Any) -> str:
-    """Return ``value`` as a Python literal in ASCII; strings have double quotes if possible."""
+    """Return ``value`` as a Python literal in ASCII.
+
+    Texts are enclosed in double quotes unless they contain a double quote or a backslash.
+    """
     if isinstance(value, str):
         plain = ascii(value)
         return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
@@ -69,7 +72,7 @@ def python_literal(value: Any) -> str:
 
 
 def stage_layers(split: PipelineSplit) -> list[int]:
-    """Return the layers per virtual stage, in model order."""
+    """Return the number of layers of each virtual stage, in the order of the model."""
     chunks = [chunk for stage in split.chunks for chunk in stage]
     # A chunk without layers has the same first layer as the next one; the last chunk has the loss.
     order = sorted(chunks, key=lambda chunk: (chunk.first_layer, chunk.loss))
@@ -77,6 +80,6 @@ def stage_layers(split: PipelineSplit) -> list[int]:
 
 
 def recompute_policy(recompute: Recompute) -> str:
-    """Return the Python source of torchtitan's activation-checkpointing policy."""
+    """Return the Python expression for torchtitan's activation-checkpointing setting."""
     named = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
     return named[recompute.granularity]

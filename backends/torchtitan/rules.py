@@ -42,7 +42,7 @@ NAME = "torchtitan"
 
 
 def torchtitan_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that a layout must satisfy for torchtitan to train ``problem``."""
+    """Return the rules that torchtitan's layouts for ``problem`` must satisfy."""
     found = [
         *torch_rules(problem, NAME),
         CONTEXT_CHUNKS,
@@ -71,7 +71,7 @@ def torchtitan_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _explain_too_long_sequence(problem: Problem, flavor: Flavor) -> Finding:
-    """Return the finding: the sequences of the job are longer than ``flavor`` supports."""
+    """Return the finding that the sequences of the job are longer than ``flavor`` supports."""
     length, most = problem.job.sequence_length, flavor.positions
     return Finding(
         message=f"torchtitan's {flavor.module} {flavor.name} supports up to {most} tokens",
@@ -112,10 +112,10 @@ _DECAY_END = Rule(
 
 
 def _sequence_length_divisor(layout: Layout) -> int:
-    """Return the number by which the sequence length must be divisible.
+    """Return the number that must divide the sequence length.
 
-    Sequence parallelism splits the sequence into tp parts, and context parallelism into two chunks
-    per rank.
+    Sequence parallelism splits the sequence into tp parts. Context parallelism splits it into two
+    chunks per rank.
     """
     shards = layout.tp if layout.sequence_parallel else 1
     return shards * (2 * layout.cp if layout.cp > 1 else 1)
@@ -139,7 +139,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
 
 
 def _ranks_per_stage_and_replica(layout: Layout) -> int:
-    """Return the number of ranks of one stage and one replica: dp_shard x cp x tp."""
+    """Return the number of ranks in one pipeline stage of one replica: dp_shard x cp x tp."""
     # torchtitan folds cp and tp into the expert mesh, but never dp_replicate or pp.
     return replicate_and_shard_sizes(layout)[1] * layout.cp * layout.tp
 

@@ -13,11 +13,11 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 
 
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the pipeline rules that apply to ``problem``.
+    """Return the rules on pipeline parallelism for layouts of ``problem``.
 
-    The rules on how layers are split into stages and chunks (P02, P04) apply only if the spec sets
-    pp, vpp or the layers of the first or last stage. Otherwise the search has already skipped every
-    pp and vpp without a valid split.
+    The rules on the split of the layers (P02, P04) are included only if the spec sets pp, vpp, or
+    the layers of the first or last stage. Otherwise they are not needed, because the search skips
+    every pp and vpp without a valid split.
     """
     pins = problem.pins
     found = [interleaving_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
@@ -30,9 +30,10 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
-    """Return the rule ``code``, violated if no split exists and ``code`` is the reason.
+    """Return a rule that rejects layouts for which no pipeline split is valid.
 
-    ``why_no_split`` returns the reason.
+    The rule applies only if ``why_no_split`` gives ``code`` as the reason. ``fields`` are the spec
+    paths that findings refer to.
     """
 
     def has_no_split_for_this_reason(problem: Problem, layout: Layout) -> bool:
@@ -62,7 +63,7 @@ def _explain_too_few_chunks(problem: Problem, layout: Layout) -> Finding:
 
 
 def min_micro_batches(layout: Layout) -> int:
-    """Return the smallest number of micro-batches with which torch can run the schedule.
+    """Return the smallest number of micro-batches per step that the pipeline schedule supports.
 
     Source: torch/distributed/pipelining/schedules.py.
     """
@@ -70,10 +71,11 @@ def min_micro_batches(layout: Layout) -> int:
 
 
 def rounds_of_schedule(layout: Layout, count: int) -> int:
-    """Return the number of rounds of the schedule, which must divide the number of micro-batches.
+    """Return the number of rounds in which the schedule runs ``count`` micro-batches.
 
-    ``count`` is the number of micro-batches. Interleaved schedules run max(1, count // pp) rounds
-    of equal size (torch/distributed/pipelining/schedules.py, number_of_rounds).
+    All rounds have the same size, so the number of rounds must divide ``count``. Interleaved
+    schedules run max(1, count // pp) rounds (torch/distributed/pipelining/schedules.py,
+    number_of_rounds), other schedules a single round.
     """
     if layout.schedule in ("interleaved", "zb-h1"):
         return max(1, count // layout.pp)

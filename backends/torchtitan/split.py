@@ -17,10 +17,10 @@ V_SCHEDULES = ("zb-v", "dualpipe-v")
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-    """Return the pipeline split; None if no split is valid.
+    """Return the even split of the layers into pipeline stages; None if no split is valid.
 
-    No split is valid if a stage would be empty, or if the spec sets the layers of the first or last
-    stage and vpp is above 1.
+    A split is invalid if a stage would be empty. With vpp above 1, a split is also invalid if the
+    spec sets the layers of the first or last stage.
     """
     if vpp > 1 and (problem.pins.first_stage_layers or problem.pins.last_stage_layers):
         return None
@@ -33,7 +33,7 @@ def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
 
 
 def layers_per_virtual_stage(problem: Problem, stages: int) -> tuple[int, ...] | None:
-    """Return the layers per virtual stage, or None if a stage would be empty."""
+    """Return the number of layers of each virtual stage; None if a stage would be empty."""
     layers, pins = problem.model.layers, problem.pins
     first, last = pins.first_stage_layers, pins.last_stage_layers
     # A single stage has all layers, so that no part of them can be fixed.
@@ -58,7 +58,7 @@ def layers_per_virtual_stage(problem: Problem, stages: int) -> tuple[int, ...] |
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return (diagnostic code, spec path, finding): why the layers cannot be split into stages."""
+    """Return (diagnostic code, spec path, finding) that explains why no split is valid."""
     layers, pins = problem.model.layers, problem.pins
     cause = (
         Cause("model.layers", f"the model has {layers} layers"),

@@ -33,11 +33,11 @@ REGISTRY = {
     "problem.model.norm_epsilon": "the registry has no value for DeepSeek; the default is used",
     "problem.model.position.max_positions": "a registered model accepts its own longest sequence",
 }
-"""Path of the plan -> the reason why a model of torchtitan's registry does not show it."""
+"""Path of the plan -> why a model of torchtitan's registry does not determine the value there."""
 
 
 def read_sizes(text: str) -> MeshSizes:
-    """Return the sizes of the device mesh in ``ParallelismConfig``; 1 if a size is omitted.
+    """Return the sizes of the device mesh in the module; a size that the module omits is 1.
 
     Raises:
         Malformed: the text is not such a module, or a size is not a positive integer.
@@ -57,7 +57,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED | REGISTRY)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report code that PARC does not emit (A18)."""
+        """Report code in the module that differs from the code that PARC emits (A18)."""
         found = read_module(artifacts[MODULE])
         _mesh_sizes(found.settings)
         digest = read_program_digests(__package__)[found.variant].code
@@ -66,14 +66,17 @@ class TorchtitanVerifier(DeviceMeshVerifier):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the start of torchtitan, or of the user's program, with the emitted module."""
+        """Return how the launch script must start torchtitan or the user's program.
+
+        The arguments name the emitted module, and PYTHONPATH contains its folder.
+        """
         start = start_of_script(plan, "", ("--module", "parc_titan", "--config", "run"))
         start = replace(start, setup=(search_path("torchtitan"),))
         own = plan["problem"]["launch"]["program"]
         return start if own else replace(start, program="", module="torchtitan.train")
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings of the module."""
+        """Yield the settings of the plan that the module expresses."""
         if MODULE not in artifacts:
             return
         found = read_module(artifacts[MODULE])

@@ -84,7 +84,7 @@ TIED = ("0.6B", "1.7B", "4B")
 
 
 def read_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
-    """Yield the sizes of the model."""
+    """Yield the features of the model that the module builds or gets from torchtitan's registry."""
     if "spec.flavor" in settings:
         yield from _registry_model_settings(settings)
         return
@@ -99,7 +99,7 @@ def read_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
 
 
 def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
-    """Yield the settings of the rotary positions."""
+    """Yield the settings of rotary positions, with torchtitan's defaults for omitted settings."""
     yield settings.read("problem.model.attention.head_dim", "rope.dim")
     yield settings.read("problem.model.position.base", "rope.theta", 10000.0)
     longest = settings.get("rope.max_seq_len")
@@ -124,7 +124,7 @@ def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
 
 
 def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
-    """Yield the sizes of a model in torchtitan's registry."""
+    """Yield the sizes and other features of the model that the module gets from the registry."""
     yield from settings.expect(f"spec.{CALLED}", Code("model_registry"))
     key = (str(settings.get("registry")), str(settings.get("spec.flavor")))
     found: dict[str, Any] = {}
@@ -144,7 +144,10 @@ def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
 
 
 def _other_features(key: tuple[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the features of a registered model that are not sizes, by field of the model."""
+    """Return the features of a registered model other than its sizes, by the name of the field.
+
+    ``key`` is (module, name of the model in the registry). ``sizes`` contains the sizes.
+    """
     if not sizes:
         return {}
     llama = {path.removeprefix("problem.model."): value for path, value in LLAMA.items()}

@@ -34,13 +34,13 @@ class Code:
     source: str
 
     def __repr__(self) -> str:
-        """Return the source, as findings show it."""
+        """Return the Python source of the expression, as findings show it."""
         return self.source
 
 
 @dataclass(frozen=True, slots=True)
 class TitanModule:
-    """Content of the module."""
+    """Content of the emitted module."""
 
     settings: EmittedSettings
     code: ast.Module
@@ -48,14 +48,17 @@ class TitanModule:
 
     @property
     def variant(self) -> str:
-        """Name of the variant of the module's code that fits the settings."""
+        """Name of the code that a module with these settings must have.
+
+        The code depends on whether the model is registered and whether there are pipeline stages.
+        """
         registered = f"spec.{CALLED}" in self.settings and "spec.flavor" in self.settings
         kind = "registry" if registered else "sizes"
         return f"{MODULE} {kind}{' stages' if STAGES in self.settings else ''}"
 
 
 def read_module(text: str) -> TitanModule:
-    """Return the settings and the code of the module.
+    """Return the content of the emitted module: its settings, and its code without the settings.
 
     Raises:
         Malformed: the text is not a Python module with a function run that returns a call.
@@ -74,7 +77,10 @@ def read_module(text: str) -> TitanModule:
 
 
 def _take_settings(module: ast.Module, lines: dict[str, int]) -> Iterator[tuple[str, Any]]:
-    """Yield (section, settings), and replace their values in ``module`` by None."""
+    """Yield (section, settings of this section), and replace these settings in ``module`` by None.
+
+    The line of each setting is stored in ``lines``.
+    """
     for node in module.body:
         name = _assigned_name(node)
         if name in _TABLES and isinstance(node, ast.Assign):
@@ -103,7 +109,11 @@ def _take_run_settings(
 
 
 def _model_and_flavor(node: ast.expr) -> dict[str, Any]:
-    """Return the function that provides the model, and the flavor in torchtitan's registry."""
+    """Return the name of the function that provides the model, and its argument, as settings.
+
+    The argument is the name of the model in torchtitan's registry; models built from sizes have
+    none.
+    """
     if isinstance(node, ast.Call) and not node.keywords:
         called = {CALLED: Code(ast.unparse(node.func))}
         if len(node.args) == 1:
@@ -114,10 +124,11 @@ def _model_and_flavor(node: ast.expr) -> dict[str, Any]:
 
 
 def _parse_setting(node: ast.expr, path: str, lines: dict[str, int]) -> Any:
-    """Return the setting that ``node`` expresses.
+    """Return the value of the expression ``node``.
 
-    It is a literal value, the function and keywords of a call, or, for any other expression, its
-    code.
+    A literal has its own value. A call becomes a mapping of its function and its arguments. Any
+    other expression is returned as its source code. The line of each setting is stored in
+    ``lines``.
     """
     lines.setdefault(path, node.lineno)
     if not isinstance(node, ast.Call) or ast.unparse(node) == "float('inf')":

@@ -36,7 +36,7 @@ CALLS = {
     "checkpoint": "CheckpointManager.Config",
     "debug": "DebugConfig",
 }
-"""Section -> the class or function that torchtitan calls with its settings."""
+"""Section -> the class or function that the module calls to create its settings."""
 FORMATS = {"bfloat16": "bf16", "float32": "fp32"}
 SCHEDULES = {
     "GPipe": "gpipe",
@@ -56,7 +56,7 @@ TEST_TOKENIZER = "./tests/assets/tokenizer"
 
 
 def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
-    """Yield all settings of the run except those of the model."""
+    """Yield all settings of the training run; those of the model are read elsewhere."""
     for section, name in CALLS.items():
         yield from settings.expect(f"{section}.{CALLED}".lstrip("."), Code(name))
     yield from settings.expect("model_spec", Code("spec"))
@@ -76,7 +76,7 @@ def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[D
 
 
 def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
-    """Yield mesh sizes and ZeRO stage; torchtitan shards over dp_shard x cp ranks."""
+    """Yield the sizes of the device mesh, the ZeRO stage, and related settings."""
     for setting in AXES.values():
         settings.get(setting)
     path = "parallelism.fsdp_reshard_after_forward"
@@ -95,7 +95,7 @@ def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
 
 
 def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
-    """Yield schedule and pipeline split."""
+    """Yield the pipeline schedule, vpp, and the model chunks of each pipeline stage."""
     path = "parallelism.pipeline_parallel_schedule"
     name = settings.get(path, "1F1B")
     schedule = translate(SCHEDULES, name) if sizes.pp > 1 else "1f1b"
@@ -123,7 +123,10 @@ def _is_split(counts: Any) -> bool:
 
 
 def _model_chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[str, Any]]]:
-    """Return the model chunks of each pipeline rank from the layers of all virtual stages."""
+    """Return the model chunks of each pipeline rank.
+
+    ``counts`` contains the number of layers of each virtual stage, in model order.
+    """
     stages, first = [], 0
     for number, layers in enumerate(counts):
         ends = {"embedding": number == 0, "loss": number == len(counts) - 1}
@@ -135,9 +138,10 @@ def _model_chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[s
 
 
 def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
-    """Yield the batch sizes.
+    """Yield the micro-batch size, the number of micro-batches, and the global batch size.
 
-    With a pipeline, a rank loads all its sequences of a step, which the pipeline splits.
+    With a pipeline, a rank loads all its sequences of a step at once, and torch splits them into
+    micro-batches.
     """
     local = settings.positive_integer("training.local_batch_size", 8)
     total = settings.positive_integer("training.global_batch_size")
@@ -200,7 +204,7 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
 
 
 def _file_settings(settings: EmittedSettings) -> Iterator[Decision]:
-    """Yield the settings of the tokenizer, the data and the checkpoints."""
+    """Yield the settings that name files: tokenizer, training data and checkpoints."""
     path = "hf_assets_path"
     folder = settings.get(path, TEST_TOKENIZER)
     yield settings.decide(

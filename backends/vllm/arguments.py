@@ -20,7 +20,7 @@ class Argument:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Flag and value as separate words, as the parser receives them."""
+        """Words on the command line: the flag, and its value if the flag has a value."""
         return (self.flag,) if self.value is None else (self.flag, self.value)
 
 
@@ -33,17 +33,20 @@ EXECUTOR = "--distributed-executor-backend"
 
 
 def planned_flags() -> frozenset[str]:
-    """Return the names of the flags that a plan determines, including those that it omits."""
+    """Return the names of the flags that a plan determines.
+
+    The names include flags that a plan leaves out to use vLLM's default.
+    """
     return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 
 def shared_arguments(plan: ServingPlan) -> tuple[Argument, ...]:
-    """Return the flags that all processes of the plan share."""
+    """Return the flags that have the same value in all processes of the plan."""
     return tuple(_iterate_arguments(plan))
 
 
 def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
-    """Yield the flags that all processes of the plan share, in the order of flags.yaml."""
+    """Yield the flags with the same value in all processes, in the order of flags.yaml."""
     version = plan.problem.version("vllm")
     for row in flag_table(PACKAGE).rows:
         if row.group == HOSTS or not row.exists_in(version):
@@ -56,10 +59,10 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
 
 
 def engine_command_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
-    """Return the checkpoint and all flags of the command that starts an engine.
+    """Return the words of the command that starts an engine: the checkpoint, then all flags.
 
-    ``executor`` is vLLM's name for the mechanism that starts the workers, such as ``ray``; this
-    value replaces the executor of the plan.
+    ``executor`` is the mechanism that starts the workers of the engine, such as ``ray``. It
+    replaces the executor of the plan.
     """
     own = [one for one in shared_arguments(plan) if one.flag != EXECUTOR]
     words = [word for one in own for word in one.words]

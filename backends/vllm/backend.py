@@ -54,7 +54,7 @@ class Vllm:
     long_context_setting = f"{ALLOW_LONG}=1"
 
     def constants(self) -> EngineConstants:
-        """Return the constants in ``constants.yaml``, with which the cost model estimates vLLM."""
+        """Return the constants with which the cost model estimates vLLM."""
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
@@ -62,26 +62,26 @@ class Vllm:
         return default_batch(gpu)
 
     def context_tokens(self, model: Model) -> int:
-        """Return the context length, in tokens, that vLLM derives from the model's config."""
+        """Return the longest sequence, in tokens, that vLLM derives from the model's config."""
         return context_tokens(model)
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
-        """Report weight and cache formats for which vLLM has no kernels on ``gpu``."""
+        """Report number formats of weights and KV cache that vLLM does not support on ``gpu``."""
         check_formats(service, gpu, sink)
 
     def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the only valid expert parallel sizes: 1 and the number of ranks per stage.
+        """Return the two valid expert parallel sizes: 1 (off), and all ranks of a pipeline stage.
 
         vLLM derives the size from tp, pcp and dp (config/parallel.py).
         """
         return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
 
     def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the valid decode context parallel sizes (dcp).
+        """Return the valid sizes of decode context parallelism (dcp).
 
-        Decode context parallelism splits the KV cache over ranks that would otherwise store copies
-        of it: with latent attention all tensor-parallel ranks, otherwise groups of tp / kv_heads
-        ranks.
+        dcp splits the KV cache over ranks that would otherwise store copies of the cache. With
+        latent attention, these are all tensor-parallel ranks; otherwise they are groups of tp /
+        kv_heads ranks.
         """
         if layout.pcp > 1:
             return (1,)
@@ -92,15 +92,15 @@ class Vllm:
         return tuple(divisors_up_to(copies)) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
-        """Return the rules that a layout must satisfy; all versions of vLLM have the same."""
+        """Return the rules that a layout must satisfy in every version of vLLM."""
         return RULES
 
     def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the device mesh in vLLM's rank order, one engine after another.
+        """Return the device mesh of all ranks in vLLM's rank order, one engine after another.
 
         Within an engine, rank = ((dp x PP + pp) x PCP + pcp) x TP + tp, where capital letters are
-        sizes and lower-case letters coordinates. Source: distributed/parallel_state.py,
-        initialize_model_parallel.
+        sizes and lower-case letters are coordinates (distributed/parallel_state.py,
+        initialize_model_parallel).
         """
         return Mesh.from_sizes(
             (
@@ -116,10 +116,10 @@ class Vllm:
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout
     ) -> tuple[GroupFamily, ...]:
-        """Return the process groups of ``initialize_model_parallel``.
+        """Return the families of process groups that vLLM creates (initialize_model_parallel).
 
-        The group ``ep`` exists only for models with experts and contains all ranks of a pipeline
-        stage.
+        The family ``ep`` exists only for models with experts. Each of its groups contains all ranks
+        of a pipeline stage.
         """
         columns = [
             GroupFamily("replica", "dense", ("replica",), column=True),
@@ -135,19 +135,22 @@ class Vllm:
         return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
-        """Return the word ``serve`` and the arguments that are the same on all hosts."""
+        """Return the words of the command with which Ray starts an engine.
+
+        The words are ``serve``, the checkpoint and all flags.
+        """
         return ("serve", *engine_command_words(plan, executor))
 
     def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
-        """Return the variables for the network, for uneven pipeline stages, and of the spec."""
+        """Return (name, value, reason) of each environment variable of the vLLM processes."""
         return serving_environment(plan)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report models, arguments, ports and kernels that vLLM rejects or that are slow."""
+        """Report parts of a plan that vLLM would reject or run slowly."""
         check_vllm(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``vllm/serve.sh``, the one script that every host runs."""
+        """Return ``vllm/serve.sh``, the only emitted script; every host runs it."""
         return (serve_script(plan),)
 
 

@@ -19,14 +19,18 @@ copies."""
 
 
 def check_formats(service: Service, gpu: Gpu, sink: Sink) -> None:
-    """Report unsupported formats of weights (R03), quantization (V06) and KV cache (R04)."""
+    """Report number formats that vLLM does not support.
+
+    The checks cover the format of the weights (R03), quantization while the model is loaded (V06),
+    and the format of the KV cache (R04).
+    """
     _check_weight_format(service, gpu, sink)
     _check_quantization(service, sink)
     _check_cache_format(service, sink)
 
 
 def _check_weight_format(service: Service, gpu: Gpu, sink: Sink) -> None:
-    """Report a weight format for which vLLM has no kernels on this GPU (R03)."""
+    """Report a weight format for which vLLM has no kernels on ``gpu`` (R03)."""
     weights, capability = service.setup.weights, gpu.compute_capability
     need = LEAST_CAPABILITY[weights]
     if gpu.vendor != "nvidia" or capability >= need:
@@ -43,7 +47,10 @@ def _check_weight_format(service: Service, gpu: Gpu, sink: Sink) -> None:
 
 
 def _check_quantization(service: Service, sink: Sink) -> None:
-    """Report a weight format to which vLLM cannot quantize while it loads the model (V06)."""
+    """Report a weight format that vLLM cannot produce while it loads the model (V06).
+
+    vLLM can quantize a 16-bit checkpoint only to fp8.
+    """
     weights = service.setup.weights
     if not service.quantize or weights == "fp8":
         return

@@ -13,24 +13,24 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def prefill_context_parallel_size(plan: ServingPlan) -> int | None:
-    """Return the prefill context parallel size, or None (flag left out) if it is 1."""
+    """Return the prefill context parallel size; None, which omits the flag, if the size is 1."""
     return plan.layout.pcp if plan.layout.pcp > 1 else None
 
 
 def decode_context_parallel_size(plan: ServingPlan) -> int | None:
-    """Return the decode context parallel size, or None (flag left out) if it is 1."""
+    """Return the decode context parallel size; None, which omits the flag, if the size is 1."""
     return plan.layout.dcp if plan.layout.dcp > 1 else None
 
 
 def data_parallel_size(plan: ServingPlan) -> int | None:
-    """Return the data parallel size, or None (flag left out) if it is 1."""
+    """Return the data parallel size; None, which omits the flag, if the size is 1."""
     return plan.layout.dp if plan.layout.dp > 1 else None
 
 
 def executor_backend(plan: ServingPlan) -> str | None:
-    """Return "mp" if an engine has several ranks, else None.
+    """Return "mp" (multiprocessing) if a data-parallel rank has several GPUs, else None.
 
-    The multiprocessing executor is the only one with a fixed map of ranks to hosts.
+    "mp" is the only executor of vLLM with a fixed map of ranks to hosts.
     """
     # Ray sorts nodes by random ids, so its map of ranks to hosts is not known in advance
     # (ray_utils.py, initialize_ray_cluster).
@@ -38,56 +38,56 @@ def executor_backend(plan: ServingPlan) -> str | None:
 
 
 def enables_expert_parallel(plan: ServingPlan) -> bool:
-    """Return True if expert parallelism is on.
+    """Return True if the plan uses expert parallelism.
 
-    vLLM has no flag for the expert parallel size; it is tp x pcp x dp.
+    vLLM has only a switch for expert parallelism. Its size is always tp x pcp x dp.
     """
     return plan.layout.ep > 1
 
 
 def all2all_backend(plan: ServingPlan) -> str | None:
-    """Return the all-to-all backend that the spec sets; None for vLLM's default."""
+    """Return the all-to-all implementation that the spec sets; None to use vLLM's default."""
     return plan.problem.pins.all2all
 
 
 def enables_eplb(plan: ServingPlan) -> bool:
-    """Return True if the spec sets ``redundant_experts`` to any number, even 0.
+    """Return True if the spec sets ``redundant_experts``, even to 0.
 
-    This turns on EPLB, vLLM's load balancer of experts.
+    Setting this field turns on EPLB, vLLM's load balancer for experts.
     """
     return plan.problem.pins.redundant_experts is not None
 
 
 def eplb_config(plan: ServingPlan) -> str | None:
-    """Return the settings of the expert load balancer (EPLB) as JSON; None if it is off."""
+    """Return the settings of vLLM's expert load balancer (EPLB) as JSON; None if EPLB is off."""
     redundant = plan.problem.pins.redundant_experts
     return None if redundant is None else json.dumps({"num_redundant_experts": redundant})
 
 
 def dtype(plan: ServingPlan) -> str:
-    """Return vLLM's name for the number format of activations."""
+    """Return vLLM's name of the number format of activations, such as "bfloat16"."""
     return DTYPES["fp16" if plan.problem.service.setup.weights == "fp16" else "bf16"]
 
 
 def quantization(plan: ServingPlan) -> str | None:
-    """Return "fp8" if vLLM quantizes the weights itself; None if the checkpoint sets the format."""
+    """Return "fp8" if vLLM quantizes the weights while it loads them, else None."""
     return "fp8" if plan.problem.service.quantize else None
 
 
 def cache_dtype(plan: ServingPlan) -> str:
-    """Return the number format of the KV cache; "auto" is the format of activations."""
+    """Return the number format of the KV cache: "fp8", or "auto" for the format of activations."""
     return "fp8" if plan.problem.service.setup.kv == "fp8" else "auto"
 
 
 def gpu_memory_utilization(plan: ServingPlan) -> str:
-    """Return the fraction of device memory that vLLM may use, that is, without the headroom."""
+    """Return the fraction of device memory that vLLM may use; the rest is the headroom."""
     return f"{plan.limits.gpu_memory_utilization:g}"
 
 
 def block_size(plan: ServingPlan) -> int:
-    """Return the tokens per KV cache block that the spec sets.
+    """Return the number of tokens per block of the KV cache.
 
-    vLLM raises the number if a recurrent state needs a longer block.
+    vLLM increases the number if the state of a recurrent layer needs a larger block.
     """
     # Hybrid models: platforms/interface.py, _align_hybrid_block_size.
     return plan.problem.service.block_tokens

@@ -23,10 +23,11 @@ def engine_constants() -> EngineConstants:
 
 
 def context_tokens(model: Model) -> int:
-    """Return the context length, in tokens, that vLLM derives from the model's config.
+    """Return the longest sequence, in tokens, that vLLM derives from the config of ``model``.
 
-    Rotary scaling multiplies the length, except for the kinds whose config contains the length
-    after scaling: llama3, longrope and yarn (vllm/config/model.py, _get_and_verify_max_len).
+    The scalings "linear" and "dynamic" of rotary positions multiply the length. For llama3,
+    longrope and yarn, the config already contains the multiplied length (vllm/config/model.py,
+    _get_and_verify_max_len).
     """
     position = model.position
     if position.scaling in ("linear", "dynamic"):
@@ -35,12 +36,18 @@ def context_tokens(model: Model) -> int:
 
 
 def default_stages(layers: int, pp: int) -> tuple[int, ...]:
-    """Return the layers per pipeline stage that vLLM uses by default (distributed/utils.py)."""
+    """Return the number of layers of each pipeline stage in vLLM's default split.
+
+    Source: distributed/utils.py.
+    """
     return split_layers_evenly(layers, pp, engine_constants().sharding.extra_layers)
 
 
 def padded_vocab(vocab: int) -> int:
-    """Return the rows of the embedding after padding (vocab_parallel_embedding.py)."""
+    """Return the number of rows of the embedding, after vLLM pads the vocabulary.
+
+    Source: vocab_parallel_embedding.py.
+    """
     multiple = engine_constants().sharding.vocab_multiple
     return -(-vocab // multiple) * multiple
 
@@ -48,8 +55,8 @@ def padded_vocab(vocab: int) -> int:
 def default_batch(gpu: Gpu) -> tuple[int, int]:
     """Return vLLM's default limits on ``gpu``: (concurrent requests, tokens per step).
 
-    These are the defaults of --max-num-seqs and --max-num-batched-tokens in an API server. They
-    depend on the memory of the GPU. Source: engine/arg_utils.py, get_batch_defaults.
+    An API server uses these values if --max-num-seqs and --max-num-batched-tokens are absent. They
+    depend on the memory of the GPU (engine/arg_utils.py, get_batch_defaults).
     """
     # vLLM excludes the A100 by name, although it has 80 GB.
     memory = gpu.memory_bytes / GIB

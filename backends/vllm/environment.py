@@ -14,9 +14,10 @@ ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Return (name, value, reason) of every environment variable of the vLLM processes.
+    """Return (name, value, reason) of each environment variable of the vLLM processes.
 
-    If a variable is set twice, the result contains the last value, which is that of the spec.
+    Each name occurs once. A variable in ``launch.env`` of the spec replaces any other variable of
+    the same name.
     """
     problem = plan.problem
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
@@ -27,7 +28,10 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
 
 
 def _stage_layers_variable(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Return the variable with the layers per stage, if they differ from vLLM's default split."""
+    """Return the variable that sets the layers per pipeline stage.
+
+    Return nothing if the layers are split as vLLM does by default.
+    """
     stages = plan.layout.stages
     if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):
         return ()

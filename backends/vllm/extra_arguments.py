@@ -24,7 +24,7 @@ UNCHUNKED = "--disable-chunked-prefill"
 
 
 def normalize_flag(flag: str) -> str:
-    """Return the flag as vLLM's parser normalizes it (argparse_utils.py).
+    """Return the flag in the notation that vLLM's parser uses internally (argparse_utils.py).
 
     Underscores become dashes, and --no-enable-X becomes --disable-X.
     """
@@ -34,17 +34,20 @@ def normalize_flag(flag: str) -> str:
 
 
 def long_flag_name(flag: str) -> str:
-    """Return the long name of a short flag such as ``-tp``; negated flags stay unchanged."""
+    """Return the long name of a flag: ``-tp`` becomes ``--tensor-parallel-size``.
+
+    Negated flags, such as ``--no-enable-eplb``, are only normalized.
+    """
     name = normalize_flag(flag)
     denies = name.startswith(("--no-", "--disable-"))
     return name if denies else str(known_flags(PACKAGE).get(name, {}).get("means", name))
 
 
 def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
-    """Report arguments that vLLM's parser rejects (F01, F03) or that the plan determines (F02).
+    """Report flags in ``launch.args`` that vLLM would reject, or that the plan already determines.
 
-    ``planned`` are the flags that the plan sets. Prompts that are not split into chunks are checked
-    as well (V04).
+    Findings: unknown flags (F01), planned flags (F02), invalid values (F03), and long prompts if
+    ``launch.args`` disables chunked prefill (V04). ``planned`` contains the flags of the plan.
     """
     written, stray = parse_extra_arguments(plan.problem.launch.args, known_flags(PACKAGE))
     extras = tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written)
@@ -59,9 +62,9 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
 def _check_api_server_count(
     plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink
 ) -> None:
-    """Report a number of API servers in ``launch.args`` if some hosts have none (F03).
+    """Report ``--api-server-count`` in ``launch.args`` if some hosts run no API server (F03).
 
-    A headless host runs no API server, and vLLM rejects the flag there.
+    All hosts get the same arguments, and vLLM rejects this flag on a host without an API server.
     """
     headless = [one.node for one in plan_processes(plan) if not one.ports]
     found = next((one for one in extras if one.flag in SERVERS), None)
@@ -81,7 +84,10 @@ def _check_api_server_count(
 def _find_flag_fault(
     extra: ExtraArgument, planned: tuple[Argument, ...]
 ) -> tuple[str, Finding] | None:
-    """Return (diagnostic code, finding) if the flag is invalid, else None."""
+    """Return (diagnostic code, finding) if vLLM would reject the flag or the plan determines it.
+
+    Return None for all other flags. ``planned`` contains the flags of the plan.
+    """
     # vLLM's parser accepts one field of a JSON option after a dot.
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
     row = known_flags(PACKAGE).get(name)
@@ -95,7 +101,7 @@ def _find_flag_fault(
 
 
 def explain_unknown_flag(flag: str) -> Finding:
-    """Return the finding for a flag that vLLM does not have (F01), with similar flags as help."""
+    """Return the finding that vLLM has no such flag (F01); its help suggests similar flags."""
     near = get_close_matches(flag, known_flags(PACKAGE), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",
@@ -106,9 +112,9 @@ def explain_unknown_flag(flag: str) -> Finding:
 
 
 def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
-    """Return the finding F02: the plan already determines ``flag``.
+    """Return the finding that the plan already determines ``flag`` (F02).
 
-    ``means`` is the long name of the flag, without negation.
+    ``means`` is the long, positive name of the flag. ``planned`` contains the flags of the plan.
     """
     words = next((" ".join(one.words) for one in planned if one.flag == means), "")
     return Finding(
@@ -120,7 +126,10 @@ def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) 
 
 
 def _check_unchunked_prompts(plan: ServingPlan, sink: Sink) -> None:
-    """Report prompts that can exceed the token budget of a step without chunked prefill (V04)."""
+    """Report prompts that can be longer than the number of tokens per step (V04).
+
+    This check is for plans without chunked prefill, in which each prompt must fit into one step.
+    """
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:
         return

@@ -26,14 +26,21 @@ TRUST = "--trust-remote-code"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
-    """Report models, arguments, names, ports and kernels that vLLM rejects or that are slow."""
+    """Report parts of a plan that vLLM would reject or run slowly.
+
+    The checks cover the model, arguments, names, ports and kernels.
+    """
     for check in PLAN_CHECKS:
         check.run(plan, sink)
     _check_variable_and_interface_names(plan, sink)
 
 
 def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
-    """Report a model that vLLM cannot load, or can load only with --trust-remote-code (V31)."""
+    """Report a model that vLLM cannot load (V31).
+
+    A model that vLLM can load only with --trust-remote-code is reported if ``launch.args`` lacks
+    this flag.
+    """
     problem = plan.problem
     model, version = problem.model, problem.version("vllm")
     if model.family in REMOVED:
@@ -57,7 +64,7 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
 def _check_variable_and_interface_names(plan: ServingPlan, sink: Sink) -> None:
     """Report invalid names of environment variables (L18) and network interfaces (N01).
 
-    The launchers report these mistakes with the same texts, so that PARC shows each mistake once.
+    The checks of the launchers use the same texts, so that PARC shows each problem only once.
     """
     for name, _ in plan.problem.launch.env:
         if not VARIABLE_NAME.fullmatch(name):
@@ -72,7 +79,10 @@ def _check_variable_and_interface_names(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
-    """Report a port above 65535 (L20), and a port that two processes of a host use (L10)."""
+    """Report a port above 65535 (L20), or a port that two processes of one host use (L10).
+
+    Only the first such port is reported.
+    """
     by_host: dict[int, dict[int, str]] = {}
     for process in plan_processes(plan):
         used = by_host.setdefault(process.node, {})
@@ -95,10 +105,10 @@ def _check_ports(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Sink) -> None:
-    """Report a port that two processes use (L10), or that is above 65535 (L20).
+    """Report a port that is used twice on a host (L10) or is above 65535 (L20).
 
-    ``found`` is (port, its user, another user of the port or None); a user is a flag or an API
-    server.
+    ``found`` is (port, what uses the port, what else uses the port or None). A user is a flag or
+    "an API server".
     """
     port, owner, other = found
     what = f"{other} uses the same port on this host" if other else f"{port} > {LAST_PORT}"
@@ -115,7 +125,7 @@ def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Si
 
 
 def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
-    """Report low-latency kernels if a step has more tokens than the kernels' buffers hold (V28)."""
+    """Report low-latency kernels whose buffers are too small for the tokens of a step (V28)."""
     kernels, tokens = plan.problem.pins.all2all, plan.limits.max_num_batched_tokens
     if kernels != "deepep_low_latency" or tokens <= LOW_LATENCY_TOKENS:
         return
@@ -132,7 +142,7 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
-    """Report that tp spans more PCIe GPUs than vLLM's own all-reduce supports (T10)."""
+    """Report a tp that spans more PCIe GPUs than vLLM's own all-reduce supports (T10)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
     # NVLink connects the GPUs, or a single GPU needs no all-reduce.
     if node.nvlink_domain > 1 or node.gpus == 1 or tp <= CUSTOM_ALL_REDUCE:
@@ -148,7 +158,7 @@ def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_arguments(plan: ServingPlan, sink: Sink) -> None:
-    """Report words in ``launch.args`` that vLLM rejects or that the plan determines."""
+    """Report flags in ``launch.args`` that vLLM would reject or that the plan determines."""
     check_launch_args(plan, shared_arguments(plan), sink)
 
 

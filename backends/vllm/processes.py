@@ -29,14 +29,14 @@ class Process:
     """A ``vllm serve`` process on a host."""
 
     node: int
-    """Node rank of its host."""
+    """Node rank of the host that runs the process."""
     replica: int
     devices: tuple[int, ...]
-    """GPUs of the host that are visible to it."""
+    """GPUs of the host that are visible to the process."""
     flags: tuple[Flag, ...]
     """Flags that differ between processes."""
     ports: tuple[int, ...]
-    """Ports of its API servers; empty for a headless process."""
+    """Ports of the API servers that the process starts; empty for a headless process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,24 @@ class EngineHost:
     head: int
     """Node rank of the engine's first host."""
     hosts: int
-    """Hosts of the engine."""
+    """Number of hosts of the engine."""
     slot: int
     """Index of the engine on its host, if a host runs several."""
 
     @property
     def index_in_engine(self) -> int:
-        """Index of the host within its engine."""
+        """Position of this host among the hosts of its engine, counted from 0."""
         return self.node - self.head
 
 
 def plan_processes(plan: ServingPlan) -> tuple[Process, ...]:
-    """Return all processes of the plan, sorted by host and then by engine."""
+    """Return the processes that all hosts run, sorted by host and then by engine."""
     places = sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
     return tuple(_build_process(plan, place) for place in places)
 
 
 def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
-    """Yield every pair of an engine and a host that runs one of its processes."""
+    """Yield an ``EngineHost`` for each engine and each host that runs a process of this engine."""
     layout = plan.layout
     hosts = engine_hosts(layout, plan.problem.cluster.node.gpus) or 1
     # Engines that share a host have the same node rank and differ in their slot.
@@ -78,7 +78,10 @@ def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
 
 
 def _build_process(plan: ServingPlan, place: EngineHost) -> Process:
-    """Return the process of an engine on the host ``place``, with its GPUs, flags and ports."""
+    """Return the process that an engine runs on a host, with its GPUs, flags and ports.
+
+    ``place`` describes the engine and the host.
+    """
     layout, endpoint = plan.layout, plan.problem.endpoint
     local = layout.engine_gpus // place.hosts
     first = place.slot * local
@@ -102,7 +105,7 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> Process:
 
 
 def _process_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a process that differ between hosts."""
+    """Return the flags of the process at ``place`` that other processes do not share."""
     layout = plan.layout
     if place.hosts == 1:
         return _single_host_flags(plan, place)
@@ -112,7 +115,7 @@ def _process_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
 
 
 def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of an engine whose ranks are all on one host."""
+    """Return the flags of the process of an engine that has all its ranks on one host."""
     dp = plan.layout.dp
     if dp == 1:
         return ()
@@ -124,7 +127,7 @@ def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]
 
 
 def _supervisor_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags for one API server per data-parallel rank, under a supervisor process.
+    """Return the flags with which a supervisor starts one API server per data-parallel rank.
 
     ``local`` is the number of data-parallel ranks on the host.
     """
@@ -136,9 +139,9 @@ def _supervisor_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
 
 
 def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a process if each data-parallel rank spans several hosts.
+    """Return the flags of a process that runs a part of a data-parallel rank.
 
-    vLLM then needs the index of the process's host within the engine.
+    Such a rank spans several hosts, so vLLM needs the index of the host within the engine.
     """
     layout = plan.layout
     flags: list[Flag] = [
@@ -162,7 +165,10 @@ def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ..
 
 
 def _unsplit_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a process if each data-parallel rank of the engine is on one host."""
+    """Return the flags of a process that runs one or more complete data-parallel ranks.
+
+    The engine has several hosts.
+    """
     local = plan.layout.dp // place.hosts
     start = place.index_in_engine * local
     meet: tuple[Flag, ...] = (

@@ -20,7 +20,10 @@ def _has_empty_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
 
 
 def _pattern_per_stage(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
-    """Yield the letters of the model's layer pattern for each pipeline stage."""
+    """Yield the part of the model's layer pattern that each pipeline stage contains.
+
+    A pattern has one letter per layer.
+    """
     model, first = problem.model, 0
     for count in layout.stages or default_stages(model.layers, layout.pp):
         yield model.pattern[first : first + count]
@@ -28,7 +31,7 @@ def _pattern_per_stage(problem: ServingProblem, layout: ServingLayout) -> Iterat
 
 
 def _has_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
-    """Return True if the model has a layer pattern and a stage without routed layers."""
+    """Return True if a pipeline stage of a model with a layer pattern has no layer with experts."""
     model = problem.model
     has_routed = model.pattern and model.experts is not None
     return bool(has_routed) and any("E" not in part for part in _pattern_per_stage(problem, layout))
@@ -95,7 +98,7 @@ def _violates_context_parallel_sizes(problem: ServingProblem, layout: ServingLay
 def _find_context_parallel_fault(
     problem: ServingProblem, layout: ServingLayout
 ) -> tuple[str, str] | None:
-    """Return (vLLM's message, numbers) if the context parallel sizes are invalid, else None."""
+    """Return (vLLM's error message, numbers of the layout) if pcp or dcp is invalid, else None."""
     tp, pcp, dcp = layout.tp, layout.pcp, layout.dcp
     if pcp > 1 and problem.model.attention.latent is None:
         return (
@@ -125,9 +128,10 @@ def _find_context_parallel_fault(
 def _find_grouped_query_fault(
     problem: ServingProblem, layout: ServingLayout
 ) -> tuple[str, str] | None:
-    """Return (vLLM's message, numbers) if dcp is invalid with grouped queries, else None.
+    """Return (vLLM's error message, numbers of the layout) if dcp is invalid for grouped queries.
 
-    Only ranks with copies of the same key-value head can split the cache of this head.
+    Return None if dcp is valid. Only ranks that store copies of the same key-value head can split
+    the cache of this head.
     """
     attention, tp, dcp = problem.model.attention, layout.tp, layout.dcp
     if attention.latent is not None:
@@ -169,7 +173,7 @@ def _explain_context_parallel_sizes(problem: ServingProblem, layout: ServingLayo
 
 
 def _splits_ranks_under_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) -> bool:
-    """Return True if hybrid load balancing is set and a data-parallel rank spans several hosts."""
+    """Return True if load balancing is hybrid and a data-parallel rank spans several hosts."""
     hosts = engine_hosts(layout, problem.cluster.node.gpus)
     if hosts is None or problem.endpoint.load_balancer != "hybrid" or layout.dp == 1:
         return False

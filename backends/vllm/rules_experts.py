@@ -13,7 +13,10 @@ TARGETS = ("vllm",)
 
 
 def _ranks_per_stage(layout: ServingLayout) -> int:
-    """Return the number of ranks per pipeline stage, which is the size of expert parallelism."""
+    """Return the number of ranks of a pipeline stage, over all data-parallel ranks of an engine.
+
+    If expert parallelism is on, ep has this size.
+    """
     return layout.tp * layout.pcp * layout.dp
 
 

@@ -22,7 +22,7 @@ Violates = Callable[[ServingProblem, ServingLayout], bool]
 
 
 def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
-    """Return the divisors of ``number`` up to ``most`` in ascending order."""
+    """Return the divisors of ``number`` that are at most ``most``, in ascending order."""
     return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
 
 
@@ -48,10 +48,10 @@ message: it fails while it reshapes a projection."""
 
 
 def _recurrent_head_counts(model: Model) -> Iterator[tuple[str, str, int]]:
-    """Yield (spec path, name, number) of the heads of recurrent layers, which tp must divide.
+    """Yield (spec path, name, number) for each kind of head in recurrent layers.
 
-    Recurrent layers are linear attention and Mamba layers. vLLM cannot copy these heads to several
-    ranks.
+    Recurrent layers are linear attention and Mamba layers. tp must divide each number, because vLLM
+    cannot store copies of these heads on several ranks.
     """
     linear, mamba = model.linear, model.mamba
     if linear is not None:
@@ -73,9 +73,9 @@ def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) 
 def _split_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, ranks) of each tensor that is split over several ranks.
+    """Yield (spec path, name, width, number of ranks) for each kind of MLP in the model.
 
-    ``ranks`` is the number of ranks that share the width.
+    The width is the inner width of the MLP, which is split over this number of ranks.
     """
     model = problem.model
     if model.ffn.size and model.dense_layers:
@@ -89,10 +89,10 @@ def _split_tensors(
 def _quantized_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, ranks) of each split tensor with quantized weights.
+    """Yield (spec path, name, width, number of ranks) for each split tensor with quantized weights.
 
-    ``ranks`` is the number of ranks that share the width. Attention is not included, because each
-    of its heads consists of whole blocks, which are groups of weights with a common scale.
+    The width is split over this number of ranks. Softmax attention is not included, because each of
+    its heads consists of whole blocks. A block is a group of weights with a common scale.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
@@ -125,10 +125,10 @@ def _cuts_integer_groups(problem: ServingProblem, layout: ServingLayout) -> bool
 def _valid_tp(
     problem: ServingProblem, layout: ServingLayout, violates: Violates
 ) -> tuple[str, str]:
-    """Return (valid tp sizes as text, fix), with all other parallel sizes unchanged.
+    """Return (valid tp sizes as text, edit that sets tp to a valid size).
 
-    The fix sets tp to the largest valid size that does not exceed the current one; the fix is empty
-    if the current size is valid.
+    A size is valid if ``violates`` returns False for the layout with this tp. The edit sets the
+    largest valid size that is at most the current tp; it is empty if the current tp is valid.
     """
 
     def is_valid_tp(tp: int) -> bool:
@@ -247,7 +247,7 @@ def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) ->
 
 
 def _suggest_expert_parallelism(tensor: str) -> str:
-    """Return the hint that expert parallelism does not split experts; "" for other tensors."""
+    """Return a hint that expert parallelism avoids splitting experts; "" for other tensors."""
     return "; with layout.ep: on, experts stay whole" if tensor == "expert" else ""
 
 

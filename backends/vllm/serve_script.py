@@ -16,9 +16,10 @@ _DEVICE_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVIC
 
 
 def serve_script(plan: ServingPlan) -> Artifact:
-    """Return ``vllm/serve.sh``.
+    """Return ``vllm/serve.sh``, the script that starts the vLLM processes of every host.
 
-    Everything that differs between hosts is in the table at the end of the script.
+    All hosts run the same script. A table at its end contains everything that differs between
+    hosts.
     """
     problem, placement = plan.problem, plan.placement
     running = plan_processes(plan)
@@ -43,7 +44,7 @@ def serve_script(plan: ServingPlan) -> Artifact:
 
 
 def _describe_engines(plan: ServingPlan) -> str:
-    """Return the number and the parallel sizes of the engines as text."""
+    """Return a text with the number and the parallel sizes of the engines."""
     layout = plan.layout
     degrees = [f"tp {layout.tp}", f"pp {layout.pp}"]
     degrees += [f"dp {layout.dp}"] if layout.dp > 1 else []
@@ -53,9 +54,10 @@ def _describe_engines(plan: ServingPlan) -> str:
 
 
 def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (group, words of each flag) of the flags that all processes share.
+    """Return (name of a group, flags of this group) for the flags that all processes share.
 
-    The user's flags come last, because the parser uses the last value of a repeated flag.
+    A flag is a tuple of shell words. ``launch.args`` is the last group, because vLLM's parser uses
+    the last value of a repeated flag.
     """
     by_group = groupby(shared_arguments(plan), key=lambda argument: argument.group)
     groups = [(name, [one.words for one in group]) for name, group in by_group]
@@ -64,7 +66,7 @@ def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]
 
 
 def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
-    """Return the table row of host ``node``, which starts the processes ``running``."""
+    """Return the values for the table row of host ``node``, which starts ``running``."""
     host = plan.placement.hosts[node].name if plan.problem.cluster.named else f"host {node}"
     each = plan.placement.ranks_per_node
     ports = [port for process in running for port in process.ports]
@@ -80,9 +82,9 @@ def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str,
 
 
 def shell_flags(flags: tuple[Flag, ...]) -> str:
-    """Return the flags as shell text, each with a leading space.
+    """Return the flags as shell text, with a space before each flag.
 
-    An ``Address`` becomes an element of the array ``hosts`` of the script.
+    The value of an ``Address`` is an element of the script's array ``hosts``.
     """
     return "".join(f" {name}{_shell_value(value)}" for name, value in flags)
 

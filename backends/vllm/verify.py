@@ -47,7 +47,7 @@ from parc.compiler.verify.verify_decisions import PLAN, read_plan
 from parc.compiler.verify.verify_program import report_change, verify_program
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
-"""Flags of the degrees, without ``-size``, in the order of ``EngineSizes``."""
+"""Flags of the parallel sizes, without ``-size``, in the order of ``EngineSizes``."""
 VENDORS = {"nvidia": "CUDA", "amd": "HIP"}
 TRAFFIC = "expected traffic, used only to estimate the plan"
 COMPUTED = "vLLM computes it at start-up"
@@ -65,12 +65,12 @@ class EngineSizes:
 
     @property
     def replica_ranks(self) -> int:
-        """Number of ranks, and thus of GPUs, per data-parallel rank."""
+        """Number of ranks (one per GPU) in one data-parallel rank."""
         return self.tp * self.pp * self.pcp
 
     @property
     def world(self) -> int:
-        """Number of ranks per engine."""
+        """Number of ranks (one per GPU) in one engine."""
         return self.replica_ranks * self.dp
 
 
@@ -112,7 +112,7 @@ class VllmVerifier(EngineVerifier):
     )
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
-        """Yield the settings of flags, variables, hosts and ports in the script."""
+        """Yield the settings of the plan that ``vllm/serve.sh`` expresses."""
         if SCRIPT not in artifacts:
             return
         script, problem = read_script(artifacts[SCRIPT]), _planned_problem(artifacts)
@@ -147,7 +147,10 @@ class VllmVerifier(EngineVerifier):
         environment: Mapping[str, str],
         plan: Mapping[str, Any],
     ) -> Iterable[Decision]:
-        """Yield the settings of a command that Ray starts, ``serve CHECKPOINT ARGUMENT...``."""
+        """Yield the settings of the plan that a command started by Ray expresses.
+
+        The command has the form ``serve CHECKPOINT ARGUMENT...``.
+        """
         if len(words) < 2 or words[0] != "serve":
             raise Malformed(file, 1, "the command is not serve CHECKPOINT ARGUMENT...")
         arguments = tuple(Word(word, 1) for word in words[2:])
@@ -159,7 +162,11 @@ class VllmVerifier(EngineVerifier):
     def required_environment(
         self, plan: Mapping[str, Any], environment: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return the variables that the network requires, and the layers per stage if set."""
+        """Return the variables that the network requires, as name -> value.
+
+        If ``environment`` contains the variable with the layers per stage, the result contains this
+        variable unchanged.
+        """
         problem, layout = plan["problem"], plan["layout"]
         spanning = layout["engine_gpus"] > plan["placement"]["ranks_per_node"]
         split = {name: value for name, value in environment.items() if name == PARTITION}
@@ -199,7 +206,7 @@ class VllmVerifier(EngineVerifier):
             sink.report("A02", f"{message}, starting at node rank {wrong}", span=span)
 
     def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
-        """Return (node rank, port) of each API server; None if the launch script is missing."""
+        """Return (node rank, port) of each API server; None if the ports cannot be determined."""
         if SCRIPT not in artifacts:
             return None
         script = read_script(artifacts[SCRIPT])
@@ -216,7 +223,10 @@ class VllmVerifier(EngineVerifier):
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink
     ) -> dict[tuple[int, int], DerivedRank]:
-        """Return (node rank, GPU index) -> rank; report missing or repeated ranks (A07)."""
+        """Return the rank on each GPU, by (node rank, index of the GPU on its host).
+
+        Missing or repeated ranks are reported (A07).
+        """
         script = read_script(artifacts[SCRIPT])
         sizes = _read_sizes(script)
         found: dict[tuple[int, int], DerivedRank] = {}
@@ -236,25 +246,32 @@ class VllmVerifier(EngineVerifier):
 
 
 def _planned_problem(artifacts: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the problem in plan.json; empty if it was not emitted."""
+    """Return the section ``problem`` of plan.json; empty if plan.json was not emitted."""
     return dict(read_plan(artifacts[PLAN])["problem"]) if PLAN in artifacts else {}
 
 
 def _checked_exports(script: Script, user: Mapping[str, str]) -> list[Export]:
-    """Return the exported variables except the one that is compared with ``layout.stages``."""
+    """Return the exported variables that are compared with ``launch.env`` and the network.
+
+    The variable with the layers per stage is left out unless the user sets it, because it is
+    compared with ``layout.stages``.
+    """
     exports = script.exports.items()
     return [Export(name, *one) for name, one in exports if name != PARTITION or name in user]
 
 
 def _has_spanning_engine(script: Script) -> bool:
-    """Return True if an engine has processes on several hosts."""
+    """Return True if at least one engine has processes on several hosts."""
     return any(one.head is not None for one in script.processes)
 
 
 def _expected_variables(
     problem: Mapping[str, Any], spanning: bool
 ) -> tuple[dict[str, str], Mapping[str, str]]:
-    """Return the variables that the plan requires, and those of ``launch.env``."""
+    """Return (variables that the network requires, variables of ``launch.env``).
+
+    If ``spanning`` is False, no engine spans several hosts, and the network requires none.
+    """
     user = dict(problem["launch"]["env"])
     required = network_variables(problem) if spanning else {}
     # The environment of the launch determines the values of these.
@@ -263,7 +280,10 @@ def _expected_variables(
 
 
 def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: Sink) -> None:
-    """Report every engine that does not have each of its ranks exactly once (A07)."""
+    """Report engines that lack a rank or have a rank twice (A07).
+
+    ``engines`` maps the index of an engine to the ranks that its processes start.
+    """
     for replica, ranks in engines.items():
         if len(ranks) != sizes.world or sorted(ranks) != list(range(sizes.world)):
             message = f"engine {replica} of {SCRIPT} has {len(ranks)} ranks"
@@ -272,7 +292,7 @@ def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: 
 
 
 def _engine_per_process(script: Script) -> list[int]:
-    """Return the index of the engine of each process.
+    """Return the index of the engine to which each process belongs.
 
     Processes with the same rendezvous host belong to the same engine.
     """
@@ -286,7 +306,7 @@ def _engine_per_process(script: Script) -> list[int]:
 
 
 def _read_sizes(script: Script) -> EngineSizes:
-    """Return the parallel sizes that all processes share.
+    """Return the parallel sizes of the engines, which all processes must share.
 
     Raises:
         Malformed: the sizes of two processes differ, or their product is out of range.
@@ -303,7 +323,7 @@ def _read_sizes(script: Script) -> EngineSizes:
 
 
 def _process_ranks(process: Process, sizes: EngineSizes) -> range:
-    """Return the ranks, numbered within the engine, that ``process`` runs."""
+    """Return the ranks that ``process`` runs, numbered within its engine."""
     size, flags = sizes.replica_ranks, process.flags
     nodes = process.number("nnodes", 1)
     if nodes > 1:
@@ -318,7 +338,7 @@ def _process_ranks(process: Process, sizes: EngineSizes) -> range:
 
 
 def _rank_coordinates(rank: int, sizes: EngineSizes) -> tuple[int, int, int, int]:
-    """Return (dp, pp, pcp, tp) of a rank, whose number counts tp fastest and dp slowest."""
+    """Return (dp, pp, pcp, tp), the mesh coordinates of a rank; tp varies fastest, dp slowest."""
     rank, tp = divmod(rank, sizes.tp)
     rank, pcp = divmod(rank, sizes.pcp)
     dp, pp = divmod(rank, sizes.pp)

@@ -15,7 +15,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_program import report_change
 
 RPC_PORT, SUPERVISOR_PORT = 29550, 9256
-"""vLLM's default ports; engines that share a host use the ports from there on."""
+"""Default ports of vLLM. Engines that share a host use consecutive ports from these on."""
 DEFAULT_PORT, DEFAULT_MASTER_PORT = 8000, 29501
 HYBRID, EXTERNAL = "data-parallel-hybrid-lb", "data-parallel-external-lb"
 SUPERVISED, RANK = "data-parallel-multi-port-external-lb", "data-parallel-rank"
@@ -36,7 +36,7 @@ class Deployment:
 
     @property
     def engine_hosts(self) -> int:
-        """Number of hosts per engine; 1 if engines share a host."""
+        """Number of hosts per engine; 1 if several engines share a host."""
         return max(1, self.rank_gpus * self.dp // self.ranks_per_host)
 
     @property
@@ -46,18 +46,25 @@ class Deployment:
 
     @property
     def replicas(self) -> int:
-        """Number of engines."""
+        """Number of engines on all hosts."""
         return self.hosts // self.engine_hosts * self.engines_per_host
 
     def servers(self, own: dict[str, str]) -> int:
-        """Return the number of API servers that a process with the flags ``own`` starts."""
+        """Return the number of API servers that a process starts.
+
+        ``own`` contains the flags of the process.
+        """
         if "headless" in own:
             return 0
         return self.dp // self.engine_hosts if SUPERVISED in own else 1
 
 
 def read_deployment(script: Script, rank_gpus: int, dp: int) -> Deployment | None:
-    """Return the engines and hosts of the script; None if no process has a GPU."""
+    """Return the engines and hosts that the processes of the script imply.
+
+    Return None if the first host has no GPU. ``rank_gpus`` is the number of GPUs per data-parallel
+    rank.
+    """
     processes = script.processes
     first = [one for one in processes if one.node == processes[0].node] if processes else []
     gpus = sum(len(one.devices) for one in first)
@@ -83,7 +90,10 @@ def read_deployment(script: Script, rank_gpus: int, dp: int) -> Deployment | Non
 
 
 def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
-    """Report processes whose host, GPUs or flags do not match the ranks of their engine (A18)."""
+    """Report a process whose host, GPUs or flags differ from those that ``plan`` implies (A18).
+
+    Only the first difference is reported.
+    """
     expected = list(_expected_processes(plan))
     for process, (node, devices, own) in zip(script.processes, expected, strict=False):
         if (process.node, process.devices) != (node, devices):
@@ -107,7 +117,7 @@ def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
 def _expected_processes(
     plan: Deployment,
 ) -> Iterator[tuple[int, tuple[int, ...], dict[str, str]]]:
-    """Yield node rank, GPUs and flags of every process, in the order of the script."""
+    """Yield (node rank, GPUs, flags) of each process, in the order of the script."""
     each = plan.ranks_per_host // plan.engines_per_host
     for node in range(plan.hosts):
         for slot in range(plan.engines_per_host):
@@ -120,7 +130,11 @@ def _expected_processes(
 
 
 def _expected_flags(plan: Deployment, node: int, slot: int) -> dict[str, str]:
-    """Return the flags of the process in ``slot`` of host ``node``, without its port."""
+    """Return the flags of a process, except the port of its API server.
+
+    ``node`` is the node rank of the host. ``slot`` is the index of the engine on the host if
+    several engines share the host.
+    """
     hosts = plan.engine_hosts
     if hosts == 1:
         rpc = {"data-parallel-rpc-port": str(RPC_PORT + slot)} if plan.dp > 1 else {}
@@ -142,9 +156,9 @@ def _expected_flags(plan: Deployment, node: int, slot: int) -> dict[str, str]:
 
 
 def _flags_of_whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
-    """Return the flags of host number ``part`` of an engine.
+    """Return the flags of a process that runs one or more complete data-parallel ranks.
 
-    Each host of the engine runs one or more complete data-parallel ranks.
+    ``part`` is the index of the host among the hosts of the engine.
     """
     local = plan.dp // plan.engine_hosts
     start = {"data-parallel-start-rank": str(part * local)}
@@ -159,7 +173,10 @@ def _flags_of_whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
 
 
 def _supervisor_flags(local: int, slot: int) -> dict[str, str]:
-    """Return the flags of a supervisor that starts one API server per data-parallel rank."""
+    """Return the flags with which a supervisor starts one API server per data-parallel rank.
+
+    ``local`` is the number of these ranks on the host; ``slot`` is the index of the engine there.
+    """
     return {
         SUPERVISED: "",
         "data-parallel-size-local": str(local),
@@ -168,7 +185,10 @@ def _supervisor_flags(local: int, slot: int) -> dict[str, str]:
 
 
 def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision]:
-    """Yield the settings that the processes express: engines, hosts, ports and load balancing."""
+    """Yield the settings of the plan that the processes express.
+
+    The settings are engines, hosts, ports and load balancing.
+    """
     line = script.processes[0].line
     engine = plan.rank_gpus * plan.dp
     sizes = {
@@ -193,7 +213,7 @@ def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision
 
 
 def _equivalent_balancers(script: Script, plan: Deployment) -> frozenset[str]:
-    """Return the kinds of load balancing that have the same flags as those in ``script``."""
+    """Return the kinds of load balancing for which PARC emits the same flags as in ``script``."""
     if plan.dp == 1:
         return frozenset({"internal", "hybrid", "external"})
     # With one data-parallel rank per host, hybrid and external are the same.

@@ -49,14 +49,14 @@ class Process:
     """A ``vllm serve`` command in the script; the last value of a repeated flag counts."""
 
     node: int
-    """Node rank of its host."""
+    """Node rank of the host that runs the process."""
     devices: tuple[int, ...]
     own: dict[str, str]
-    """Flags after the shared ones; the address of node rank n is ``host n``."""
+    """Flags of this process only. The host with node rank n has the address ``host n`` in them."""
     flags: dict[str, str]
-    """The shared flags, replaced by its own ones."""
+    """All flags: the shared ones, and those of this process, which replace shared ones."""
     head: int | None
-    """Node rank of the host on which it meets other processes; None if it runs without others."""
+    """Node rank of the rendezvous host; None if the process needs no rendezvous."""
     line: int
 
     def number(self, flag: str, default: int) -> int:
@@ -98,7 +98,11 @@ class Script:
 
 
 def whole_number(flag: str, text: str, line: int) -> int:
-    """Return ``text`` as a number; raise Malformed if it is no whole number."""
+    """Return the value ``text`` of a flag as a number.
+
+    Raises:
+        Malformed: the text is not a whole number, or is too large.
+    """
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > LARGEST:
         raise Malformed(SCRIPT, line, f"--{flag} is {text!r:.40}, must be a number")
     return int(text)
@@ -106,9 +110,9 @@ def whole_number(flag: str, text: str, line: int) -> int:
 
 @lru_cache(maxsize=1)
 def read_script(text: str) -> Script:
-    """Return the settings, the hosts and the processes in the script.
+    """Return the content of the script: settings, hosts and processes.
 
-    The last result is cached, because each check of the verifier reads the script.
+    The most recent result is cached, because each check of the verifier reads the same script.
     """
     commands = read_commands(mark_setup(text))
     before, common, after = _split_at_block(list(commands.lines), "common=(", ")")
@@ -139,12 +143,12 @@ def read_script(text: str) -> Script:
 
 
 def compare_program(script: Script, setup: bool, inherited: Sequence[str]) -> Comparison:
-    """Compare the lines of a script with ``serve.sh.lines``.
+    """Return a comparison of the script with the commands that ``serve.sh.lines`` requires.
 
     Args:
-        script: the script; its number of hosts and its interface select the lines.
-        setup: True if the plan has ``launch.setup``.
-        inherited: variables that the script takes from its environment.
+        script: the script, whose hosts, interface and exports decide which commands are required.
+        setup: True if the plan has set-up commands (``launch.setup``).
+        inherited: names of the variables that the script takes over from the calling shell.
     """
     named = "named" if script.hosts else "unnamed"
     conditions = {"single"} if script.node_count == 1 else {"several", named}
@@ -162,14 +166,14 @@ def compare_program(script: Script, setup: bool, inherited: Sequence[str]) -> Co
 
 
 def _last_line(pattern: re.Pattern[str], lines: Sequence[ShellLine]) -> ShellLine | None:
-    """Return the last line that matches ``pattern``; None if no line does."""
+    """Return the last of ``lines`` that matches ``pattern``; None if no line matches."""
     return next((line for line in reversed(lines) if pattern.fullmatch(line.text)), None)
 
 
 def parse_flags(words: list[str]) -> dict[str, str]:
-    """Return the value of each flag as text.
+    """Return the value of each flag in ``words`` as text, by the name of the flag without dashes.
 
-    Several values are joined by blanks; a flag without a value has an empty text.
+    Several values are joined by blanks. A flag without a value has an empty text.
     """
     flags: dict[str, str] = {}
     name = ""
@@ -188,7 +192,7 @@ def _split_at_block(
 ) -> tuple[list[ShellLine], list[ShellLine], list[ShellLine]]:
     """Return (lines before a block, lines of the block, lines after the block).
 
-    The block starts with the line ``first`` and ends with the line ``last``.
+    The block starts with the line ``first`` and ends with the next line ``last``.
     """
     start = next((at for at, line in enumerate(lines) if line.text == first), None)
     end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
@@ -211,7 +215,7 @@ def _iterate_words(lines: list[ShellLine]) -> Iterator[Word]:
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the words of shell text."""
+    """Return the words into which a shell would split ``text``, without quotes."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -219,7 +223,11 @@ def _split_words(text: str) -> list[str]:
 
 
 def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Process]:
-    """Yield the processes of the table: per host a label ``N)``, its processes, and ``;;``."""
+    """Yield the processes that the table at the end of the script starts.
+
+    For each host, the table contains a label ``N)``, one line per process, and ``;;``. ``shared``
+    contains the flags that all processes share.
+    """
     node: int | None = None
     started = 0
     for line in lines:
@@ -239,9 +247,10 @@ def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Proce
 
 
 def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Process:
-    """Return the process that one line of the script starts.
+    """Return the process that a line of the table starts on host ``node``.
 
-    For example ``start 0,1 --flag value "$@"`` starts one on the GPUs 0 and 1.
+    For example, ``start 0,1 --flag value "$@"`` starts a process on the GPUs 0 and 1. ``shared``
+    contains the flags that all processes share.
     """
     # Addresses are elements of the array ``hosts``, which only bash can expand; their index is the
     # node rank.

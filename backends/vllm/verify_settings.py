@@ -56,36 +56,40 @@ class FlagValue:
     line: int = 1
 
     def setting(self, flag: str) -> str:
-        """Return the flag and its value as written in the script; empty if the flag is absent."""
+        """Return the text of the flag and its value in the script; "" if the flag is absent."""
         return "" if self.text is None else f"--{flag} {self.text}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class SharedArguments:
-    """The arguments of all processes: flags with a setting of the plan, and all other words."""
+    """Arguments that all processes share: flags of the plan, and all other words."""
 
     flags: dict[str, FlagValue]
     extra: tuple[Word, ...]
 
     def __getitem__(self, flag: str) -> FlagValue:
-        """Return the value of ``--flag``."""
+        """Return the value of the flag ``--<flag>``."""
         return self.flags.get(flag, FlagValue(None))
 
     def number(self, flag: str) -> Value:
-        """Return the number that ``--flag`` sets, its default, or the text if it is no number."""
+        """Return the number that ``--<flag>`` sets.
+
+        Return vLLM's default if the flag is absent, and the text of the value if it is not a
+        number.
+        """
         return _parse_number(self[flag].text, NUMBERS[flag].default)
 
     def size(self, flag: str) -> int:
-        """Return the parallel size that ``--flag`` sets; 1 if it is not a size."""
+        """Return the parallel size that ``--<flag>`` sets; 1 if the value is not a valid size."""
         value = self.number(flag)
         return value if isinstance(value, int) and value > 0 else 1
 
 
 def read_shared(words: Sequence[Word]) -> SharedArguments:
-    """Return the shared arguments.
+    """Return the arguments, separated into flags of the plan and other words.
 
-    The last value of a repeated flag counts. A flag with a wrong number of values counts
-    as one of the other words.
+    The last value of a repeated flag counts. A flag with a wrong number of values is stored among
+    the other words.
     """
     flags: dict[str, FlagValue] = {}
     extra: list[Word] = []
@@ -128,12 +132,12 @@ class Command:
 
 
 def read_flag_settings(command: Command, layers: int | None) -> Iterator[Decision]:
-    """Yield the settings that flags and variables express.
+    """Yield the settings of the plan that a command and its variables express.
 
     Args:
         command: the command and its variables.
-        layers: decoder layers of the model, from which vLLM derives its default split; None if
-            unknown.
+        layers: number of decoder layers of the model, which determines vLLM's default pipeline
+            split; None if unknown.
     """
     shared, file = read_shared(command.words), command.file
     for name, flag in (*NUMBERS.items(), *TEXTS.items()):
@@ -165,10 +169,11 @@ def _parse_number(text: str | None, default: Value) -> Value:
 
 
 def _executor_words(command: Command, shared: SharedArguments) -> list[str]:
-    """Return the executor flag if it is not the one that keeps ranks on their hosts.
+    """Return the executor flag of the command if its value is not the required executor.
 
-    Only the multiprocessing executor has a fixed map of ranks to hosts
-    (v1/executor/multiproc_executor.py). An engine of one rank needs no executor.
+    Return an empty list if the executor is correct. Only the multiprocessing executor has a fixed
+    map of ranks to hosts (v1/executor/multiproc_executor.py). An engine of one rank needs no
+    executor.
     """
     sizes = ("tensor-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size")
     single = all(shared.size(name) == 1 for name in sizes) and not command.executor_always
@@ -179,9 +184,10 @@ def _executor_words(command: Command, shared: SharedArguments) -> list[str]:
 
 
 def _read_expert_settings(shared: SharedArguments) -> Iterator[Decision]:
-    """Yield the expert parallel size, which vLLM derives, and the number of redundant experts.
+    """Yield the expert parallel size and the number of redundant experts.
 
-    Source: config/parallel.py: expert parallelism spans all ranks of a pipeline stage.
+    vLLM derives the size: expert parallelism spans all ranks of a pipeline stage
+    (config/parallel.py).
     """
     enabled = shared["enable-expert-parallel"]
     names = ("tensor-parallel-size", "prefill-context-parallel-size", "data-parallel-size")
@@ -199,7 +205,10 @@ def _read_expert_settings(shared: SharedArguments) -> Iterator[Decision]:
 
 
 def _redundant_experts(text: str | None) -> Any:
-    """Return the number of redundant experts in an EPLB config; the config if it has more."""
+    """Return the number of redundant experts in ``text``, the value of --eplb-config.
+
+    If ``text`` contains other settings or is not valid JSON, return ``text`` itself.
+    """
     if text is None:
         return 0
     try:
@@ -213,8 +222,9 @@ def _redundant_experts(text: str | None) -> Any:
 def _read_number_formats(shared: SharedArguments) -> Iterator[Decision]:
     """Yield the number formats of weights and KV cache, and the quantization at load time.
 
-    ``--dtype`` is the format of activations; without ``--quantization`` the checkpoint sets the
-    format of the weights. PARC uses fp16 activations only with fp16 weights.
+    ``--dtype`` sets only the format of activations. Weights of a checkpoint that vLLM does not
+    quantize can have several formats with bf16 activations; with fp16 activations they are always
+    fp16.
     """
     dtype, quantization, cache = (shared[name] for name in FORMATS)
     activations = ACTIVATIONS.get(dtype.text or "", dtype.text)
@@ -237,11 +247,11 @@ def _read_number_formats(shared: SharedArguments) -> Iterator[Decision]:
 def _read_stage_settings(
     command: Command, shared: SharedArguments, layers: int | None
 ) -> Iterator[Decision]:
-    """Yield the layers per pipeline stage.
+    """Yield the number of layers of each pipeline stage.
 
-    If ``VLLM_PP_LAYER_PARTITION`` is not set, vLLM splits the layers evenly. Layers that remain are
-    added to the last stages, one per stage, but never to the last one (distributed/utils.py,
-    get_pp_indices).
+    If ``VLLM_PP_LAYER_PARTITION`` is not set, vLLM splits the layers evenly. Each of the remaining
+    layers is added to a different stage, from the last stage but one backwards
+    (distributed/utils.py, get_pp_indices).
     """
     stages, path, found = shared.size("pipeline-parallel-size"), "layout.stages", command.partition
     if found is not None:

@@ -30,7 +30,7 @@ from parc.compiler.ir import (
 
 
 def learning_rate_file(folder: str) -> Artifact:
-    """Return ``<folder>/learning_rate.py``, which the emitted program imports."""
+    """Return the file ``<folder>/learning_rate.py``, a module that the emitted program imports."""
     return Artifact(f"{folder}/learning_rate.py", render("torch", "learning_rate.py.j2", {}))
 
 
@@ -47,48 +47,51 @@ class TorchFramework:
     """Names of the group families; those with a column in the rank map come first."""
 
     def default_program(self, model: Model, version: str) -> str:
-        """Return "", because ``emit`` writes a program."""
+        """Return an empty text, because ``emit`` itself writes a training program."""
         return ""
 
     def rank_orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the only rank order, that of ``init_device_mesh``."""
+        """Return the one rank order that torch's ``init_device_mesh`` supports."""
         return (torch_mesh.ORDER,)
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
-        """Return the sharding variants: FSDP, hybrid sharding, ZeRO-2 and DDP."""
+        """Return the sharding variants to try: FSDP, hybrid sharding, ZeRO-2 and DDP."""
         return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
     def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return the two levels of recomputation: none, and every layer separately."""
+        """Return the two recompute settings: no recomputation, and each layer separately."""
         return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
 
     def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return the dense and the expert device mesh."""
+        """Return (device mesh of the dense layers, device mesh of the experts)."""
         return torch_mesh.dense_and_expert_mesh(layout)
 
     def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the families of process groups, each along one or several mesh axes."""
+        """Return the families of process groups.
+
+        A family contains all groups along the same mesh axes.
+        """
         return torch_mesh.families_named(*self.axes)
 
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-        """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
+        """Return the split into one stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
         return single_stage_split(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding): this framework has no pipelines."""
+        """Return (diagnostic code, spec path, finding) that explains why pp and vpp must be 1."""
         return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return no variables, because those that every torch job gets are sufficient."""
+        """Return no variables, because the variables of every torch job are sufficient."""
         return ()
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of the emitted decoder under FSDP2 or DDP."""
+        """Return the memory model of the decoder program that PARC emits, under FSDP2 or DDP."""
         return torch_memory.emitted_decoder_memory()
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
-        """Return the vocabulary size, because these frameworks do not pad the embedding."""
+        """Return the model's vocabulary size, because these frameworks do not pad the embedding."""
         return problem.model.vocab
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report nothing, because the rules cover everything that these frameworks reject."""
+        """Report nothing: the rules already reject every plan that these frameworks cannot run."""

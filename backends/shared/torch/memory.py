@@ -20,13 +20,15 @@ SHARED_INPUTS = 2.5
 
 
 def fsdp2_memory() -> ProgramMemory:
-    """Return the memory model of FSDP2 with mixed precision, which shards the fp32 state.
+    """Return the memory model of a program that FSDP2 shards, with mixed precision.
 
-    The state is weights, gradients and two Adam moments. A gathered unit stores 16-bit weights and,
-    in the backward pass, also 16-bit gradients. torch's loss stores per logit: the 16-bit logit,
-    the fp32 logit, its log-softmax and its gradient, 2 + 4 + 4 + 4 = 14 bytes. If the vocabulary is
-    split over ranks (torch.distributed.tensor.parallel.loss), the backward pass stores four fp32
-    values at the same time: log-softmax, one-hot gradient, softmax and their sum, 16 bytes.
+    Weights, gradients and two Adam moments are stored in fp32 and sharded. A gathered FSDP unit
+    stores 16-bit weights and, in the backward pass, also 16-bit gradients.
+
+    The loss of torch stores 14 bytes per logit: the 16-bit logit (2), the fp32 logit (4), its
+    log-softmax (4) and its gradient (4). If the vocabulary is split over ranks, the backward pass
+    stores 16 bytes per logit: log-softmax, one-hot gradient, softmax and their sum, each in fp32
+    (torch.distributed.tensor.parallel.loss).
     """
     return ProgramMemory(
         name="fsdp2",
@@ -43,11 +45,12 @@ def fsdp2_memory() -> ProgramMemory:
 
 
 def emitted_decoder_memory() -> ProgramMemory:
-    """Return the memory model of PARC's own decoder under FSDP2.
+    """Return the memory model of the decoder program that PARC emits, under FSDP2.
 
-    The field ``replicated`` contains the memory model under DDP. In an uncompiled program a gated
-    MLP saves the output of its activation function too. Tensor-parallel ranks gather the logits.
-    The root FSDP unit gathers the embedding and the output projection together.
+    The field ``replicated`` of the result is the memory model of the same program under DDP.
+    Compared with ``fsdp2_memory``, the model accounts for three properties of the program: a gated
+    MLP also saves the output of its activation function, every tensor-parallel rank stores all
+    logits, and the root FSDP unit gathers the embedding and the output projection together.
     """
     program = replace(
         fsdp2_memory(),
@@ -63,7 +66,8 @@ def ddp_autocast_memory(program: ProgramMemory, norm_copies: float) -> ProgramMe
     """Return the memory model of ``program`` under DDP with autocast.
 
     Weights and the residual stream are fp32, and every matrix product casts its input to 16 bits.
-    The 16-bit copies of the weights stay in memory until the backward pass.
+    The 16-bit copies of the weights stay in memory until the backward pass. ``norm_copies`` is the
+    number of copies of the residual stream that a norm saves.
     """
     return replace(
         program,

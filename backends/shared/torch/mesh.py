@@ -14,9 +14,9 @@ ORDER = "tp-cp-ep-dp-pp"
 
 
 def replicate_and_shard_sizes(layout: Layout) -> tuple[int, int]:
-    """Return (dp_replicate, dp_shard) as torch defines them.
+    """Return (number of replicas, number of shards per replica): torch's dp_replicate and dp_shard.
 
-    At ZeRO stage 0 all data-parallel ranks are replicas, and dp_shard is 1.
+    At ZeRO stage 0 each data-parallel rank is a replica, so dp_shard is 1.
     """
     if layout.zero_stage == 0:
         return layout.dp, 1
@@ -24,10 +24,10 @@ def replicate_and_shard_sizes(layout: Layout) -> tuple[int, int]:
 
 
 def dense_and_expert_mesh(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Return the dense mesh and the expert mesh, each with both data-parallel axes.
+    """Return (device mesh of the dense layers, device mesh of the experts).
 
-    tp is 1 in the expert mesh, whatever the dense layers use, because torchtitan never splits a
-    single expert.
+    Each mesh has the axes dp_replicate and dp_shard. In the expert mesh the size of tp is always 1,
+    because torchtitan never splits a single expert.
     """
     replicate, shard = replicate_and_shard_sizes(layout)
     # Fastest axis first: init_device_mesh lists the axes the other way round.
@@ -60,5 +60,5 @@ over ``dp-cp``."""
 
 
 def families_named(*names: str) -> tuple[GroupFamily, ...]:
-    """Return the families of process groups with these names, in the order of ``names``."""
+    """Return the families of process groups whose names are ``names``, in the same order."""
     return tuple(FAMILIES[name] for name in names)

@@ -10,33 +10,33 @@ from parc.compiler.ir import Layout, Problem
 
 
 def dp_replicate(problem: Problem, layout: Layout) -> int:
-    """Return the number of replicas of the sharded model."""
+    """Return the number of replicas of the model; each is sharded over ``dp_shard`` ranks."""
     return replicate_and_shard_sizes(layout)[0]
 
 
 def dp_shard(problem: Problem, layout: Layout) -> int:
-    """Return the number of ranks over which one replica is sharded."""
+    """Return the number of data-parallel ranks over which one replica of the model is sharded."""
     return replicate_and_shard_sizes(layout)[1]
 
 
 def gradient_accumulation_steps(problem: Problem, layout: Layout) -> int:
-    """Return the number of micro-batches per step and rank."""
+    """Return the number of micro-batches that each data-parallel rank processes per step."""
     return layout.micro_batches(problem.job.global_batch)
 
 
 def data_files(problem: Problem, layout: Layout) -> list[str]:
-    """Return the paths of the files with token ids.
+    """Return the paths of the files with the token ids of the training data.
 
-    If there are none, the program trains on random tokens.
+    If the list is empty, the program trains on random tokens.
     """
     return list(problem.job.data)
 
 
 def checkpoint_dir(problem: Problem, layout: Layout) -> str:
-    """Return the folder for checkpoints; "" means that no checkpoint is saved."""
+    """Return the folder in which the program saves checkpoints; "" if it saves none."""
     return problem.job.checkpoint_dir or ""
 
 
 def load_dir(problem: Problem, layout: Layout) -> str:
-    """Return the folder of the checkpoint that training starts from; "" means from scratch."""
+    """Return the folder of the checkpoint from which training starts; "" to start from scratch."""
     return problem.job.load_dir or ""

@@ -25,9 +25,9 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
-    """Return the rules for ``problem`` that fsdp, torchtitan and accelerate share.
+    """Return the rules for layouts of ``problem`` that fsdp, torchtitan and accelerate share.
 
-    Findings name ``framework``, which is one of them.
+    ``framework`` is the name of one of these backends; findings mention it.
     """
     rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _ZERO_1]
     if problem.model.experts is None:
@@ -42,7 +42,7 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
 
 
 def _explain_dispatch(framework: str, at: str) -> Finding:
-    """Return the finding: ``framework`` ignores the spec field ``at``, a setting for MoE."""
+    """Return the finding that ``framework`` ignores the spec field ``at``, a setting of experts."""
     return Finding(
         message=f"{framework} sends tokens to experts only by an all-to-all without overlap",
         label=f"{framework} would ignore {at}",
@@ -74,7 +74,10 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _split_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """Return (name, width) of every tensor dimension that tp splits, without attention heads."""
+    """Return (description, size) of every tensor dimension that tensor parallelism splits.
+
+    Heads of softmax attention are not included, because other rules check them.
+    """
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
     if model.ffn.size and model.dense_layers:
@@ -209,8 +212,8 @@ def unsupported_pin_rules(
 ) -> tuple[Rule, ...]:
     """Return one rule (E11) per ``layout`` field in ``names`` that the spec sets.
 
-    ``framework`` would ignore such a field. A field set to false is accepted: it requests nothing,
-    and plan.json contains it for these frameworks.
+    Each rule rejects the spec, because ``framework`` would ignore the field. A field with the value
+    false is accepted, because it requests nothing.
     """
     pinned = (name for name in names if getattr(problem.pins, name) not in (None, False))
     return tuple(
@@ -220,7 +223,7 @@ def unsupported_pin_rules(
 
 
 def _explain_unsupported_pin(framework: str, name: str) -> Finding:
-    """Return the finding: ``framework`` does not support the spec field ``layout.<name>``."""
+    """Return the finding that ``framework`` does not support the spec field ``layout.<name>``."""
     return Finding(
         message=f"{framework} does not support layout.{name}",
         label=f"{framework} would ignore layout.{name}",
@@ -233,7 +236,7 @@ def _explain_unsupported_pin(framework: str, name: str) -> Finding:
 def fp32_gradients_rule(framework: str, why: str) -> Rule:
     """Return rule E11: ``framework`` reduces gradients only in fp32.
 
-    ``why`` is the label of the finding.
+    ``why`` explains this limit in the finding.
     """
 
     def has_other_gradient_precision(problem: Problem, layout: Layout) -> bool:
@@ -262,9 +265,10 @@ def fp32_gradients_rule(framework: str, why: str) -> Rule:
 def unsharded_replicas_rule(
     framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")
 ) -> Rule:
-    """Return rule D19: if replicas are unsharded, every parallel size in ``axes`` must be 1.
+    """Return rule D19: if replicas have a single shard, all parallel sizes in ``axes`` must be 1.
 
-    ``reason`` says why ``framework`` cannot combine such an axis with unsharded replicas.
+    The rule applies only if there are several replicas. ``reason`` explains in the finding why
+    ``framework`` has this limit.
     """
 
     def splits_unsharded_replicas(problem: Problem, layout: Layout) -> bool:
@@ -294,9 +298,10 @@ def unsharded_replicas_rule(
 
 
 def interleaving_rule(supported: Mapping[str, str]) -> Rule:
-    """Return rule P06: vpp above 1 needs pp above 1.
+    """Return rule P06: vpp above 1 requires pp above 1.
 
-    The help suggests a larger pp if ``supported``, the strategies of the framework, include 1F1B.
+    The keys of ``supported`` are the strategies of the framework. If 1F1B is among them, the help
+    of the finding also suggests a larger pp.
     """
 
     def interleaves_without_pipeline(problem: Problem, layout: Layout) -> bool:

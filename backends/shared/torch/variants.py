@@ -8,16 +8,21 @@ from parc.backends.shared.variants import apply_pins
 from parc.compiler.ir import ContextComm, LayoutVariant, Problem
 
 SHARD_SPANS = (1, 2, 4)
-"""Numbers of NVLink domains (of hosts, if there is no NVLink) that a hybrid shard may span."""
+"""Numbers of NVLink domains that a hybrid shard can span; without NVLink, numbers of hosts."""
 
 
 def torch_variants(
     problem: Problem, stages: tuple[int, ...], comm: ContextComm
 ) -> tuple[LayoutVariant, ...]:
-    """Return the sharding variants that the search tries, with the values that the spec fixes.
+    """Return the sharding variants that the search tries.
 
     The order is: full sharding, hybrid sharding from the smallest shard to the largest, then the
-    other ZeRO ``stages``. ``comm`` is the communication of context parallelism.
+    other ZeRO stages. Values that the spec sets replace those of every variant.
+
+    Args:
+        problem: the problem whose layouts are searched.
+        stages: ZeRO stages that the framework supports.
+        comm: communication of context parallelism, such as "p2p".
     """
     offered = [LayoutVariant(3, cp_comm=comm)] if 3 in stages else []
     offered += [LayoutVariant(3, shard, cp_comm=comm) for shard in _hybrid_shard_sizes(problem)]
@@ -26,10 +31,11 @@ def torch_variants(
 
 
 def _hybrid_shard_sizes(problem: Problem) -> Iterator[int]:
-    """Yield the sizes that dp_shard may have with hybrid sharding.
+    """Yield the values of dp_shard that the search tries with hybrid sharding.
 
-    A shard consists of all GPUs of one, two or four NVLink domains. Each data-parallel rank has tp
-    x cp of these GPUs.
+    The ranks of one shard occupy all GPUs of one, two or four NVLink domains. Because each
+    data-parallel rank occupies tp x cp GPUs, dp_shard is the number of these GPUs divided by tp x
+    cp.
     """
     cluster, pins = problem.cluster, problem.pins
     if pins.dp_shard is not None or pins.zero_stage not in (None, 3):

@@ -10,19 +10,19 @@ from parc.backends.verifier import ProgramStart
 
 
 def search_path(folder: str) -> str:
-    """Return the command that lets Python find modules in ``folder`` of the output."""
+    """Return the shell command that lets Python import modules from ``folder`` of the output."""
     return f'export PYTHONPATH="$here/../{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
 def start_of_script(
     plan: Mapping[str, Any], script: str, arguments: tuple[str, ...] = ()
 ) -> ProgramStart:
-    """Return the start of the user's program, or of the emitted ``script`` if the user has none.
+    """Return how the launch script starts the user's program, or ``script`` if the user has none.
 
     Args:
-        plan: the tree of ``plan.json``.
+        plan: the parsed ``plan.json``.
         script: path of the emitted program in the output folder.
-        arguments: shell words before ``launch.args``.
+        arguments: shell words that precede those of ``launch.args``.
     """
     launch = plan["problem"]["launch"]
     own, words = launch["program"], tuple(map(shlex.quote, launch["args"]))

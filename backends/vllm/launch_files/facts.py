@@ -38,7 +38,7 @@ OTHER_MEMORY = re.compile(
     r"--(load-format|cpu-offload|offload-|kv-offloading|kv-cache-memory|enable-lora|"
     r"num-gpu-blocks|speculative-config|hf-overrides|convert|config$|additional-config)"
 )
-"""Flags with which weights or cache need other memory than layout and formats imply."""
+"""Flags that change the memory of weights or KV cache in a way that PARC does not model."""
 OTHER_FORMAT = re.compile(r"-(awq|gptq|int4|int8|w[0-9]a[0-9]+|gguf|nvfp4|mxfp4)\b")
 NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
 """Families whose published checkpoints are quantized, which the catalog does not record."""
@@ -46,7 +46,7 @@ NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
 
 @dataclass(frozen=True, slots=True)
 class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
-    """Facts about a launch of vLLM whose layout is completely known."""
+    """Facts about a vLLM command whose layout is completely known."""
 
     refused: tuple[Diagnostic, ...]
     """Findings about known values, which apply to every layout."""
@@ -55,13 +55,15 @@ class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
 def vllm_facts(
     model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
 ) -> VllmFacts | None:
-    """Return the problem and the layout of a launch; None if its values are not valid.
+    """Return the problem and the layout that a vLLM command describes.
+
+    Return None if the command and ``options`` do not describe a valid problem.
 
     Args:
         model: name of the checkpoint that is served; empty if unknown.
-        sure: name -> flag, for flags that every run has with the same value.
-        written: names of all flags, including those that only some runs have.
-        options: facts that the user gives in addition.
+        sure: name -> flag, for flags that have the same value in every run of the script.
+        written: names of all flags in the script, including those that only some runs use.
+        options: facts that the user gives on the command line of PARC.
     """
     name = options.model or catalog_name(model)
     tree = _spec_tree(name or MODEL, sure, options)
@@ -87,14 +89,14 @@ def vllm_facts(
 
 
 def flag_number(flag: Flag | None) -> int | None:
-    """Return the whole number that ``flag`` sets; None if there is none."""
+    """Return the whole number that ``flag`` sets; None if the flag is absent or sets none."""
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
 def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
-    """Return a complete spec with the parallel sizes of the command.
+    """Return a complete spec with the parallel sizes of a vLLM command.
 
-    It has 64 nodes if the user gives neither a cluster nor a number of GPUs.
+    The spec has a cluster of 64 nodes unless the user gives a cluster or a number of GPUs.
     """
     layout: dict[str, Any] = {
         path.partition(".")[2]: flag_number(sure.get(flag)) or 1 for flag, path in DEGREES.items()
@@ -122,10 +124,10 @@ def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> di
 def _memory_settings(
     plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
 ) -> dict[str, Any] | None:
-    """Return the spec sections that determine the memory of weights and cache.
+    """Return the spec fields that determine the memory of the weights and the KV cache.
 
-    Returns None if the command does not determine that memory. If the longest request is not
-    limited, vLLM uses the model's context length.
+    Return None if the command does not determine that memory. If the command does not limit the
+    length of a request, the limit is the model's context length.
     """
     settings = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
     # A flag in a branch may change the memory, so that no estimate would be valid for every run.
@@ -154,9 +156,9 @@ def _memory_settings(
 def _weight_format(
     plain: ServingProblem, checkpoint: str, values: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Return the weight format as spec fields.
+    """Return the spec fields that set the number format of the weights.
 
-    Returns None if neither the flags nor the name of the checkpoint show the format.
+    Return None if neither the flags nor the name of the checkpoint determine the format.
     """
     name, quantization = checkpoint.lower(), values.get(FORMAT)
     plain_type = TYPES.get(values.get(TYPE, "auto"))
@@ -170,7 +172,7 @@ def _weight_format(
 
 
 def _merge_sections(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``tree`` with the fields of ``parts`` added, section by section."""
+    """Return the spec ``tree`` with the fields of ``parts`` added to its sections."""
     return {**tree, **{name: {**tree.get(name, {}), **parts[name]} for name in parts}}
 
 
@@ -183,7 +185,7 @@ def _resolve_problem(
 
 
 def _serving_layout(pins: Mapping[str, Any]) -> ServingLayout:
-    """Return the layout with the parallel sizes in ``pins``, a complete ``layout`` section."""
+    """Return the layout with the parallel sizes in ``pins``, the section ``layout`` of a spec."""
     tp, pp, dp, pcp, dcp = (pins[axis] for axis in ("tp", "pp", "dp", "pcp", "dcp"))
     spread = tp * pcp * dp if pins["ep"] == "on" else 1
     return ServingLayout(tp=tp, pp=pp, dp=dp, ep=spread, pcp=pcp, dcp=dcp)

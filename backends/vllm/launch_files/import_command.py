@@ -46,7 +46,7 @@ from parc.compiler.topology.readers.registry import Format
 
 
 def _is_integer_field(row: FlagField, section: str) -> bool:
-    """Return True if ``row`` sets an integer field in the spec section ``section``."""
+    """Return True if a table row sets an integer field in the spec section ``section``."""
     return row.kind == "int" and row.path.startswith(f"{section}.")
 
 
@@ -64,7 +64,11 @@ OF_ONE_HOST = ("--port", "--nnodes", "--headless", "--data-parallel-rank")
 
 
 def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read a serving job from a ``vllm serve`` command; report arguments without a field (I04)."""
+    """Return the part of a spec that a file with a ``vllm serve`` command describes.
+
+    Arguments that have no spec field are reported (I04), and so is a file without such a command
+    (I02).
+    """
     reading = Reading(text, name, sink)
     words = launch_words(reading)
     if is_own_script(reading):
@@ -83,7 +87,10 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def read_words(words: list[Word], reading: Reading) -> None:
-    """Read the model, the flags and the environment of ``vllm serve`` into ``reading``."""
+    """Store the model, flags and environment of a ``vllm serve`` command in ``reading``.
+
+    ``words`` are the words of the script that contains the command.
+    """
     signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own_script(reading) else ()))
     flags = [_normal_flag(flag) for flag in written_flags(words, signs)]
     if not flags and not any(word.text == "serve" for word in words):
@@ -112,12 +119,16 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
 
 def _is_own_flag(flag: Flag) -> bool:
-    """Return True for flags of vLLM, False for short flags of other programs, such as ``-u``."""
+    """Return True for long flags, which belong to vLLM.
+
+    Short flags such as ``-u`` belong to other programs, because the short flags of vLLM have
+    already been replaced by long ones.
+    """
     return flag.name.startswith("--")
 
 
 def _normal_flag(flag: Flag) -> Flag:
-    """Return the flag with its long name, and with a length such as 32k as a number."""
+    """Return the flag with its long name and with plain numbers: ``32k`` becomes ``32000``."""
     flag = replace(flag, name=long_flag_name(flag.name))
     if flag.name in LIMITS and flag.values:
         length = parse_length(flag.values[0].text)
@@ -128,13 +139,16 @@ def _normal_flag(flag: Flag) -> Flag:
 
 
 def _is_symbolic_length(flag: Flag) -> bool:
-    """Return True if the flag sets a length that only vLLM accepts, such as ``auto``."""
+    """Return True if the value of the flag is a word that vLLM interprets, such as ``auto``.
+
+    Return False for a value that is known only at run time.
+    """
     value = flag.values[0] if flag.values else None
     return value is not None and not value.dynamic and whole_number(value.text) is None
 
 
 def _read_checkpoint(words: list[Word], reading: Reading) -> None:
-    """Set the checkpoint that is served, and the model if the catalog has its name."""
+    """Store the served checkpoint in ``reading``, and the model if the catalog contains it."""
     reading.spec.pop("checkpoint", None)
     for at, (word, following) in enumerate(pairwise(words)):
         if not starts_server(word, following):
@@ -154,9 +168,10 @@ def _read_checkpoint(words: list[Word], reading: Reading) -> None:
 
 
 def starts_server(word: Word, after: Word) -> bool:
-    """Return True if ``word`` and ``after``, in one statement, start vLLM's server.
+    """Return True if two consecutive words of a statement start vLLM's server.
 
-    The image of vLLM runs ``vllm serve`` with the words after its name.
+    Examples are ``vllm serve``, the module of the API server, and the name of vLLM's container
+    image followed by arguments of ``vllm serve``.
     """
     command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
     image = _IMAGE.fullmatch(word.text) is not None and _IMAGE.fullmatch(after.text) is None
@@ -176,7 +191,11 @@ def _set_checkpoint(word: Word, reading: Reading) -> None:
 
 
 def read_settings(text: str, name: str) -> dict[str, str]:
-    """Return the flags of the ``vllm serve`` command in ``text`` and its checkpoint, by name."""
+    """Return the values of the flags in a ``vllm serve`` command, by name.
+
+    The key ``MODEL`` contains the checkpoint. The result is empty if the script does not start
+    vLLM.
+    """
     words = shell_words(text, name)
     if not starts_vllm(words):
         return {}
@@ -202,13 +221,17 @@ SETTING_DEFAULTS = {
 
 
 def starts_vllm(words: list[Word]) -> bool:
-    """Return True if ``words`` start vLLM's server, or are arguments of it."""
+    """Return True if ``words`` start vLLM's server or are only arguments of the server."""
     served = any(starts_server(word, after) for word, after in pairwise(words))
     return served or any(map(_has_own_flag, statements(words)))
 
 
 def _has_own_flag(statement: list[Word]) -> bool:
-    """Return True for arguments of vLLM, False for another program with flags of the same name."""
+    """Return True if the statement contains flags of vLLM.
+
+    Other programs have flags of the same name, so the statement must name vLLM, be an assignment,
+    or start with a flag.
+    """
     own = statement[0].is_flag or statement[0].text.endswith("=")
     named = any(re.match(r"(?:\S*/)?vllm\b(?!-)", word.text) for word in statement)
     return (own or named) and any(word.text.partition("=")[0] in SIGNS for word in statement)

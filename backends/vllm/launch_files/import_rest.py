@@ -40,9 +40,9 @@ _ENGINES = re.compile(r"^# Serves .* with vLLM [0-9.]+: (one|[0-9]+) engines? of
 
 
 def parse_length(text: str) -> int | None:
-    """Return the number in a length such as ``32k`` (32,000) or ``32K`` (32,768); else None.
+    """Return the number in a length such as ``32k`` (32,000) or ``32K`` (32,768).
 
-    Source: vllm/engine/arg_utils.py, ``human_readable_int``.
+    Return None for any other text. Source: vllm/engine/arg_utils.py, ``human_readable_int``.
     """
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kmgKMG]?)", text)
     if match is None or ("." in match[1] and match[2] in ("K", "M", "G", "")):
@@ -51,15 +51,18 @@ def parse_length(text: str) -> int | None:
 
 
 def read_formats(flags: list[Flag], reading: Reading) -> list[Flag]:
-    """Set fields from the flags on number formats, memory, load balancing and hosts.
+    """Set spec fields from the flags on number formats, memory, load balancing and ports.
 
-    Return the flags that have no field, or a value that no field can have.
+    Return the flags that a spec cannot express as fields.
     """
     return [flag for flag in flags if not _read_flag(flag, reading)]
 
 
 def _read_flag(flag: Flag, reading: Reading) -> bool:
-    """Set the field of ``flag``; return False if it has none, or a value that no field can have."""
+    """Set the spec field of ``flag``; return False if no field can express the flag.
+
+    Flags that PARC's script sets for each host need no field; True is returned for these flags too.
+    """
     value = flag.values[0].text if flag.values else ""
     if (flag.name == EXECUTOR and value == "mp") or flag.name in OF_HOSTS:
         return True
@@ -79,7 +82,10 @@ def _read_flag(flag: Flag, reading: Reading) -> bool:
 
 
 def _field_of_flag(name: str, value: str, reading: Reading) -> tuple[str, Any] | None:
-    """Return (spec field, its value) of a flag; None if no field can have the value."""
+    """Return (spec field, value of the field) that correspond to the flag ``name``.
+
+    Return None if no field corresponds to the flag, or if the field cannot have ``value``.
+    """
     words: dict[str, tuple[str, Mapping[str, Any]]] = {
         "--dtype": ("job.precision", PRECISIONS),
         "--quantization": ("job.precision", {"fp8": "fp8"}),
@@ -102,7 +108,10 @@ def _field_of_flag(name: str, value: str, reading: Reading) -> tuple[str, Any] |
 
 
 def _redundant_experts(text: str) -> int | None:
-    """Return the number in ``{"num_redundant_experts": 32}``; None if there are other keys."""
+    """Return the number in a JSON text such as ``{"num_redundant_experts": 32}``.
+
+    Return None if the text is not such an object or has other keys.
+    """
     try:
         tree = json.loads(text)
     except ValueError:
@@ -112,7 +121,11 @@ def _redundant_experts(text: str) -> int | None:
 
 
 def take_extra_arguments(flags: list[Flag], reading: Reading) -> None:
-    """Move flags that the plan does not determine to ``launch.args``; report all other flags."""
+    """Move valid flags that a plan does not determine to ``launch.args``.
+
+    All other flags are reported: unknown flags, flags that a plan determines, invalid values, and
+    values that are known only at run time.
+    """
     words: dict[str, tuple[str, ...]] = {}
     for flag in flags:
         row = known_flags(PACKAGE).get(normalize_flag(flag.name).partition(".")[0])
@@ -141,9 +154,10 @@ def take_extra_arguments(flags: list[Flag], reading: Reading) -> None:
 
 
 def pin_defaults(reading: Reading, unsure: set[str]) -> None:
-    """Set the ``layout`` fields that the command leaves at vLLM's defaults.
+    """Set the ``layout`` fields whose flags are absent to vLLM's defaults.
 
-    ``unsure`` are the fields whose flags have values that are known only at run time.
+    ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
+    These fields are not set.
     """
     layout = reading.spec.setdefault("layout", {})
     engines = _ENGINES.search(reading.text)
@@ -162,5 +176,5 @@ def pin_defaults(reading: Reading, unsure: set[str]) -> None:
 
 
 def is_own_script(reading: Reading) -> bool:
-    """Return True if PARC wrote the script."""
+    """Return True if PARC emitted the script that is read."""
     return _ENGINES.search(reading.text) is not None

@@ -45,9 +45,9 @@ class _Command:
 
     flags: tuple[Flag, ...]
     sure: Mapping[str, Flag]
-    """Name -> flag, for flags that each run has with the same value."""
+    """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
-    """True if flags may be added at run time."""
+    """True if the script can add further flags at run time."""
     model: str
     """Checkpoint that is served; empty: unknown."""
 
@@ -58,14 +58,14 @@ def is_vllm(script: Script) -> bool:
 
 
 def _word_pairs(script: Script) -> list[tuple[Word, Word]]:
-    """Return all pairs of consecutive words in the script."""
+    """Return (word, next word) for each word of the script except the last."""
     return list(zip(script.words, script.words[1:], strict=False))
 
 
 def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
-    """Report all findings about a script; return the rules that could not be checked.
+    """Report all findings about a script that starts vLLM; return the rules that were skipped.
 
-    A rule is not checked if it needs a fact that the script does not contain.
+    A rule is skipped if it needs a fact that neither the script nor ``options`` contain.
     """
     command = _read_command(script)
     if command.flags:
@@ -101,7 +101,11 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
 
 
 def _read_command(script: Script) -> _Command:
-    """Return the flags that follow ``vllm serve`` in its statement, and flags in arrays."""
+    """Return the ``vllm serve`` command of the script.
+
+    Its flags are those after ``vllm serve`` in the same statement, and those in other statements,
+    such as shell arrays.
+    """
     start = next((after for word, after in _word_pairs(script) if starts_server(word, after)), None)
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
@@ -123,7 +127,7 @@ def _read_command(script: Script) -> _Command:
 
 
 def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
-    """Return the name of the served checkpoint; empty if the script does not determine it."""
+    """Return the name of the served checkpoint; "" if the script does not determine the name."""
     for word, model in _word_pairs(script):
         if word.text == "serve" and not model.is_flag and not model.dynamic:
             return model.text
@@ -132,15 +136,15 @@ def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
 
 
 def _value_count(name: str) -> int | None:
-    """Return the number of values that the flag accepts; None if the number varies."""
+    """Return the number of values that the flag ``name`` accepts; None if the number varies."""
     count = known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
 
 def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
-    """Return (diagnostic code, finding) if the flag or its value is invalid, else None.
+    """Return (diagnostic code, finding) if vLLM would reject the flag or its value, else None.
 
-    A value that is only known at run time is not checked.
+    Values that are known only at run time are not checked.
     """
     name = flag.name.partition(".")[0]
     row = known_flags(PACKAGE).get(name)
@@ -157,7 +161,10 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
 
 
 def _check_long_prompts(command: _Command, sink: Sink) -> None:
-    """Report prompts that can exceed the token budget of a step without chunked prefill (V04)."""
+    """Report prompts that can be longer than the number of tokens per step (V04).
+
+    Such prompts are a problem only if the command disables chunked prefill.
+    """
     sizes = [
         flag_number(command.sure.get(name))
         for name in ("--max-num-batched-tokens", "--max-model-len")
@@ -179,7 +186,11 @@ def _check_long_prompts(command: _Command, sink: Sink) -> None:
 def _check_layout(
     facts: VllmFacts, spans: Mapping[str, Span], sink: ScriptSink
 ) -> list[SkippedRule]:
-    """Report findings about single values, then check all layout rules; return skipped rules."""
+    """Check the layout of the command with vLLM's rules; return the rules that were skipped.
+
+    Findings about single values in ``facts`` are reported too. ``spans`` contains the position of
+    each spec field in the script.
+    """
     for found in facts.refused:
         if found.path in spans:
             finding = replace(found.finding, causes=())
