@@ -89,7 +89,7 @@ def read_directive_settings(
     try:
         expected = _expected_directives(plan, artifacts)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
+        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
     if "nodelist" in found and "nodelist" in expected:
         # The order of a host list has no effect; the job orders its hosts itself.
         value, line = found["nodelist"]

@@ -50,7 +50,7 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         }
         values = _script_values(plan)
     except DAMAGED:
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
+        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(read_script(artifacts[JOB]), known, values)
 
