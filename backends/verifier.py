@@ -65,7 +65,10 @@ class JobShape:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of nodes, ranks per node and all ranks, keyed as ``LauncherNumber.count``."""
+        """Numbers of nodes, of ranks per node, and of all ranks.
+
+        The keys are the values of ``LauncherNumber.count``.
+        """
         nodes, ranks = len(self.hosts), self.ranks_per_node
         return {"nodes": nodes, "ranks_per_node": ranks, "world": nodes * ranks}
 
@@ -168,7 +171,7 @@ class Verifier(Protocol):
         return ()
 
     def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
-        """Return path -> text of the files that the target's files contain, such as in a ConfigMap.
+        """Return path -> text of the files inside the target's files, such as those in a ConfigMap.
 
         Paths are relative to the output folder. Embedded files are verified like files of the
         folder.
@@ -184,7 +187,7 @@ class Verifier(Protocol):
         return None
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the GPU indices that a launch script exports, by local rank; None if none."""
+        """Return the exported GPU index of each local rank; None if no script exports any."""
         return None
 
 
@@ -208,7 +211,7 @@ class FrameworkVerifier(Verifier, Protocol):
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the sizes and process groups on ``world`` ranks; None after a finding."""
+        """Return the sizes and process groups on ``world`` ranks; None if there is a finding."""
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]

@@ -32,9 +32,10 @@ class Preflight:
 
 
 def _expected_placement_json(plan: Plan) -> str:
-    """Return the text of ``expected.json``: hosts by node rank, rank counts, process groups.
+    """Return the text of ``expected.json``: hosts by node rank, rank counts and process groups.
 
-    The groups are described by spans. The list of hosts is empty if the hosts have no names.
+    Each family of groups is described by its size and spans. The list of hosts is empty if the
+    hosts have no names.
     """
     placement = plan.placement
     groups = {

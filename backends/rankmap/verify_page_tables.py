@@ -161,7 +161,7 @@ def stage_rows(facts: PageFacts) -> list[Row]:
 
 
 def _stage_contents(chunks: Sequence[Mapping[str, Any]]) -> tuple[int, int, bool, bool]:
-    """Return (layers, MTP layers, True with the embedding, True with the loss) of a stage."""
+    """Return (layers, MTP layers, has the embedding, has the loss) of a stage."""
     return (
         sum(one["layers"] for one in chunks),
         sum(one["mtp_layers"] for one in chunks),
@@ -272,10 +272,10 @@ def group_rows(facts: PageFacts) -> list[Row]:
 def _count_groups_by_extent(
     facts: PageFacts, group: Mapping[str, Any]
 ) -> tuple[int, int, int, int, int]:
-    """Return the numbers of groups by the smallest unit that contains them, and the most racks.
+    """Return (in one host, in one NVLink domain, in one rack, over several racks, most racks).
 
-    The units are a host, an NVLink domain, a rack, and several racks. The last item is the largest
-    number of racks that one group spans.
+    The first four items count the groups of the family ``group`` by the smallest unit that contains
+    them. The last item is the largest number of racks that one group spans.
     """
     members = span_offsets(group["within"], group["size"]) or []
     bases = span_offsets(group["across"], group["count"]) or []
@@ -335,7 +335,7 @@ def any_text_cell(texts: Sequence[str]) -> Cell:
 
 
 def _within_rounding(value: float) -> tuple[float, float, float]:
-    """Return the values that a number may have had before plan.json rounded it to six digits."""
+    """Return ``value`` and the limits of the values that plan.json would round to it."""
     return value, value * (1 - 1e-5), value * (1 + 1e-5)
 
 

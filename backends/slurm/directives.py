@@ -24,7 +24,11 @@ accept host lists that they would not choose themselves."""
 
 @cache
 def directive_table() -> dict[str, Any]:
-    """Return the table ``flags.yaml``: the directives in order, and fields used elsewhere."""
+    """Return the parsed file ``flags.yaml``.
+
+    The table contains the directives in their order, and the fields of ``launch`` that reach the
+    job in another way.
+    """
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
     table: dict[str, Any] = parse_table(text)
     return table
@@ -78,10 +82,13 @@ def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
 def _switches_value(plan: AnyPlan) -> str | None:
     """Return the value of ``--switches``, such as ``2@01:00:00``; None to omit the option.
 
-    The value is the number of leaf switches that the plan uses, and the longest wait for them.
-    After this wait Slurm ignores the option, so the job checks its racks itself. The option is
-    omitted for hosts with names, whose leaves are fixed, and for NVLink domains of several hosts,
-    for which ``--segment`` is more specific.
+    The first number is the number of leaf switches that the plan uses. The time after ``@`` is how
+    long Slurm waits for hosts on so few switches. After this time Slurm ignores the option, so the
+    job itself checks its racks.
+
+    The option is omitted in three cases: the plan uses a single rack; the hosts have names, which
+    already determine the leaf switches; or NVLink domains span hosts, for which ``--segment`` is
+    more specific.
     """
     cluster = plan.problem.cluster
     leaves = len({host.rack for host in plan.placement.hosts})

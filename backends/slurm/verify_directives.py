@@ -53,9 +53,10 @@ SEGMENT_SINCE, SEGMENT_WITH_NODELIST_SINCE = (24, 5), (26, 5)
 
 
 def read_directives(text: str) -> dict[str, tuple[str, int]]:
-    """Return directive -> (value, line); a directive without a value has an empty one.
+    """Return directive -> (value, line); the value of a directive such as ``--requeue`` is empty.
 
-    sbatch reads the directives before the first command, and the last one of a name wins.
+    sbatch reads only the directives before the first command. If a name occurs several times,
+    sbatch uses the last directive.
     """
     found: dict[str, tuple[str, int]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -81,9 +82,10 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
 def read_directive_settings(
     text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the plan values that the directives of a job script set.
+    """Yield the settings of the plan that the directives of a job script contain.
 
-    Directives that are missing, or that the plan does not need, are included as differences.
+    A directive that is missing, or that the plan does not need, yields a setting that differs from
+    the plan.
     """
     found = read_directives(text)
     try:
@@ -162,7 +164,10 @@ def nvlink_spans_hosts(cluster: Mapping[str, Any]) -> bool:
 
 
 def rack_homes(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequence[str]:
-    """Return the rack of each host by node rank; its NVLink domain if domains span hosts."""
+    """Return the name of each host's rack, or of its NVLink domain if domains span hosts.
+
+    The names are in the order of node ranks.
+    """
     cluster = plan["problem"]["cluster"]
     domains = nvlink_spans_hosts(cluster)
     outline = read_outline(artifacts[TABLE]) if TABLE in artifacts else None

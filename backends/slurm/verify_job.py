@@ -56,7 +56,10 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
 
 
 def absent_container(text: str) -> Iterator[Decision]:
-    """Yield the plan values of a job without a container if the script has no container flag."""
+    """Yield the container settings of a script without container flags: no image and no mounts.
+
+    Yield nothing if the script has such a flag.
+    """
     if "--container-" not in text:
         yield Decision(f"{SLURM}.container_image", None, JOB)
         yield Decision(f"{SLURM}.container_mounts", [], JOB)
