@@ -257,10 +257,12 @@ class ServingLaunch(Protocol):
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if Ray cannot start each rank on its planned host."""
     host_script: str
-    """Emitted script that launchers run on each host. They set ``NODE_RANK``, and ``PARC_HOSTS``
-    if only they have the host names: by node rank, separated by spaces."""
+    """Emitted script that launchers run on each host. The launchers set ``NODE_RANK``. If the
+    script does not contain the host names, they also set ``PARC_HOSTS``: the names by node rank,
+    separated by spaces."""
     health_path: str
-    """Path of the API server that answers with status 200 once the engine serves: ``/health``."""
+    """URL path of the API server that responds with status 200 once the engine is ready, such as
+    ``/health``."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words of the command that starts one engine on all hosts of the engine.

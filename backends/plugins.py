@@ -29,7 +29,7 @@ GROUP = "parc.backends"
 BACKEND, VERIFIER = "BACKEND", "VERIFIER"
 """Names of the objects in the modules of a declaration."""
 RESERVED = ("parc", "plan", "report")
-"""First parts of the names of files that PARC itself writes; a backend's folder has another."""
+"""Names, up to the first dot, of files that PARC itself writes; no plugin may have such a name."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 

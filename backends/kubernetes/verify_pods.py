@@ -21,7 +21,7 @@ Pairs = list[list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """Settings of a pod that a plan decides."""
+    """Settings of a pod that follow from a plan."""
 
     image: Any
     gpu_resource: str

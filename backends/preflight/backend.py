@@ -14,11 +14,14 @@ EXPECTED = "preflight/expected.json"
 
 
 class Preflight:
-    """The backend ``preflight``; if a spec emits it, the launch scripts run its program first."""
+    """The backend ``preflight``.
+
+    If a spec emits it, the launch scripts run ``check_ranks.py`` before the training program.
+    """
 
     name = "preflight"
     versions = ("1",)
-    """The ``format`` of expected.json."""
+    """Value of ``format`` in expected.json."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report nothing, because the emitted program can check every placement."""

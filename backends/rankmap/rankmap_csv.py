@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from parc.compiler.ir import AnyPlan, Placement
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
-"""Columns before the mesh coordinates, which depend on the framework."""
+"""Columns before those of the mesh coordinates, whose names depend on the framework."""
 _QUOTED = re.compile(r'[",\r\n]')
 
 

@@ -33,7 +33,7 @@ from parc.compiler.verify.verify_decisions import PLAN
 
 PAGE = "rankmap.md"
 SAMPLE = 16
-"""Ranks in the last table."""
+"""Maximum number of ranks in the last table."""
 GROUPS = "Groups, by the smallest unit that contains each group"
 GROUP_COLUMNS = "group | groups x ranks | host | NVLink domain | rack | several racks | max racks"
 TABLES = {
@@ -44,7 +44,7 @@ TABLES = {
     GROUPS: GROUP_COLUMNS,
     "Order of hosts": "order | busiest uplink per step | exposed per step |",
 }
-"""Title -> columns of a table; those of the last table depend on the framework."""
+"""Title of a table -> its columns. The columns of the last table depend on the framework."""
 
 
 @dataclass(frozen=True, slots=True)

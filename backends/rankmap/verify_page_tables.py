@@ -13,10 +13,11 @@ from parc.compiler.verify.verify_ranks import span_offsets
 
 RANK = ("rank", "host", "GPU")
 MOST = {"racks": 10, "stages": 18, "engines": 24}
-"""Longest table of each kind; the middle of a longer one is a row with a count."""
+"""Maximum number of rows of each table. In a longer table, one row with a count replaces the rows
+in the middle."""
 GIB = 2**30
 EXTENDED = ("dp-cp", "dp-shard-cp")
-"""Families that equal others without context parallelism."""
+"""Families whose groups equal those of another family if there is no context parallelism."""
 FAMILIES = (
     *("tp", "cp", "cp-a2a", "cp-p2p", "dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp"),
     *("pp", "etp", "ep", "edp", "efsdp"),
@@ -31,7 +32,7 @@ class Cell:
     text: str
     """Content as findings show it."""
     matches: Callable[[str], bool]
-    """Predicate that is True for the cell of the page if it has this content."""
+    """Function that returns True if the text of a cell of the page has this content."""
 
 
 Row = Sequence[Cell]

@@ -15,11 +15,12 @@ from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 
 SWITCHES_WAIT = "01:00:00"
-"""Longest wait of Slurm for hosts on few leaves, HH:MM:SS; then it ignores ``--switches``."""
+"""Time, HH:MM:SS, that Slurm waits for hosts on few leaf switches before it ignores
+``--switches``."""
 NODELIST_WITH_SEGMENT_SINCE = (26, 5)
-"""First Slurm version whose topology/block accepts ``--nodelist`` with ``--segment``. Older ones
-reject the pair ("Requested node configuration is not available"). With it, newer versions also
-accept host lists that they would not choose themselves."""
+"""First Slurm version whose topology/block accepts ``--nodelist`` together with ``--segment``.
+Older versions reject the pair ("Requested node configuration is not available"). With
+``--segment``, newer versions also accept host lists that they would not choose themselves."""
 
 
 @cache

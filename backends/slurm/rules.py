@@ -36,7 +36,7 @@ _TEXT_FIELDS = (
     *("partition", "account", "qos", "reservation", "constraint", "exclude", "nodelist", "array"),
     *("comment", "mail_user", "mail_type", "time_limit"),
 )
-"""Fields of ``launch.slurm`` that are the value of one directive."""
+"""Fields of ``launch.slurm``, each of which is the value of a directive."""
 _UNLIMITED = {"unlimited", "infinite"}
 
 

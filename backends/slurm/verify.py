@@ -73,7 +73,10 @@ class SlurmVerifier(Verifier):
             verify_launch_lines(SCRIPT, plan, artifacts, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report hosts (A02), and numbers of nodes, ranks or GPUs (A07), unlike the rank map's."""
+        """Report differences from the rank map.
+
+        These are other hosts (A02), and other numbers of nodes, ranks or GPUs (A07).
+        """
         if HOSTFILE in artifacts:
             verify_host_file(HOSTFILE, artifacts[HOSTFILE], job.hosts, sink)
         if SCRIPT in artifacts:

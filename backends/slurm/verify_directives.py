@@ -39,7 +39,7 @@ PATHS = {
     "requeue": f"{SLURM}.requeue",
     "no-requeue": f"{SLURM}.requeue",
 }
-"""Directive -> path of the plan; other directives are reported under ``SLURM``."""
+"""Directive -> path in the plan. Other directives are reported under ``SLURM``."""
 FIELDS = {"partition": "partition", "account": "account", "qos": "qos"}
 FIELDS |= {"reservation": "reservation", "time": "time_limit", "constraint": "constraint"}
 FIELDS |= {"exclude": "exclude", "array": "array", "comment": "comment"}
@@ -49,7 +49,7 @@ FIXED = {"ntasks-per-node": "1", "mem": "0", "open-mode": "append", "output": "%
 FIXED |= {"exclusive": ""}
 """Directives of every job: one launcher per host, all memory, and logs that survive a requeue."""
 SEGMENT_SINCE, SEGMENT_WITH_NODELIST_SINCE = (24, 5), (26, 5)
-"""First versions of Slurm with --segment, and with --segment for given hosts."""
+"""First versions of Slurm that support --segment, and --segment together with --nodelist."""
 
 
 def read_directives(text: str) -> dict[str, tuple[str, int]]:
