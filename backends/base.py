@@ -93,10 +93,11 @@ class LayoutRules(Protocol):
     flags. PARC rejects layouts that use any other strategy (E08)."""
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
-        """Return the values of all layout fields except parallel sizes that the search tries.
+        """Return the combinations of layout settings that the search tries, without parallel sizes.
 
-        The simplest variant is first, and there is at least one. Values that the spec fixes are the
-        same in all variants. The search combines every variant with every choice of parallel sizes.
+        There is at least one combination, and the simplest is first. Values that the spec fixes are
+        the same in all combinations. The search tries every combination with every choice of
+        parallel sizes.
         """
 
     def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
@@ -150,7 +151,7 @@ class Launch(Protocol):
         """Return (name, value) of every environment variable that the ranks need."""
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the command that starts the program; it reads the files that ``emit`` returns."""
+        """Return the command that starts the program. The program reads the emitted files."""
 
 
 class CostTraits(Protocol):
@@ -256,10 +257,12 @@ class ServingLaunch(Protocol):
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if Ray cannot start each rank on its planned host."""
     host_script: str
-    """Emitted script that launchers run on each host. They set ``NODE_RANK``, and ``PARC_HOSTS``
-    if only they have the host names: by node rank, separated by spaces."""
+    """Emitted script that launchers run on each host. The launchers set ``NODE_RANK``. If the
+    script does not contain the host names, they also set ``PARC_HOSTS``: the names by node rank,
+    separated by spaces."""
     health_path: str
-    """Path of the API server that answers with status 200 once the engine serves: ``/health``."""
+    """URL path of the API server that responds with status 200 once the engine is ready, such as
+    ``/health``."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words of the command that starts one engine on all hosts of the engine.

@@ -45,30 +45,36 @@ class Declaration:
     package: str
     """Package of the backend; its docstring is ``Name: what it emits`` (``parc backends``)."""
     training: str = ""
-    """Module with ``BACKEND``, a ``Backend`` or ``Framework``; empty: no training jobs."""
+    """Module with ``BACKEND``, a ``Backend`` or ``Framework``; empty if it emits no training
+    jobs."""
     serving: str = ""
-    """Module with ``BACKEND``, a ``ServingBackend`` or ``Engine``; empty: no serving jobs."""
+    """Module with ``BACKEND``, a ``ServingBackend`` or ``Engine``; empty if it emits no serving
+    jobs."""
     binds_layout: bool = False
     """True for a framework or an engine: its rank order and rules determine the layout."""
     default_for: tuple[JobKind, ...] = ()
-    """Jobs for which it is emitted if the spec has no ``emit``; only built-in backends have any,
-    because installing a package must not change the output of existing specs."""
+    """Kinds of jobs for which the backend is used if the spec has no ``emit``. Only built-in
+    backends have such jobs, because installing a package must not change the output of existing
+    specs."""
     verifier: str = ""
-    """Module with ``VERIFIER`` (``backends/verifier.py``), which re-derives what it emitted."""
+    """Module with ``VERIFIER`` (``backends/verifier.py``), which checks the emitted files."""
     linter: str = ""
-    """Module with ``LINTER`` (``compiler/tools/lint/linter.py``): ``parc lint`` for its files."""
+    """Module with ``LINTER`` (``compiler/tools/lint/linter.py``), which ``parc lint`` uses."""
     importers: tuple[str, ...] = ()
-    """Modules with ``IMPORTERS`` (``compiler/tools/importers/formats.py``): ``parc import``."""
+    """Modules with ``IMPORTERS`` (``compiler/tools/importers/formats.py``), which ``parc import``
+    uses."""
     checkpoints: str = ""
-    """Module with the function ``compare_checkpoints`` (``compiler/report/diff/checkpoints.py``):
-    whether the framework's checkpoints load into another layout; empty: unknown."""
+    """Module with the function ``compare_checkpoints`` (``compiler/report/diff/checkpoints.py``),
+    which determines whether the framework's checkpoints load into another layout; empty if this is
+    unknown."""
     launchers: tuple[str, ...] = ()
-    """Programs and modules that start all processes of a host, which a launch script may name."""
+    """Programs and Python modules, as named in launch scripts, that start all processes of a
+    host."""
     wrapped_frameworks: tuple[WrappedFramework, ...] = ()
     """Frameworks of other backends whose programs this backend can start."""
     launch_fields: tuple[str, ...] = LAUNCH
-    """Fields below ``launch`` of the spec that reach its files; a section stands for all of its
-    fields. If a spec sets a field that no target uses, PARC warns (E13)."""
+    """Fields below ``launch`` of the spec that affect the emitted files; the name of a section
+    stands for all of its fields. If a spec sets a field that no target uses, PARC warns (E13)."""
     needs_framework: bool = False
     """True for a launcher that starts the framework's program with the files that the framework
     emits; PARC rejects ``emit`` without the framework (E15)."""

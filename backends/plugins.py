@@ -29,7 +29,7 @@ GROUP = "parc.backends"
 BACKEND, VERIFIER = "BACKEND", "VERIFIER"
 """Names of the objects in the modules of a declaration."""
 RESERVED = ("parc", "plan", "report")
-"""First parts of the names of files that PARC itself writes; a backend's folder has another."""
+"""Names, up to the first dot, of files that PARC itself writes; no plugin may have such a name."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
@@ -42,7 +42,7 @@ class PluginProblem:
     fix: str
 
     def finding(self) -> Finding:
-        """Return the finding X23 with this problem."""
+        """Return the finding X23, which reports this problem."""
         return Finding(
             f"the backend plugin {self.name!a:.70} cannot be used: {self.message}",
             label="an installed plugin with a defect",
@@ -133,7 +133,7 @@ def _find_plugin_defect(name: str, declared: object) -> str:
 
 
 def _missing_members(declared: Declaration) -> Iterator[str]:
-    """Yield one text per declared module that has no required object or an incomplete one."""
+    """Yield one text per declared module whose required object is missing or incomplete."""
     for module, attribute, protocol in _declared_backends_and_verifiers(declared):
         target = getattr(declared.module(module), attribute, None)
         lacking = [one for one in protocol_members(protocol) if not hasattr(target, one)]

@@ -259,7 +259,7 @@ def fields_without_effect(name: str) -> dict[str, str]:
 
 
 def versions_of(name: str) -> tuple[tuple[str, ...], str]:
-    """Return (supported versions, default version) of the target ``name``; the oldest is first.
+    """Return (supported versions from oldest to newest, default version) of the target ``name``.
 
     Raises:
         KeyError: no backend has that name.
@@ -300,7 +300,10 @@ def built_in_wrappers() -> tuple[tuple[str, str], ...]:
 
 
 def wrapper_of(problem: Problem) -> str:
-    """Return the backend in ``emit`` that wraps the job's framework; empty if none does."""
+    """Return the backend in ``emit`` that starts the job's framework; empty if there is none.
+
+    Such a backend is called a wrapper: for example, Accelerate starts DeepSpeed.
+    """
     return next(
         (one for one in problem.emit if _find_wrapped_framework(one, problem.framework)), ""
     )

@@ -28,12 +28,12 @@ class FileDependencies:
     always_serving: tuple[str, ...] = ()
     """Files that the target emits for each serving job."""
     scripts: tuple[str, ...] = ()
-    """Shell scripts of the target; the ``references`` of all targets are searched in them."""
+    """Shell scripts of the target. They are searched for the ``references`` of all targets."""
     references: Mapping[str, str] = field(default_factory=dict)
     """File -> text by which a script refers to it. A text that starts with ``$here/`` refers to
     the folder of the script."""
     required_by: tuple[tuple[str, str], ...] = ()
-    """(file, other file that does not work without the first one)."""
+    """Pairs (file, other file); the other file does not work without the first one."""
 
 
 NO_FILES = FileDependencies()
@@ -61,18 +61,25 @@ class JobShape:
     document: Mapping[str, Any] | None = None
     """The tree of ``rankmap.json``; None if it was not emitted."""
     launcher: tuple[LauncherNumber, ...] = ()
-    """Numbers of the framework's own launcher; empty: the launch script starts torchrun."""
+    """Numbers on the command line of the framework's own launcher; empty if the launch script
+    starts torchrun."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of nodes, ranks per node and all ranks, keyed as ``LauncherNumber.count``."""
+        """Numbers of nodes, of ranks per node, and of all ranks.
+
+        The keys are the values of ``LauncherNumber.count``.
+        """
         nodes, ranks = len(self.hosts), self.ranks_per_node
         return {"nodes": nodes, "ranks_per_node": ranks, "world": nodes * ranks}
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Process groups of one family: group i has the ranks ``bases[i] + member`` for all members."""
+    """Process groups of one family.
+
+    Group i contains the ranks ``bases[i] + member`` for each member.
+    """
 
     members: list[int]
     bases: list[int]
@@ -111,15 +118,17 @@ class Decision:
     path: str
     """Path of the same setting in ``plan.json``: ``layout.zero_stage``."""
     value: Any
-    """Value that the target will use, as JSON has it; its own default if the file has none. A
-    frozenset means that the file allows each of its values, because it has no setting for it."""
+    """Value that the target will use, as a JSON type; the target's default if the file has no
+    value. A frozenset means that the file allows each of these values, because it has no such
+    setting."""
     file: str
     line: int = 1
     setting: str = ""
-    """Text of the setting in the file: ``--micro-batch-size 2``; empty: the file omits it."""
+    """Text of the setting in the file, such as ``--micro-batch-size 2``; empty if the file omits
+    it."""
     accepts: Callable[[Any], bool] | None = None
-    """Predicate that is True for the planned values under which the target behaves as with
-    ``value``; None if only an equal value does. Needed where a target rounds or limits a value."""
+    """Function that returns True for each planned value with which the target behaves as with
+    ``value``; None if only an equal value does. Required if a target rounds or limits a value."""
     needed: str | None = None
     """Text that the file needs instead of the text ``value``, if that is not the value of ``path``
     itself, such as one of several variables. Either text may be empty: no setting. Such a decision
@@ -142,12 +151,12 @@ class ProgramStart:
     setup: tuple[str, ...] = ()
     """Commands that run first."""
     launcher: tuple[str, ...] = ()
-    """Words of the framework's own launcher; empty: torchrun."""
+    """Words of the framework's own launcher; empty if torchrun is the launcher."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the framework requires."""
     stop_test: str = ""
-    """Command that succeeds if the program saves a checkpoint and stops on SIGTERM; empty: it
-    never does."""
+    """Shell command that succeeds if the program saves a checkpoint and stops on SIGTERM; empty if
+    the program never does so."""
 
 
 class Verifier(Protocol):
@@ -155,8 +164,9 @@ class Verifier(Protocol):
 
     files: FileDependencies = NO_FILES
     not_in_files: Mapping[str, str] = MappingProxyType({})
-    """Paths of ``plan.json`` that the files of this target cannot show -> reason. A path stands for
-    everything below it. A test compares these and ``decisions`` with all paths of a plan."""
+    """Path in ``plan.json`` that the files of this target cannot show -> reason. A path includes
+    everything below it. A test compares these paths, and those of ``decisions``, with all paths of
+    a plan."""
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the settings that the target reads from its files in ``artifacts``.
@@ -168,7 +178,7 @@ class Verifier(Protocol):
         return ()
 
     def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
-        """Return path -> text of the files that the target's files contain, such as in a ConfigMap.
+        """Return path -> text of the files inside the target's files, such as those in a ConfigMap.
 
         Paths are relative to the output folder. Embedded files are verified like files of the
         folder.
@@ -184,7 +194,7 @@ class Verifier(Protocol):
         return None
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the GPU indices that a launch script exports, by local rank; None if none."""
+        """Return the exported GPU index of each local rank; None if no script exports any."""
         return None
 
 
@@ -196,7 +206,7 @@ class FrameworkVerifier(Verifier, Protocol):
     needs: tuple[str, ...] = ()
     """Files that must accompany ``file``."""
     launcher: tuple[LauncherNumber, ...] = ()
-    """Numbers of the framework's own launcher; empty if torchrun starts it."""
+    """Numbers on the command line of the framework's own launcher; empty if torchrun starts it."""
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions in the files of the framework.
@@ -208,7 +218,7 @@ class FrameworkVerifier(Verifier, Protocol):
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the sizes and process groups on ``world`` ranks; None after a finding."""
+        """Return the sizes and process groups on ``world`` ranks; None if there is a finding."""
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
@@ -253,8 +263,8 @@ class EngineVerifier(Verifier, Protocol):
     """Path of the API server that responds once the engine is ready."""
 
     ray_entry: tuple[str, str, str] | None = None
-    """Program, module of its ``main`` and variable with the indices of Ray's bundles; None: the
-    code of a Ray program of the engine is not compared."""
+    """Program, module of its ``main``, and variable with the indices of Ray's bundles; None if the
+    code of the engine's Ray program is not compared."""
 
     def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
         """Return (node rank, port) of each API server that ``file`` starts; None if unknown."""

@@ -11,8 +11,8 @@ from parc.compiler.ir import Artifact, Plan
 MOUNT = "/parc"
 """Path of the output folder in the pods."""
 MOST_BYTES = 1_000_000
-"""Most bytes of all files together. The API server limits a ConfigMap, with keys and metadata, to
-1 MiB (Kubernetes documentation, ConfigMap)."""
+"""Maximum number of bytes of all files together. The API server limits a ConfigMap, including keys
+and metadata, to 1 MiB (Kubernetes documentation, ConfigMap)."""
 
 
 def mounted_files(plan: Plan) -> tuple[Artifact, ...]:

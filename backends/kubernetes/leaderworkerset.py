@@ -29,7 +29,7 @@ def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
 def hosts_per_group(plan: ServingPlan) -> int:
     """Return the number of hosts per group of the LeaderWorkerSet.
 
-    These are the hosts of one engine; 1 if several engines share a host.
+    A group contains all hosts of one engine, or a single host if several engines share it.
     """
     return max(1, plan.layout.engine_gpus // plan.placement.ranks_per_node)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MOST_LABEL = 63
-"""Maximum characters of a DNS label (RFC 1123)."""
+"""Maximum number of characters of a DNS label (RFC 1123)."""
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 

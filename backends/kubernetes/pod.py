@@ -68,7 +68,10 @@ def pod_spec(
 
 
 def _inherited_variables(task: Task) -> list[dict[str, Any]]:
-    """Return the variables that ``launch.env`` takes from the environment: keys of a Secret."""
+    """Return the environment entries of a container whose values come from a Secret.
+
+    These are the variables that ``launch.env`` takes from the environment (``from: environment``).
+    """
     secret = task.launch.kubernetes.secret or dns_label(task.name)
     return [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}}

@@ -42,9 +42,10 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
-    """Report invalid names, labels and quantities, a missing image, and too large files.
+    """Report problems with the Kubernetes settings of a serving plan.
 
-    The plan is a serving plan.
+    These are invalid names, labels and quantities, a missing image, and files that are too large to
+    mount.
     """
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
@@ -82,9 +83,9 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
 
 
 def _check_pod_names(written: str, suffix: str, sink: Sink) -> None:
-    """Report a job name that gives pods a name that is empty or too long (L25).
+    """Report a job name that makes the names of pods empty or too long (L25).
 
-    ``suffix`` is the longest text that Kubernetes appends to the job's name.
+    ``suffix`` is the longest text that Kubernetes appends to the job's name to name a pod.
     """
     name, limit = dns_label(written), MOST_LABEL - len(suffix)
     if 0 < len(name) <= limit:

@@ -56,11 +56,11 @@ def pod_annotations(
 
 
 def replicated_job_count(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
-    """Return the number of jobs in the JobSet: one per rack without Kueue, otherwise one job.
+    """Return the number of jobs in the JobSet: one per rack if possible, otherwise 1.
 
-    JobSet's exclusive-topology annotation puts each job into a separate rack. One job per rack is
-    only possible if every rack has a single run of consecutive node ranks, and all runs have the
-    same length.
+    One job per rack has three conditions: there is no queue, every rack has a single run of
+    consecutive node ranks, and all runs have the same length. JobSet's exclusive-topology
+    annotation then puts each job into a separate rack.
     """
     runs = contiguous_rack_runs(cluster, hosts)
     equal = len({count for _, count in runs}) == 1

@@ -70,7 +70,7 @@ class KubernetesVerifier(Verifier):
     )
 
     def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the files in the ConfigMap, by their path in the output folder."""
+        """Return path in the output folder -> text, for each file in the ConfigMap."""
         found: dict[str, str] = {}
         for file in (JOBSET, GROUPS):
             for path, (text, _) in _config_files(file, artifacts).items():
@@ -85,7 +85,7 @@ class KubernetesVerifier(Verifier):
                 yield from read(manifest)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report content that the plan does not need (A18), and unreachable engines (A19)."""
+        """Report changed content (A18), and API servers that the Service does not reach (A19)."""
         for file in (JOBSET, GROUPS):
             _verify_config_files(file, artifacts, sink)
         training = _read_manifest(JOBSET, artifacts)
@@ -111,7 +111,11 @@ class KubernetesVerifier(Verifier):
 
 
 def _job_object(file: str, text: str) -> Document:
-    """Return the JobSet or LeaderWorkerSet of a manifest; Malformed if it has other objects."""
+    """Return the JobSet or the LeaderWorkerSet of the manifest ``file``, whose content is ``text``.
+
+    Raises:
+        Malformed: the manifest does not contain exactly the objects that PARC emits.
+    """
     documents = read_documents(file, text)
     kinds = [one.value_at("kind") for one in documents]
     if kinds != KINDS[file]:
@@ -121,10 +125,10 @@ def _job_object(file: str, text: str) -> Document:
 
 
 def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
-    """Return the manifest ``file`` with its plan; None if one of them was not emitted.
+    """Return the manifest ``file`` together with the plan; None if either file is absent.
 
     Raises:
-        Malformed: the manifest does not consist of the objects that the plan needs.
+        Malformed: the manifest does not contain exactly the objects that PARC emits.
     """
     if file not in artifacts or PLAN not in artifacts:
         return None
@@ -134,7 +138,7 @@ def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
 
 
 def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Sink) -> None:
-    """Report values that differ from those of the expected objects (A18)."""
+    """Report values of the manifest that differ from those of the ``expected`` objects (A18)."""
     for document, must in zip(manifest.documents, expected, strict=True):
         changes = list(iterate_changes(must, document.value))
         for path, wanted, found in changes[:SHOWN]:
@@ -146,10 +150,10 @@ def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Si
 
 
 def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
-    """Return (text, line) of each file in the ConfigMap of ``file``, by path in the output folder.
+    """Return path -> (text, line) of each file in the ConfigMap of the manifest ``file``.
 
-    A key of a ConfigMap cannot contain slashes, so PARC writes dots; the volume maps each key to
-    its path.
+    Paths are relative to the output folder. A key of a ConfigMap cannot contain slashes, so PARC
+    writes dots; the volume maps each key to its path.
     """
     if file not in artifacts:
         return {}
@@ -164,7 +168,7 @@ def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[st
 
 
 def _config_map_items(value: Any) -> list[dict[str, Any]]:
-    """Return the pairs of key and path that the first ConfigMap volume in ``value`` lists."""
+    """Return the items of the first ConfigMap volume in ``value``; an item has a key and a path."""
     if isinstance(value, dict):
         config = value.get("configMap")
         items = config.get("items") if isinstance(config, dict) else None
@@ -177,7 +181,7 @@ def _config_map_items(value: Any) -> list[dict[str, Any]]:
 
 
 def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) -> None:
-    """Report a file of the ConfigMap that differs from the same file of the output folder (A18)."""
+    """Report files in the ConfigMap that differ from the same files of the output folder (A18)."""
     for path, (text, line) in _config_files(file, artifacts).items():
         if path in artifacts and _commands_or_text(path, text) != _commands_or_text(
             path, artifacts[path]
@@ -187,7 +191,7 @@ def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) ->
 
 
 def _commands_or_text(path: str, text: str) -> Any:
-    """Return the commands and exports of a shell script; the whole text of any other file."""
+    """Return the commands and exports of a shell script, or ``text`` itself for any other file."""
     if not path.endswith(".sh"):
         return text
     script = read_script(text)
@@ -198,9 +202,9 @@ def _commands_or_text(path: str, text: str) -> Any:
 def _verify_endpoint(
     manifest: Manifest, servers: Iterable[tuple[int, int]] | None, sink: Sink
 ) -> None:
-    """Report API servers to which the Service sends no request (A19).
+    """Report API servers that the Service does not reach (A19).
 
-    ``servers`` are (node rank, port) of all API servers; None if they are unknown.
+    ``servers`` contains (node rank, port) of each API server, or is None if these are unknown.
     """
     service, plan = manifest.documents[2], manifest.plan
     size = manifest.job.value_at("spec", "leaderWorkerTemplate", "size")
@@ -229,10 +233,10 @@ def _verify_endpoint(
 
 
 def _verify_pods(job: Document, hosts: int, sink: Sink) -> None:
-    """Report pods that are not one per host, or not numbered by node rank (A07).
+    """Report a JobSet that does not have one pod per host, or assigns wrong node ranks (A07).
 
-    Jobs x pods per job must equal ``hosts``, and the node rank must advance by the pods of a job
-    from one job to the next.
+    The number of jobs times the pods per job must equal ``hosts``. The node rank must increase by
+    the pods per job from one job to the next.
     """
     replicas = valid_count(job.value_at(*JOB, "replicas"))
     pods = valid_count(job.value_at(*JOB, "template", "spec", "completions"))
@@ -243,10 +247,10 @@ def _verify_pods(job: Document, hosts: int, sink: Sink) -> None:
 
 
 def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
-    """Report pods of a LeaderWorkerSet that are not one per host, in node rank order (A07).
+    """Report a LeaderWorkerSet without one pod per host, or with wrong node ranks (A07).
 
-    Groups x pods per group must equal ``hosts``, every pod must have a name in PARC_HOSTS, and the
-    node rank must advance by the size of a group.
+    The number of groups times the pods per group must equal ``hosts``, and PARC_HOSTS must name
+    every pod. The node rank must increase by the pods per group from one group to the next.
     """
     container: Path = (*LEADER, "containers", 0)
     groups = valid_count(job.value_at("spec", "replicas"))
@@ -263,7 +267,7 @@ def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
 
 
 def _rank_step_per_job(job: Document, container: Path, index: str) -> int:
-    """Return the factor by which the shell formula of NODE_RANK multiplies ``index``; else 0."""
+    """Return the factor of the variable ``index`` in the formula of NODE_RANK; 0 if it has none."""
     line = job.value_at(*container, "command", 2)
     found = re.search(rf"{index} \* (\d{{1,9}}) ", line) if isinstance(line, str) else None
     return int(found[1]) if found else 0

@@ -72,7 +72,7 @@ class Manifest:
         return read_pod(self.job, spec, self.problem["launch"]["kubernetes"], vendor)
 
     def job_metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the metadata of the job."""
+        """Return the metadata of the job: name, namespace, queue and ``annotations``."""
         queue = self.problem["launch"]["kubernetes"]["queue"]
         return {
             "name": self.name,
@@ -82,7 +82,10 @@ class Manifest:
         }
 
     def config_map(self, files: Sequence[str]) -> dict[str, Any]:
-        """Return the ConfigMap, whose texts are compared elsewhere."""
+        """Return the ConfigMap that contains ``files``, with the texts of the manifest.
+
+        The texts are compared elsewhere.
+        """
         texts = self.documents[0].value_at("data")
         keys = [path.replace("/", ".") for path in files]
         found = texts if isinstance(texts, dict) else {}
@@ -95,7 +98,10 @@ class Manifest:
 
 
 def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[Decision]:
-    """Yield the settings of the pod whose spec is at ``spec``, the namespace and the queue."""
+    """Yield the settings that every job contains: those of the pod, the namespace and the queue.
+
+    ``spec`` is the path of the pod's spec in the job.
+    """
     job, file = manifest.job, manifest.file
     pod = manifest.pod_settings(spec)
     yield from read_pod_settings(file, job, spec, pod)
@@ -135,7 +141,13 @@ def read_job_set_settings(manifest: Manifest) -> Iterator[Decision]:
 def _read_topology_settings(
     manifest: Manifest, annotations: Mapping[str, str], template: Path
 ) -> Iterator[Decision]:
-    """Yield the node label that keeps pods together, if ``annotations`` of the pods need one."""
+    """Yield the node label that keeps pods together; nothing if ``annotations`` contain no label.
+
+    Args:
+        manifest: manifest that contains the annotations.
+        annotations: annotations that the pods need.
+        template: path of the pod template in the job.
+    """
     key = next((key for key in annotations if key.endswith("topology")), None)
     if key is not None:
         at: Path = (*template, "metadata", "annotations", key)
@@ -146,7 +158,7 @@ def _read_topology_settings(
 
 
 def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the ConfigMap and the JobSet with the settings of the manifest."""
+    """Return the ConfigMap and the JobSet that PARC emits for the settings in the manifest."""
     plan, job = manifest.plan, manifest.job
     pod = manifest.pod_settings(JOB_POD)
     count = job_count(plan)
@@ -224,9 +236,11 @@ def _group_annotations(manifest: Manifest) -> dict[str, str]:
 def expected_serving_objects(
     manifest: Manifest, script: str, health_path: str
 ) -> list[dict[str, Any]]:
-    """Return the ConfigMap, the LeaderWorkerSet and the Service with the manifest's settings.
+    """Return the objects that PARC emits for the settings in the manifest.
 
-    ``script`` starts the processes of a host; ``health_path`` responds once an engine is ready.
+    The objects are the ConfigMap, the LeaderWorkerSet and the Service. ``script`` is the path of
+    the script that starts the processes of a host. ``health_path`` is the URL path that responds
+    once an engine is ready.
     """
     plan, job, name = manifest.plan, manifest.job, manifest.name
     size, nodes, pod = (

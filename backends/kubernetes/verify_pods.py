@@ -21,7 +21,7 @@ Pairs = list[list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """Settings of a pod that a plan decides."""
+    """Settings of a pod that follow from a plan."""
 
     image: Any
     gpu_resource: str
@@ -104,9 +104,9 @@ def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: 
 
 
 def _ordered_pairs(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
-    """Return the entries of ``found`` as pairs: first those in ``names``, in the same order.
+    """Return the entries of ``found`` as pairs [name, value], without the entry ``without``.
 
-    The entry ``without`` is left out.
+    The entries that ``names`` lists come first, in the order of ``names``.
     """
     known = [name for name in names if name in found]
     order = [*known, *(name for name in found if name not in known)]
@@ -114,7 +114,7 @@ def _ordered_pairs(found: dict[str, Any], names: Iterable[str], without: str = "
 
 
 def secret_variables(pod: PodSettings) -> list[dict[str, Any]]:
-    """Return the entries of the environment that take their value from the Secret of the pod."""
+    """Return the environment entries whose values come from the Secret that ``pod`` uses."""
     return [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": pod.secret, "key": name}}}
         for name in pod.inherited

@@ -32,7 +32,7 @@ def _spans_hosts(node: Mapping[str, Any]) -> bool:
 
 
 def rack_runs(plan: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return (rack or NVLink domain, number of hosts) of consecutive node ranks."""
+    """Return (rack or NVLink domain, number of hosts) of each run of consecutive node ranks."""
     cluster = plan["problem"]["cluster"]
     homes: dict[str, str] = {}
     for rack in cluster["racks"]:

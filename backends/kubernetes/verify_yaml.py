@@ -41,9 +41,12 @@ class Document:
 
 @lru_cache(maxsize=2)
 def read_documents(file: str, text: str) -> tuple[Document, ...]:
-    """Return the documents of a YAML text; raise Malformed if it is invalid or repeats a key.
+    """Return the documents of the YAML text ``text``, the content of ``file``.
 
-    The last results are cached, because each check of the verifier reads the same documents.
+    The last results are cached, because several checks of the verifier read the same documents.
+
+    Raises:
+        Malformed: ``text`` is not valid YAML, or repeats a key.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -96,7 +99,10 @@ def valid_count(value: Any) -> int:
 
 
 def iterate_changes(expected: Any, found: Any, path: Path = ()) -> Iterator[tuple[Path, Any, Any]]:
-    """Yield (path, expected, found) of each difference; ABSENT stands for a missing value."""
+    """Yield (path, expected value, found value) of each difference.
+
+    ABSENT stands for a missing value.
+    """
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in [*expected, *(key for key in found if key not in expected)]:
             yield from iterate_changes(

@@ -145,7 +145,7 @@ def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, 
     try:
         return compute(fields)
     except _DAMAGED:
-        raise Malformed(PLAN, 1, f"{path} has a value of the wrong type") from None
+        raise Malformed(PLAN, 1, f"a value in {path} is missing or has the wrong type") from None
 
 
 def _extra_arguments(

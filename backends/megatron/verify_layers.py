@@ -93,8 +93,13 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
     The pattern must contain one letter per layer, and pp must divide the number of stages.
     """
     letters = re.findall(r"[M*E-]", pattern)
-    if len(letters) != layers or len(letters) + pattern.count("|") != len(pattern):
-        message = f"the layer pattern does not match the model: {len(letters)} letters"
+    wrong_count = len(letters) != layers
+    if wrong_count or len(letters) + pattern.count("|") != len(pattern):
+        message = (
+            f"the layer pattern has {len(letters)} layers, but the model has {layers}"
+            if wrong_count
+            else "the layer pattern contains an invalid character"
+        )
         _report_wrong_layers(
             "A08", message, f"must be {layers} of M * E -, and | between stages", sink
         )

@@ -14,11 +14,14 @@ EXPECTED = "preflight/expected.json"
 
 
 class Preflight:
-    """The backend ``preflight``; if a spec emits it, the launch scripts run its program first."""
+    """The backend ``preflight``.
+
+    If a spec emits it, the launch scripts run ``check_ranks.py`` before the training program.
+    """
 
     name = "preflight"
     versions = ("1",)
-    """The ``format`` of expected.json."""
+    """Value of ``format`` in expected.json."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report nothing, because the emitted program can check every placement."""
@@ -32,9 +35,10 @@ class Preflight:
 
 
 def _expected_placement_json(plan: Plan) -> str:
-    """Return the text of ``expected.json``: hosts by node rank, rank counts, process groups.
+    """Return the text of ``expected.json``: hosts by node rank, rank counts and process groups.
 
-    The groups are described by spans. The list of hosts is empty if the hosts have no names.
+    Each family of groups is described by its size and spans. The list of hosts is empty if the
+    hosts have no names.
     """
     placement = plan.placement
     groups = {

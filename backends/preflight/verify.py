@@ -100,7 +100,10 @@ def _group_size_and_spans(group: Any) -> tuple[Any, Any] | None:
 
 
 def _describe_first_difference(found: list[Any], hosts: list[str]) -> str:
-    """Return the first node rank whose host differs, or both numbers of hosts if none differs."""
+    """Return the first node rank whose host differs, as text.
+
+    If no host differs, return the two numbers of hosts.
+    """
     pairs = enumerate(zip(found, hosts, strict=False))
     first = next(
         (f"node rank {n}: {a!r:.60}, must be {b!r:.60}" for n, (a, b) in pairs if a != b), ""

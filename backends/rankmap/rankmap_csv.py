@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from parc.compiler.ir import AnyPlan, Placement
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
-"""Columns before the mesh coordinates, which depend on the framework."""
+"""Columns before those of the mesh coordinates, whose names depend on the framework."""
 _QUOTED = re.compile(r'[",\r\n]')
 
 
@@ -27,8 +27,8 @@ def rankmap_csv(plan: AnyPlan) -> str:
 def _rank_rows(placement: Placement) -> list[str]:
     """Return the CSV rows, one per rank.
 
-    A cluster may have 131,072 ranks. The cells of hosts, local ranks and coordinates are therefore
-    formatted once each, and a row only joins them.
+    A cluster may have 131,072 ranks. To save time, each cell (of a host, a local rank or a
+    coordinate) is formatted only once, and a row only joins such cells.
     """
     hosts, each = placement.hosts, placement.ranks_per_node
     names, racks, domains = (
@@ -57,12 +57,12 @@ def _rank_rows(placement: Placement) -> list[str]:
 
 
 def _repeat_per_rank(cells: Iterable[str], each: int) -> Iterator[str]:
-    """Return the cell of every host ``each`` times, once per rank on the host."""
+    """Return the cell of each host ``each`` times, that is, once per rank on the host."""
     return chain.from_iterable(map(repeat, cells, repeat(each)))
 
 
 def _quote_cells(texts: Sequence[str]) -> Sequence[str]:
-    """Return the cells ``texts``, in CSV quotes if one of them needs quotes."""
+    """Return the cells ``texts``, with CSV quotes around each cell that needs them."""
     # One search over all names is much faster than one per name, and names seldom need quotes.
     if _QUOTED.search("".join(texts)) is None:
         return texts

@@ -43,7 +43,7 @@ class RankmapVerifier(Verifier):
     )
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
-        """Yield the hosts, racks, meshes and rank counts of the table and the document."""
+        """Yield the hosts, racks, meshes and rank counts of the CSV and the JSON file."""
         if TABLE in artifacts:
             yield from read_table_settings(artifacts[TABLE])
         if DOCUMENT in artifacts and PLAN in artifacts:
@@ -51,7 +51,10 @@ class RankmapVerifier(Verifier):
             yield from read_document_settings(artifacts[DOCUMENT], serving)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report groups and sizes that contradict the meshes, and wrong lines of the page (A06)."""
+        """Report contradictions of the rank map (A06).
+
+        These are groups and sizes that contradict the meshes, and wrong lines of ``rankmap.md``.
+        """
         if DOCUMENT not in artifacts:
             return
         verify_groups_and_sizes(artifacts[DOCUMENT], sink)

@@ -13,7 +13,7 @@ from parc.compiler.verify.read_emitted import DOCUMENT, TABLE, read_document, re
 EXPERT_AXES = {"etp": "tp", "edp": "dp", "edp_shard": "dp_shard"}
 """Axis of the expert mesh in rankmap.json -> its name in plan.json."""
 PARTS = {"cp": ("cp_a2a", "cp_p2p"), "dp": ("dp_shard", "dp_replicate")}
-"""Axis -> its parts, if a mesh contains the parts instead."""
+"""Axis -> the axes into which it is split; a mesh contains either the axis or these axes."""
 KEYS = {
     *("format", "framework", "groups", "hosts", "meshes", "order"),
     *("ranks", "ranks_per_node", "sizes", "version", "world"),

@@ -33,7 +33,7 @@ from parc.compiler.verify.verify_decisions import PLAN
 
 PAGE = "rankmap.md"
 SAMPLE = 16
-"""Ranks in the last table."""
+"""Maximum number of ranks in the last table."""
 GROUPS = "Groups, by the smallest unit that contains each group"
 GROUP_COLUMNS = "group | groups x ranks | host | NVLink domain | rack | several racks | max racks"
 TABLES = {
@@ -44,7 +44,7 @@ TABLES = {
     GROUPS: GROUP_COLUMNS,
     "Order of hosts": "order | busiest uplink per step | exposed per step |",
 }
-"""Title -> columns of a table; those of the last table depend on the framework."""
+"""Title of a table -> its columns. The columns of the last table depend on the framework."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,10 @@ def verify_page(text: str, facts: PageFacts, columns: Sequence[str], sink: Sink)
 
 
 def _describe_difference(found: str, expected: PageLine | None) -> str:
-    """Return a sentence on how the line ``found`` differs; empty if it is the expected line."""
+    """Return a sentence that says how the line ``found`` differs from the line ``expected``.
+
+    The sentence is empty if the lines agree.
+    """
     if expected is None:
         return f"{PAGE} has a line that the plan does not need: {found:.60}"
     is_row = found.startswith("|")
@@ -137,7 +140,7 @@ def _sentence_line(text: str, other: Iterable[str] = ()) -> PageLine:
 def _table_lines(
     title: str, rows: Iterable[Sequence[Cell]], columns: str = ""
 ) -> Iterator[PageLine]:
-    """Yield the lines that a table must have: title, head and rows."""
+    """Yield the lines that a table must have: the title, the heading and the rows."""
     names = tuple(name.strip() for name in (columns or TABLES[title]).split("|"))
     yield _sentence_line(f"## {title}")
     for row in (map(exact_cell, names), map(exact_cell, ["---"] * len(names)), *rows):
@@ -208,7 +211,10 @@ def _rank_formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | 
 
 
 def _proof_lines(placement: Mapping[str, Any]) -> Iterator[PageLine]:
-    """Yield the lines below the table of host orders, which state how good the order is."""
+    """Yield the lines below the table of host orders.
+
+    They state how close the chosen order is to the best possible one.
+    """
     default, proof = "Slurm's default is name order.", placement["proof"]
     if not placement["alternatives"]:
         yield _sentence_line(default)

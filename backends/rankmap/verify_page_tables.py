@@ -13,10 +13,11 @@ from parc.compiler.verify.verify_ranks import span_offsets
 
 RANK = ("rank", "host", "GPU")
 MOST = {"racks": 10, "stages": 18, "engines": 24}
-"""Longest table of each kind; the middle of a longer one is a row with a count."""
+"""Maximum number of rows of each table. In a longer table, one row with a count replaces the rows
+in the middle."""
 GIB = 2**30
 EXTENDED = ("dp-cp", "dp-shard-cp")
-"""Families that equal others without context parallelism."""
+"""Families whose groups equal those of another family if there is no context parallelism."""
 FAMILIES = (
     *("tp", "cp", "cp-a2a", "cp-p2p", "dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp"),
     *("pp", "etp", "ep", "edp", "efsdp"),
@@ -31,7 +32,7 @@ class Cell:
     text: str
     """Content as findings show it."""
     matches: Callable[[str], bool]
-    """Predicate that is True for the cell of the page if it has this content."""
+    """Function that returns True if the text of a cell of the page has this content."""
 
 
 Row = Sequence[Cell]
@@ -161,7 +162,7 @@ def stage_rows(facts: PageFacts) -> list[Row]:
 
 
 def _stage_contents(chunks: Sequence[Mapping[str, Any]]) -> tuple[int, int, bool, bool]:
-    """Return (layers, MTP layers, True with the embedding, True with the loss) of a stage."""
+    """Return (layers, MTP layers, has the embedding, has the loss) of a stage."""
     return (
         sum(one["layers"] for one in chunks),
         sum(one["mtp_layers"] for one in chunks),
@@ -272,10 +273,10 @@ def group_rows(facts: PageFacts) -> list[Row]:
 def _count_groups_by_extent(
     facts: PageFacts, group: Mapping[str, Any]
 ) -> tuple[int, int, int, int, int]:
-    """Return the numbers of groups by the smallest unit that contains them, and the most racks.
+    """Return (in one host, in one NVLink domain, in one rack, over several racks, most racks).
 
-    The units are a host, an NVLink domain, a rack, and several racks. The last item is the largest
-    number of racks that one group spans.
+    The first four items count the groups of the family ``group`` by the smallest unit that contains
+    them. The last item is the largest number of racks that one group spans.
     """
     members = span_offsets(group["within"], group["size"]) or []
     bases = span_offsets(group["across"], group["count"]) or []
@@ -335,7 +336,7 @@ def any_text_cell(texts: Sequence[str]) -> Cell:
 
 
 def _within_rounding(value: float) -> tuple[float, float, float]:
-    """Return the values that a number may have had before plan.json rounded it to six digits."""
+    """Return ``value`` and the limits of the values that plan.json would round to it."""
     return value, value * (1 - 1e-5), value * (1 + 1e-5)
 
 

@@ -22,8 +22,8 @@ class Ray:
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report a plan whose ranks Ray cannot place on the planned hosts (V15).
 
-        Ray cannot place the ranks of engines without ``ray_entry``, nor data-parallel ranks,
-        because the engine itself creates their placement groups.
+        There are two such cases: the engine has no ``ray_entry``; or dp is above 1, because the
+        engine itself creates the placement groups of its data-parallel ranks.
         """
         _check_setup_and_environment(plan, sink)
         dp, name = plan.layout.dp, plan.problem.framework
@@ -54,7 +54,7 @@ class Ray:
         sink.report("V15", finding, at="emit")
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``ray/serve.py``, which contains the host of every rank and the command."""
+        """Return ``ray/serve.py``. It contains the host of every rank and the engine's command."""
         target = engine(plan.problem.framework)
         placement, gpus = plan.placement, plan.layout.engine_gpus
         each, named = placement.ranks_per_node, plan.problem.cluster.named

@@ -55,7 +55,7 @@ class RayVerifier(Verifier):
     )
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
-        """Yield the settings of the command, its variables, the engines, hosts and the port."""
+        """Yield the settings of ``ray/serve.py``: command, environment, engines, hosts and port."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
         text = artifacts[PROGRAM]
@@ -74,7 +74,7 @@ class RayVerifier(Verifier):
         yield from _read_placement_settings(text, found)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report variables that the network of the plan requires, if missing or changed (A18)."""
+        """Report missing or changed environment variables that the plan's network needs (A18)."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
         plan, variables = (
@@ -89,7 +89,10 @@ class RayVerifier(Verifier):
             verify_required(PROGRAM, exports, required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report changed code (A18), and hosts (A02) or node ranks (A07) unlike the rank map."""
+        """Report changed code (A18), wrong hosts (A02) and wrong node ranks (A07).
+
+        The hosts and node ranks are compared with the rank map.
+        """
         if PROGRAM not in artifacts:
             return
         _verify_code(artifacts, sink)
@@ -114,7 +117,10 @@ def _engine_verifier(plan: Mapping[str, Any]) -> EngineVerifier | None:
 
 
 def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[Decision]:
-    """Yield the settings for engines, hosts and the port."""
+    """Yield the settings of the engines, the hosts and the port.
+
+    ``found`` is the parsed plan in the program; ``text`` is the text of the program.
+    """
     engines, line = _node_ranks_per_engine(found), _line_of_key(text, "engines")
     ranks = [node for engine in engines for node in engine]
     sizes = {len(engine) for engine in engines}
@@ -148,7 +154,7 @@ def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
     """Return the node rank of every rank, as one list per engine.
 
     Raises:
-        Malformed: the plan does not contain such lists.
+        Malformed: the value of ``engines`` in ``plan`` is not a list of lists.
     """
     engines = plan.get("engines")
     if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
@@ -157,7 +163,7 @@ def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def _line_of_key(text: str, key: str) -> int:
-    """Return the line of a key of the document; 1 if it is absent."""
+    """Return the line of the program ``text`` that contains ``key``; 1 if no line does."""
     at = text.find(f'"{key}":')
     return text.count("\n", 0, at) + 1 if at >= 0 else 1
 
@@ -188,7 +194,11 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def _split_program(text: str) -> tuple[ast.Module, str]:
-    """Return (program with an empty plan, text of the plan); raise Malformed without a plan."""
+    """Return (program with an empty plan, text of the plan).
+
+    Raises:
+        Malformed: the program contains no plan.
+    """
     module = parse_program(PROGRAM, text)
     for place, one in enumerate(module.body):
         if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "PLAN":
@@ -210,9 +220,9 @@ def _json_loads_argument(value: ast.expr) -> str:
 
 
 def program_code(text: str, entry: tuple[str, str, str]) -> str:
-    """Return the digest of the code of ``ray/serve.py`` without its plan and its engine.
+    """Return the digest of the code of ``ray/serve.py``, without the plan and the engine's names.
 
-    ``entry`` is the program, the module and the variable of the engine.
+    ``entry`` contains these names: the program, the module and the variable of the engine.
     """
     return code_digest(_code_without_settings(text, entry)).code
 

@@ -136,7 +136,9 @@ def _checked_program_start(
         start = program_start(plan, artifacts)
         return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None
+        raise Malformed(
+            PLAN, 1, "a value in problem.launch is missing or has the wrong type"
+        ) from None
 
 
 def read_environment_settings(
@@ -151,7 +153,9 @@ def read_environment_settings(
     try:
         expected = expected_environment(plan, framework)
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.cluster has a value of the wrong type") from None
+        raise Malformed(
+            PLAN, 1, "a value in problem.cluster is missing or has the wrong type"
+        ) from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
     for name, text, needed, line in iterate_differences(found, wanted):
@@ -189,7 +193,9 @@ def _compare_script_lines(
             ExpectedValue("arguments", start.arguments, "problem.launch.args"),
         )
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None
+        raise Malformed(
+            PLAN, 1, "a value in problem.launch is missing or has the wrong type"
+        ) from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(script, known, values)
 

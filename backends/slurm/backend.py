@@ -42,9 +42,9 @@ class Slurm:
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report values that a batch script cannot contain, and a missing engine script.
+        """Report values that the batch script cannot contain, and a missing engine script.
 
-        Values that would break the rank map are reported too.
+        Values that would break the rank map are reported, too.
         """
         check_launch(plan, sink)
         check_slurm(plan, sink)
@@ -93,9 +93,9 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
 
 
 def _container_flags(slurm: SlurmJob) -> tuple[str, ...]:
-    """Return the srun flags for a pyxis container, as shell text; empty without a container.
+    """Return the srun flags of a pyxis container, as shell text; empty if the job has no container.
 
-    The output folder has the same path inside the container.
+    The flags mount the output folder at the same path inside the container.
     """
     if slurm.container_image is None:
         return ()

@@ -15,16 +15,21 @@ from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 
 SWITCHES_WAIT = "01:00:00"
-"""Longest wait of Slurm for hosts on few leaves, HH:MM:SS; then it ignores ``--switches``."""
+"""Time, HH:MM:SS, that Slurm waits for hosts on few leaf switches before it ignores
+``--switches``."""
 NODELIST_WITH_SEGMENT_SINCE = (26, 5)
-"""First Slurm version whose topology/block accepts ``--nodelist`` with ``--segment``. Older ones
-reject the pair ("Requested node configuration is not available"). With it, newer versions also
-accept host lists that they would not choose themselves."""
+"""First Slurm version whose topology/block accepts ``--nodelist`` together with ``--segment``.
+Older versions reject the pair ("Requested node configuration is not available"). With
+``--segment``, newer versions also accept host lists that they would not choose themselves."""
 
 
 @cache
 def directive_table() -> dict[str, Any]:
-    """Return the table ``flags.yaml``: the directives in order, and fields used elsewhere."""
+    """Return the parsed file ``flags.yaml``.
+
+    The table contains the directives in their order, and the fields of ``launch`` that reach the
+    job in another way.
+    """
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
     table: dict[str, Any] = parse_table(text)
     return table
@@ -78,10 +83,13 @@ def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
 def _switches_value(plan: AnyPlan) -> str | None:
     """Return the value of ``--switches``, such as ``2@01:00:00``; None to omit the option.
 
-    The value is the number of leaf switches that the plan uses, and the longest wait for them.
-    After this wait Slurm ignores the option, so the job checks its racks itself. The option is
-    omitted for hosts with names, whose leaves are fixed, and for NVLink domains of several hosts,
-    for which ``--segment`` is more specific.
+    The first number is the number of leaf switches that the plan uses. The time after ``@`` is how
+    long Slurm waits for hosts on so few switches. After this time Slurm ignores the option, so the
+    job itself checks its racks.
+
+    The option is omitted in three cases: the plan uses a single rack; the hosts have names, which
+    already determine the leaf switches; or NVLink domains span hosts, for which ``--segment`` is
+    more specific.
     """
     cluster = plan.problem.cluster
     leaves = len({host.rack for host in plan.placement.hosts})

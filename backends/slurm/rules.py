@@ -36,7 +36,7 @@ _TEXT_FIELDS = (
     *("partition", "account", "qos", "reservation", "constraint", "exclude", "nodelist", "array"),
     *("comment", "mail_user", "mail_type", "time_limit"),
 )
-"""Fields of ``launch.slurm`` that are the value of one directive."""
+"""Fields of ``launch.slurm``, each of which is the value of a directive."""
 _UNLIMITED = {"unlimited", "infinite"}
 
 
@@ -126,10 +126,10 @@ def _check_time_limit(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _suggest_time_limit(limit: str) -> str:
-    """Return the fix that sets ``limit``, such as 48h or 2 days, in Slurm's format.
+    """Return the fix that writes ``limit``, such as 48h or 2 days, in Slurm's format.
 
-    Return "" if the meaning of ``limit`` is unclear. The new limit is never shorter: seconds are
-    kept, and fractions are rounded up.
+    The fix is empty if the meaning of ``limit`` is unclear. The rewritten limit is never shorter
+    than ``limit``: seconds are kept, and fractions are rounded up.
     """
     if not _WORDED_TIME.fullmatch(limit.strip().lower()):
         return ""
@@ -182,7 +182,7 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:
-    """Report that Slurm may not use the plan's number of hosts per NVLink domain (L23)."""
+    """Report that Slurm might use other numbers of hosts per NVLink domain than the plan (L23)."""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
     if not nvlink_spans_hosts(cluster):
         return

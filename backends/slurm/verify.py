@@ -44,7 +44,10 @@ class SlurmVerifier(Verifier):
     not_in_files = MappingProxyType({f"{SLURM}.version": "selects the directives that exist"})
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the directives, log folder and container of the job, and the launch script's."""
+        """Yield the settings of the job script (directives, log folder, container).
+
+        If Slurm has its own copy of the launch script, the settings of this copy follow.
+        """
         if PLAN not in artifacts:
             return
         plan = read_plan(artifacts[PLAN])
@@ -58,7 +61,7 @@ class SlurmVerifier(Verifier):
             yield from read_launch_script_settings(SCRIPT, plan, artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report commands that the plan does not need, or that are missing (A18)."""
+        """Report commands that the plan does not need, and commands that are missing (A18)."""
         if PLAN not in artifacts:
             return
         plan = read_plan(artifacts[PLAN])
@@ -70,7 +73,10 @@ class SlurmVerifier(Verifier):
             verify_launch_lines(SCRIPT, plan, artifacts, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report hosts (A02) and numbers (A07) that differ from the rank map."""
+        """Report differences from the rank map.
+
+        These are other hosts (A02), and other numbers of nodes, ranks or GPUs (A07).
+        """
         if HOSTFILE in artifacts:
             verify_host_file(HOSTFILE, artifacts[HOSTFILE], job.hosts, sink)
         if SCRIPT in artifacts:
@@ -81,7 +87,7 @@ class SlurmVerifier(Verifier):
             _verify_gpus(artifacts[JOB], job.ranks_per_node, sink)
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the GPU indices that Slurm's copy of the launch script exports, or None."""
+        """Return the GPU indices that Slurm's copy of the launch script exports; None if none."""
         return exported_devices(artifacts.get(SCRIPT, ""))
 
 

@@ -39,7 +39,7 @@ PATHS = {
     "requeue": f"{SLURM}.requeue",
     "no-requeue": f"{SLURM}.requeue",
 }
-"""Directive -> path of the plan; other directives are reported under ``SLURM``."""
+"""Directive -> path in the plan. Other directives are reported under ``SLURM``."""
 FIELDS = {"partition": "partition", "account": "account", "qos": "qos"}
 FIELDS |= {"reservation": "reservation", "time": "time_limit", "constraint": "constraint"}
 FIELDS |= {"exclude": "exclude", "array": "array", "comment": "comment"}
@@ -49,13 +49,14 @@ FIXED = {"ntasks-per-node": "1", "mem": "0", "open-mode": "append", "output": "%
 FIXED |= {"exclusive": ""}
 """Directives of every job: one launcher per host, all memory, and logs that survive a requeue."""
 SEGMENT_SINCE, SEGMENT_WITH_NODELIST_SINCE = (24, 5), (26, 5)
-"""First versions of Slurm with --segment, and with --segment for given hosts."""
+"""First versions of Slurm that support --segment, and --segment together with --nodelist."""
 
 
 def read_directives(text: str) -> dict[str, tuple[str, int]]:
-    """Return directive -> (value, line); a directive without a value has an empty one.
+    """Return directive -> (value, line); the value of a directive such as ``--requeue`` is empty.
 
-    sbatch reads the directives before the first command, and the last one of a name wins.
+    sbatch reads only the directives before the first command. If a name occurs several times,
+    sbatch uses the last directive.
     """
     found: dict[str, tuple[str, int]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -81,15 +82,16 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
 def read_directive_settings(
     text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the plan values that the directives of a job script set.
+    """Yield the settings of the plan that the directives of a job script contain.
 
-    Directives that are missing, or that the plan does not need, are included as differences.
+    A directive that is missing, or that the plan does not need, yields a setting that differs from
+    the plan.
     """
     found = read_directives(text)
     try:
         expected = _expected_directives(plan, artifacts)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
+        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
     if "nodelist" in found and "nodelist" in expected:
         # The order of a host list has no effect; the job orders its hosts itself.
         value, line = found["nodelist"]
@@ -162,7 +164,10 @@ def nvlink_spans_hosts(cluster: Mapping[str, Any]) -> bool:
 
 
 def rack_homes(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequence[str]:
-    """Return the rack of each host by node rank; its NVLink domain if domains span hosts."""
+    """Return the name of each host's rack, or of its NVLink domain if domains span hosts.
+
+    The names are in the order of node ranks.
+    """
     cluster = plan["problem"]["cluster"]
     domains = nvlink_spans_hosts(cluster)
     outline = read_outline(artifacts[TABLE]) if TABLE in artifacts else None

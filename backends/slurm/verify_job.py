@@ -50,13 +50,16 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         }
         values = _script_values(plan)
     except DAMAGED:
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
+        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(read_script(artifacts[JOB]), known, values)
 
 
 def absent_container(text: str) -> Iterator[Decision]:
-    """Yield the plan values of a job without a container if the script has no container flag."""
+    """Yield the container settings of a script without container flags: no image and no mounts.
+
+    Yield nothing if the script has such a flag.
+    """
     if "--container-" not in text:
         yield Decision(f"{SLURM}.container_image", None, JOB)
         yield Decision(f"{SLURM}.container_mounts", [], JOB)

@@ -28,25 +28,25 @@ class TorchrunVerifier(Verifier):
     )
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
-        """Yield environment, program, arguments and port of the launch script."""
+        """Yield the environment, program, arguments and port that the launch script sets."""
         if SCRIPT not in artifacts or PLAN not in artifacts:
             return ()
         return read_launch_script_settings(SCRIPT, read_plan(artifacts[PLAN]), artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report commands that the plan does not need, or that are missing (A18)."""
+        """Report commands that the plan does not need, and commands that are missing (A18)."""
         if SCRIPT in artifacts and PLAN in artifacts:
             verify_launch_lines(SCRIPT, read_plan(artifacts[PLAN]), artifacts, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report hosts (A02) and numbers (A07) that differ from the rank map."""
+        """Report differences from the rank map: hosts (A02), numbers of nodes and ranks (A07)."""
         if HOSTS in artifacts:
             verify_host_file(HOSTS, artifacts[HOSTS], job.hosts, sink)
         if SCRIPT in artifacts:
             verify_launch_script(SCRIPT, artifacts[SCRIPT], job, sink)
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the GPU indices that the launch script exports, or None."""
+        """Return the GPU indices that the launch script exports; None if it exports none."""
         return exported_devices(artifacts.get(SCRIPT, ""))
 
 

@@ -129,7 +129,8 @@ def explain_unknown_model(model: Model) -> Finding:
     mtp = model.mtp_layers and not missing_model_features(_without_mtp_layers(model))
     return Finding(
         message=f"torchtitan has no model with the sizes of {model.name}",
-        label=f"a decoder built from sizes has no {', no '.join(missing_model_features(model))}",
+        label="a model outside of torchtitan's registry cannot have "
+        f"{' or '.join(missing_model_features(model))}",
         help=f"valid models: plain decoders of any size; {'; '.join(names)}",
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else "emit: [megatron]",
         targets=("torchtitan",),

@@ -196,7 +196,7 @@ def _explain_vocabulary(problem: ServingProblem, layout: ServingLayout) -> Findi
         f"{vocab} is not divisible by {tp}: the embedding has {vocab} rows after padding to a "
         f"multiple of {multiple}, and tp is {tp}",
         label=f"{vocab} % {tp} = {vocab % tp}, must be 0",
-        help=f"valid tp: {valid}; every power of two up to {multiple} is valid",
+        help=f"valid tp: {valid}; powers of two up to {multiple} always divide the {vocab} rows",
         fix=fix,
         causes=(Cause("model.vocab", f"the vocabulary has {problem.model.vocab} tokens"),),
         targets=TARGETS,

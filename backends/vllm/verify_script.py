@@ -256,7 +256,9 @@ def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Proces
     # node rank.
     heads = [int(found) for found in _ADDRESS.findall(line.text)]
     if len(set(heads)) > 1:
-        raise Malformed(SCRIPT, line.number, f"host {node} has two rendezvous hosts")
+        raise Malformed(
+            SCRIPT, line.number, f"host {node}: its command names two different rendezvous hosts"
+        )
     words = _split_words(_ADDRESS.sub(r"'host \1'", line.text.removesuffix(' "$@"')))
     devices = words[1].split(",") if len(words) > 1 else []
     if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):

@@ -75,8 +75,8 @@ def _static_sentence(readings: Sequence[Reading]) -> str:
     errors = [abs(static_error(reading)) for reading in readings if reading.static_bytes]
     return (
         f"Between two steps, only parameters, gradients, optimizer state and workspaces are "
-        f"allocated. Over {len(errors)} readings their estimate is off by {median(errors):.1%} "
-        f"(median), {max(errors):.1%} (largest)."
+        f"allocated. The error of this estimate over {len(errors)} readings has a median of "
+        f"{median(errors):.1%} and a maximum of {max(errors):.1%}."
     )
 
 

@@ -150,9 +150,9 @@ def _regret_section(found: Sequence[Sweep]) -> str:
         "Regret is how much slower the layout with the best prediction is than the fastest layout",
         "of the same published sweep, both by their measured times.",
         "",
-        f"Regret over {len(found)} published sweeps: mean {mean} %, largest {worst} %. Regret of "
-        f"the simplest tied layout, which a search picks: mean {_percent(tied[0])} %, largest "
-        f"{_percent(tied[1])} %.",
+        f"Over {len(found)} published sweeps, the mean regret is {mean} % and the largest {worst} "
+        f"%. If predictions are tied, a search picks the simplest layout; with this choice, the "
+        f"mean regret is {_percent(tied[0])} % and the largest {_percent(tied[1])} %.",
         "",
         "The shares in the table are in %. *of ties* is the regret of the simplest tied layout,",
         "*naive* that of the naive formula. *pairs in order* is the share of clearly different",

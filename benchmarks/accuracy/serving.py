@@ -76,9 +76,9 @@ def section(data: Path | None = None) -> str:
     lines = [HEAD, "", COLUMNS, "| --- " * 9 + "|"]
     lines += [_line(key, groups[key]) for key in sorted(groups)]
     lines += [_line(("**all**", "", "", "", ""), predictions), ""]
-    lines += [_choice_line("all layouts", choices(predictions))]
+    lines += [_choice_line("all sweeps", choices(predictions))]
     tables = [choice for choice in choices(predictions) if choice.by_tp]
-    lines += [_choice_line("tensor parallelism only", tables), "", _fits(predictions)]
+    lines += [_choice_line("sweeps over the tensor parallel size", tables), "", _fits(predictions)]
     lines += ["", LOADS, "", *load_table(predictions), ""]
     left = ", ".join(f"{count} ({why})" for why, count in _by_count(wide.left_out))
     return "\n".join([*lines, f"- Rows left out: {left or 'none'}.", ""])
@@ -109,12 +109,13 @@ def _pair(errors: Sequence[float]) -> str:
 
 def _choice_line(title: str, found: Sequence[Choice]) -> str:
     if not found:
-        return f"- Choice of {title}: no sweeps."
+        return f"- Choice in {title}: none."
     right = sum(choice.right for choice in found) / len(found)
     regret = [choice.regret for choice in found]
     return (
-        f"- Choice of {title}: {len(found)} sweeps, correct in {right:.1%}, mean regret "
-        f"{mean(regret):.1%}, largest {max(regret):.0%}."
+        f"- Choice in {title} ({len(found)}): PARC chooses the fastest layout in {right:.1%} of "
+        f"them. The fastest layout is faster than the chosen one by {mean(regret):.1%} on average "
+        f"and {max(regret):.0%} at most."
     )
 
 

@@ -60,7 +60,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         "K01",
         Finding(
             message=f"the catalog has no model {name[:100]!r}",
-            label="not in the catalog",
+            label="no catalog entry has this name",
             help=f"did you mean {', '.join(near)}?"
             if near
             else "`parc catalog models` lists the valid names",

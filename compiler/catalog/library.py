@@ -261,7 +261,7 @@ def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str
     near = near or [other for other in names if name and other.startswith(name.lower())][:3]
     return Finding(
         message=f"the catalog has no {LABELS[kind]} {name[:100]!r}",
-        label="not in the catalog",
+        label="no catalog entry has this name",
         help=f"did you mean {' or '.join(near)}?"
         if near
         else f"`parc catalog {kind}` lists the valid names",

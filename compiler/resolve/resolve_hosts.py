@@ -210,7 +210,7 @@ def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
         return False
     if spec.racks is not None and spec.nodes_per_rack is not None:
         finding = Finding(
-            "nodes_per_rack has no effect with racks",
+            "nodes_per_rack has no effect if cluster.racks is set",
             "racks list their own hosts; set nodes_per_rack only with nodes",
         )
         sink.report("H04", finding, at=f"{at}.nodes_per_rack", key=True)

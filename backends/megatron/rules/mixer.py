@@ -82,7 +82,7 @@ def _explain_linear_context(problem: Problem, layout: Layout) -> Finding:
     version = problem.version("megatron")
     return Finding(
         message=f"Megatron-LM {version} does not support context parallel linear attention",
-        label=f"cp {layout.cp}, must be 1 before version 0.18",
+        label=f"cp is {layout.cp}, must be 1 with Megatron-LM before 0.18",
         help="use cp 1, or Megatron-LM 0.18 or later",
         fix="layout.cp: 1",
         causes=(Cause("model", f"{problem.model.name} has linear attention"),),

@@ -84,8 +84,8 @@ def read_nccl(text: str, file: str, sink: Sink) -> CollectiveTimings | None:
         counts = ", ".join(f"{name} {count}" for name, count in sorted(hosts.items())[:4])
         finding = Finding(
             f"{file}: the ranks are not spread evenly over hosts",
-            f"ranks per host: {counts or 'no line `#  Rank`'}",
-            help="use at least two ranks, equally many per host",
+            f"ranks per host: {counts}" if counts else "no line starts with `#  Rank`",
+            help="use at least two ranks, and the same number of ranks on every host",
         )
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None

@@ -301,7 +301,7 @@ def read_fabric_query(reading: Reading) -> Fragment | None:
         if before != domain:
             finding = Finding(
                 f"GPUs of {host} are in NVLink domains {before} and {domain}",
-                label=f"line {where} has domain {before}",
+                label=f"line {where} assigns {host} to domain {before}",
                 help="a GPU may have failed to join its fabric; see Fabric State in nvidia-smi -q",
             )
             reading.report_error("I03", finding, reading.span(line.number, 1, len(line.text)))
