@@ -187,6 +187,9 @@ def _enumerate_layouts(
     return chain.from_iterable(chain.from_iterable(map(sibling_layouts, spaces)))
 
 
+MOST_CHUNKS = 1024
+"""Largest number of model chunks of a layout whose rules are checked; no known model has as many
+layers."""
 CONSERVATION = ("P01", "P02")
 """Rules that require all layers. A split of ``truncated_split`` violates these rules, because it
 leaves out layers."""
@@ -231,6 +234,20 @@ def explain_invalid(
         violations.append(_Violation(rule.code, rule.fields, path, *fixed, own))
     for one in _root_causes(problem, framework, violations):
         sink.report(one.code, one.finding, at=one.path)
+
+
+def report_excess_chunks(problem: Problem, framework: Framework, sink: Sink) -> bool:
+    """Report a fixed number of stages or virtual stages that is far above the number of layers.
+
+    Returns True if it was reported. Such layouts are not built: the time to check the rules of a
+    layout grows with its number of model chunks.
+    """
+    pp, vpp = problem.pins.pp or 1, problem.pins.vpp or 1
+    if pp * vpp <= max(MOST_CHUNKS, problem.model.layers + 2):
+        return False
+    code, path, finding = framework.why_no_split(problem, problem.pins.pp or 2, vpp)
+    sink.report(code, finding, at=path)
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Candidate, Search
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
-from parc.compiler.search.explain_invalid import explain_invalid
+from parc.compiler.search.explain_invalid import explain_invalid, report_excess_chunks
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
@@ -33,6 +33,8 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
     tried only if no other layout fits. Returns None after a diagnostic if there are no candidates.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
+    if report_excess_chunks(problem, cost_model.framework, sink):
+        return None
     rules = all_rules(problem, cost_model.framework)
     variants = cost_model.framework.layout_variants(problem)
     fastest = fastest_exchange(cost_model, rules)

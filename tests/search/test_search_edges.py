@@ -7,12 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate import evaluate_service, service_rules
 from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.evaluate.evaluate_service import TIE, rank_services
+from parc.compiler.pipeline import plan_spec
 from parc.compiler.search.enumerate_layouts import LayoutPoint, _pp_choices, truncated_split
 from parc.compiler.search.rank_layouts import simplicity
 from tests import compiled
+from tests.laws.test_mutated_specs import time_limit
 from tests.search.search_reference import cost_model_of
 from tests.search.serving_specs import plan_of, spec
 
@@ -152,3 +155,17 @@ def test_the_traffic_of_every_axis_in_use_has_its_level_and_the_rate_of_its_link
     # Collectives reach a part of the rate of NVLink, which is several times that of the network.
     nvlink, network = rows["tp"].gb_per_s, rows["pp"].gb_per_s
     assert network * 4 < nvlink < cost_model.problem.cluster.node.link_gb_per_s
+
+
+@pytest.mark.parametrize("sizes", [{"pp": 1_000_003}, {"vpp": 1_000_003}, {"pp": 4096, "vpp": 64}])
+@pytest.mark.parametrize("target", ["megatron", "deepspeed", "fsdp", "torchtitan", "accelerate"])
+def test_a_pin_of_far_too_many_stages_is_one_error_at_once(
+    sizes: dict[str, int], target: str
+) -> None:
+    sink = Sink()
+    with time_limit(2):
+        assert not plan_spec(
+            compiled.source_of({**TRAINING, "layout": sizes, "emit": [target]}), (), sink
+        )
+    (found,) = [one for one in sink.diagnostics if one.severity == "error"]
+    assert found.path.startswith("layout.")

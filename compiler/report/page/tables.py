@@ -99,7 +99,7 @@ def memory_table(plan: Plan) -> HtmlTable:
 
 def explain_command(term: str) -> str:
     """Return the ``parc explain`` command that explains the cost model term ``term``."""
-    return f"parc explain_command {term.removesuffix('_seconds').removesuffix('_bytes')}"
+    return f"parc explain {term.removesuffix('_seconds').removesuffix('_bytes')}"
 
 
 def process_group_table(plan: AnyPlan) -> HtmlTable:
