@@ -139,7 +139,7 @@ the first one determines the layout of its kind of job."""
 _BY_NAME = {one.name: one for one in BUILT_IN}
 
 
-def find_declaration(name: str) -> Declaration | PluginProblem | None:
+def find_backend_declaration(name: str) -> Declaration | PluginProblem | None:
     """Return the declaration of the backend ``name``; None if the name is unknown.
 
     For a plugin that cannot be used, return the problem with the plugin.
@@ -154,7 +154,7 @@ def declaration(name: str) -> Declaration:
     Raises:
         KeyError: no usable backend has that name.
     """
-    found = find_declaration(name)
+    found = find_backend_declaration(name)
     if not isinstance(found, Declaration):
         raise KeyError(name)
     return found

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from parc.backends.registry import BUILT_IN, find_declaration
+from parc.backends.registry import BUILT_IN, find_backend_declaration
 from parc.compiler.ir import Artifact
 
 MARKER = "parc.lock"
@@ -91,7 +91,9 @@ def names_not_from_parc(names: Iterable[str], paths: Iterable[str]) -> list[str]
     """
     own = PARC_NAMES | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
     others = (name for name in names if name.partition(".")[0] not in own)
-    return sorted(name for name in others if find_declaration(name.partition(".")[0]) is None)
+    return sorted(
+        name for name in others if find_backend_declaration(name.partition(".")[0]) is None
+    )
 
 
 def check_paths(artifacts: Sequence[Artifact]) -> set[str]:

@@ -19,7 +19,7 @@ from parc.backends.kubernetes.object_names import (
     is_quantity,
 )
 from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
-from parc.backends.shared.launch_rules import check_user_shell
+from parc.backends.shared.launch_rules import check_setup_and_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
@@ -50,7 +50,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
     _check_config_map_size(serving_files(plan), sink)
-    check_user_shell(plan, sink)
+    check_setup_and_variables(plan, sink)
     _check_host_names(plan.problem, hosts, sink)
 
 

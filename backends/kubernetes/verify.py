@@ -224,7 +224,7 @@ def _verify_endpoint(
     )
     finding = Finding(
         message,
-        f"for example, not port {port} of node rank {node}",
+        f"for example, port {port} of node rank {node} is not a target port of the Service",
         help="the engines behind the other servers get no requests: give each engine all GPUs of a "
         "host (layout.tp), or use a load balancer that knows the ports of all API servers",
     )

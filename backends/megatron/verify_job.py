@@ -153,14 +153,14 @@ def _cp_hierarchy_flag(fields: PlanFields) -> tuple[int, ...]:
     return (inner, fields[f"{LAYOUT}.cp"] // inner) if inner > 1 else ()
 
 
-def _is_deduplicated(fields: PlanFields) -> bool:
+def _uses_deduplicating_dispatcher(fields: PlanFields) -> bool:
     return fields.routed and fields[f"{JOB}.moe_dispatcher"] in ("deepep", "hybridep")
 
 
 def _dispatcher(fields: PlanFields) -> str:
     if not fields.routed:
         return "allgather"
-    return "flex" if _is_deduplicated(fields) else "alltoall"
+    return "flex" if _uses_deduplicating_dispatcher(fields) else "alltoall"
 
 
 def _low_precision(*names: str) -> Callable[[PlanFields], bool]:
@@ -189,7 +189,7 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "moe-flex-dispatcher-backend",
         f"{JOB}.moe_dispatcher",
-        lambda f: f[f"{JOB}.moe_dispatcher"] if _is_deduplicated(f) else "deepep",
+        lambda f: f[f"{JOB}.moe_dispatcher"] if _uses_deduplicating_dispatcher(f) else "deepep",
     ),
     (
         "overlap-moe-expert-parallel-comm",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from parc.backends.rankmap.table_cells import clip_list, fold_numbers, shorten_rows, table_cell
+from parc.backends.rankmap.table_cells import (
+    clip_list,
+    fold_numbers,
+    markdown_cell_text,
+    shorten_rows,
+)
 from parc.compiler.ir import Placement
 from parc.compiler.topology.hostlist import compress
 
@@ -30,7 +35,7 @@ def _rack_row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, .
         for rank in range(node * each, node * each + each)
     }
     return (
-        table_cell(rack, 24),
+        markdown_cell_text(rack, 24),
         str(len(nodes)),
         clip_list(names, 36),
         clip_list(fold_numbers(nodes), 24),

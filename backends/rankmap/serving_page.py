@@ -6,7 +6,12 @@ from typing import Any
 
 from parc.backends.rankmap.group_extents import group_extents
 from parc.backends.rankmap.rack_table import rack_rows
-from parc.backends.rankmap.table_cells import clip_list, fold_numbers, shorten_rows, table_cell
+from parc.backends.rankmap.table_cells import (
+    clip_list,
+    fold_numbers,
+    markdown_cell_text,
+    shorten_rows,
+)
 from parc.backends.rankmap.training_page import SAMPLE_RANKS, process_group_cells, rank_formula
 from parc.backends.shared.render import render
 from parc.compiler.ir import ServingPlan
@@ -23,7 +28,7 @@ def render_serving_page(plan: ServingPlan) -> str:
     names = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
     degrees = [(name, getattr(layout, name)) for name in names]
     values: dict[str, Any] = {
-        "name": table_cell(problem.name, 80),
+        "name": markdown_cell_text(problem.name, 80),
         "world": layout.gpus,
         "nodes": len(placement.hosts),
         "ranks_per_node": placement.ranks_per_node,
@@ -96,7 +101,7 @@ def _sample_rank_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
     return [
         (
             str(rank),
-            table_cell(placement.host_of(rank).name, 40),
+            markdown_cell_text(placement.host_of(rank).name, 40),
             str(rank % each),
             *(str(column[rank]) for column in placement.rank_map_columns.values()),
         )

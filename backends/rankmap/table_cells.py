@@ -8,7 +8,7 @@ from typing import TypeVar
 Row = TypeVar("Row")
 
 
-def table_cell(text: str, width: int) -> str:
+def markdown_cell_text(text: str, width: int) -> str:
     """Return ``text`` on one line of at most ``width`` characters, without Markdown syntax."""
     plain = " ".join(text.split()).replace("\\", "/").replace("|", "/").replace("`", "'")
     return plain if len(plain) <= width else plain[: width - 3] + "..."
@@ -26,10 +26,10 @@ def clip_list(text: str, width: int) -> str:
     if head.count("[") > head.count("]"):
         inside = head.rindex("[")
         if "," in head[inside:]:
-            return table_cell(head[: head.rindex(",")] + ",...]", width)
+            return markdown_cell_text(head[: head.rindex(",")] + ",...]", width)
         head = head[:inside]
     whole = head.rsplit(",", 1)[0] if "," in head else head
-    return table_cell(f"{whole.rstrip(',')}, ...", width)
+    return markdown_cell_text(f"{whole.rstrip(',')}, ...", width)
 
 
 def fold_numbers(numbers: Iterable[int]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from parc.backends.rankmap.group_extents import GroupExtent, group_extents
 from parc.backends.rankmap.rack_table import rack_rows
 from parc.backends.rankmap.stage_table import stage_rows
-from parc.backends.rankmap.table_cells import format_bytes, format_duration, table_cell
+from parc.backends.rankmap.table_cells import format_bytes, format_duration, markdown_cell_text
 from parc.backends.shared.render import render
 from parc.compiler.ir import Mesh, PlacementAlternative, PlacementProof, Plan
 
@@ -19,7 +19,7 @@ def render_training_page(plan: Plan) -> str:
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     routed = problem.model.experts is not None
     values: dict[str, Any] = {
-        "name": table_cell(problem.name, 80),
+        "name": markdown_cell_text(problem.name, 80),
         "world": layout.world,
         "nodes": len(placement.hosts),
         "ranks_per_node": placement.ranks_per_node,
@@ -33,7 +33,7 @@ def render_training_page(plan: Plan) -> str:
         "expert_formula": rank_formula(
             placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
         ),
-        "master": table_cell(placement.hosts[0].name, 80),
+        "master": markdown_cell_text(placement.hosts[0].name, 80),
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
@@ -107,7 +107,7 @@ def _sample_rank_rows(plan: Plan) -> list[tuple[str, ...]]:
     return [
         (
             str(rank),
-            table_cell(placement.host_of(rank).name, 40),
+            markdown_cell_text(placement.host_of(rank).name, 40),
             str((placement.devices or range(each))[rank % each]),
             *(str(column[rank]) for column in columns.values()),
         )

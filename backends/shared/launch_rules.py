@@ -50,7 +50,7 @@ def check_launch(plan: AnyPlan, sink: Sink) -> None:
         _check_variable(plan, sink, name, value)
     for name in plan.problem.launch.env_inherited:
         _check_variable(plan, sink, name, "{from: environment}")
-    check_user_shell(plan, sink)
+    check_setup_and_variables(plan, sink)
     check_network_variables(plan, sink)
     if not isinstance(plan, ServingPlan):
         check_device_connections(plan, sink)
@@ -223,7 +223,7 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
         sink.report("N09", Finding(text, fix=f"remove {at}", causes=cause), at=at)
 
 
-def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
+def check_setup_and_variables(plan: AnyPlan, sink: Sink) -> None:
     """Report findings about shell text that the user writes in the spec.
 
     The findings are: ``launch.setup`` contains commands (L29), such a command is incomplete (L30),

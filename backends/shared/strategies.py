@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from parc.backends.declaration import Declaration
-from parc.backends.registry import find_declaration, wrapped_framework
+from parc.backends.registry import find_backend_declaration, wrapped_framework
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import NO_ZERO_PLUS, Layout, Pins, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
@@ -257,7 +257,7 @@ def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:
     For example, Accelerate supports more strategies when it starts DeepSpeed. The text is empty if
     there is no such framework.
     """
-    found = find_declaration(framework)
+    found = find_backend_declaration(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""
     wrapped = (one.framework for one in found.wrapped_frameworks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from parc.backends.shared.launch_rules import VARIABLE_NAME, check_user_shell
+from parc.backends.shared.launch_rules import VARIABLE_NAME, check_setup_and_variables
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
@@ -168,6 +168,6 @@ PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V28",), _check_low_latency),
     PlanCheck(("T10",), _check_all_reduce),
-    PlanCheck(("L29", "L30", "L31"), check_user_shell),
+    PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
 )
 """Checks that ``check_vllm`` and ``parc lint`` run."""

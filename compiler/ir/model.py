@@ -296,7 +296,7 @@ class Model:
         )
 
     @cached_property
-    def layer_type_sums(self) -> tuple[tuple[int, int, int, int], ...]:
+    def cumulative_layer_counts(self) -> tuple[tuple[int, int, int, int], ...]:
         """Number of layers of each type before each decoder layer, and in the whole model.
 
         Each entry is (attention, recurrent, dense, routed). Entry i counts the layers before layer
@@ -324,7 +324,7 @@ class Model:
     @property
     def dense_layers(self) -> int:
         """Number of decoder layers with a dense MLP."""
-        return self.layer_type_sums[-1][2]
+        return self.cumulative_layer_counts[-1][2]
 
     def recurrent_mixer(self, kind: LayerKind) -> LinearAttention | Mamba | None:
         """Return the dimensions of the linear-attention or Mamba mixer of a layer.

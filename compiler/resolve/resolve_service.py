@@ -59,7 +59,9 @@ def resolve_service(
     service = Service(
         checkpoint=checkpoint,
         traffic=_resolve_traffic(job.traffic),
-        setup=_resolve_setup(spec, model, engine.default_batch(cluster.gpu), constants),
+        setup=_resolve_number_formats_and_limits(
+            spec, model, engine.default_batch(cluster.gpu), constants
+        ),
         quantize=job.quantize,
         max_model_len=None if job.max_model_len == "auto" else job.max_model_len,
         context=engine.context_tokens(model),
@@ -112,7 +114,7 @@ def _resolve_traffic(spec: TrafficSpec) -> Traffic:
     )
 
 
-def _resolve_setup(
+def _resolve_number_formats_and_limits(
     spec: ServingSpec, model: Model, default_batch: tuple[int, int], engine: EngineConstants
 ) -> ServingSetup:
     """Return the number formats and batch limits of the service.

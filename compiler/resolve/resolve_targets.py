@@ -59,11 +59,11 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
         Role,
         built_in_backends,
         can_wrap,
-        find_declaration,
+        find_backend_declaration,
         has_role,
     )
 
-    found = ((name, find_declaration(name)) for name in emit)
+    found = ((name, find_backend_declaration(name)) for name in emit)
     declared = {name: one for name, one in found if isinstance(one, Declaration)}
     for name, one in declared.items():
         if not has_role(one, "train" if training else "serve"):
@@ -131,9 +131,9 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
     Otherwise it is reported as an unknown backend (X16) or a defective plugin (X23).
     """
     from parc.backends.declaration import Declaration
-    from parc.backends.registry import all_backend_names, find_declaration
+    from parc.backends.registry import all_backend_names, find_backend_declaration
 
-    found = find_declaration(name)
+    found = find_backend_declaration(name)
     if isinstance(found, Declaration):
         return True
     if found is not None:

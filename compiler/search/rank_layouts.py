@@ -115,7 +115,7 @@ class LayoutRanking:
         )
         if exposed is not None:
             placed = self._place_candidates([*ordered[:RESCORED], first], exposed)
-            placed = self._place_other_meshes(placed, rough, exposed)
+            placed = self._place_remaining_meshes(placed, rough, exposed)
             ordered = placed + ordered[RESCORED:]
             first = self._simplest_placed(placed)
         return [first, *(row for row in ordered if row.key != first.key)][:KEPT]
@@ -209,7 +209,7 @@ class LayoutRanking:
         placed = [row._replace(exposed_seconds=exposed(row.layout)) for row in once]
         return sorted(placed, key=self._sort_key)
 
-    def _place_other_meshes(
+    def _place_remaining_meshes(
         self, placed: list[RankedLayout], rough: list[Survivor], exposed: Callable[[Layout], float]
     ) -> list[RankedLayout]:
         """Return ``placed`` and further layouts of ``rough`` with their placements, best first.

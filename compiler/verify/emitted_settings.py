@@ -191,7 +191,7 @@ def yaml_settings(file: str, text: str) -> EmittedSettings:
 def _yaml_lines(node: Any, prefix: str) -> Iterator[tuple[str, int]]:
     """Yield (dotted path, line) of all keys of a mapping node."""
     for key, value in node.value:
-        path = f"{prefix}{_path_part(str(key.value))}"
+        path = f"{prefix}{_field_name_in_path(str(key.value))}"
         yield path, key.start_mark.line + 1
         if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
             yield from _yaml_lines(value, f"{path}.")
@@ -199,14 +199,14 @@ def _yaml_lines(node: Any, prefix: str) -> Iterator[tuple[str, int]]:
 
 def _flatten_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
-        path = f"{prefix}{_path_part(str(name))}"
+        path = f"{prefix}{_field_name_in_path(str(name))}"
         if isinstance(value, Mapping) and value:
             yield from _flatten_settings(value, f"{path}.")
         else:
             yield path, value
 
 
-def _path_part(name: str) -> str:
+def _field_name_in_path(name: str) -> str:
     # Quoted, because {"a.b": 1} and {"a": {"b": 1}} are different settings.
     return repr(name) if "." in name else name
 
@@ -233,7 +233,7 @@ def json_lines(text: str) -> dict[str, int]:
         elif token in "}]":
             open_paths.pop()
         elif token == ":" and open_paths[-1] is not None:
-            key = _path_part(json.loads(previous))
+            key = _field_name_in_path(json.loads(previous))
             found[f"{open_paths[-1]}.{key}".lstrip(".")] = line
         previous = token
     return found

@@ -112,7 +112,7 @@ def statement_digests(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_block_statements(module))]
     while stack:
         place, node = stack.pop()
-        nested = [name for name, value in ast.iter_fields(node) if _is_block(value)]
+        nested = [name for name, value in ast.iter_fields(node) if _is_compound_statement(value)]
         yield node, _digest(place + normalized_code(node, nested))
         for name in reversed(nested):
             stack += [(f"{place}{name}/", one) for one in reversed(_block_statements(node, name))]
@@ -131,7 +131,7 @@ def first_line(node: ast.AST) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
 
 
-def _is_block(value: Any) -> bool:
+def _is_compound_statement(value: Any) -> bool:
     # Handlers of try and cases of match are not statements, but contain some.
     kinds = (ast.stmt, ast.ExceptHandler, ast.match_case)
     return isinstance(value, list) and bool(value) and isinstance(value[0], kinds)

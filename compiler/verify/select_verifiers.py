@@ -9,7 +9,7 @@ from parc.backends.declaration import Declaration
 from parc.backends.registry import (
     BUILT_IN,
     declaration,
-    find_declaration,
+    find_backend_declaration,
     verifier,
     wrapped_framework_verifiers,
 )
@@ -39,7 +39,7 @@ def load_verifiers(names: Collection[str], files: Iterable[str] = ()) -> dict[st
     built_in = [one.name for one in BUILT_IN if not names or one.name in wanted]
     known = {one.name for one in BUILT_IN}
     plugins = sorted(name for name in names if name not in known)
-    usable = [name for name in plugins if isinstance(find_declaration(name), Declaration)]
+    usable = [name for name in plugins if isinstance(find_backend_declaration(name), Declaration)]
     # verifier() is None for a plugin that declares no verifier.
     found = ((name, verifier(name)) for name in (*built_in, *usable))
     return {name: one for name, one in found if one is not None}
@@ -90,7 +90,7 @@ def report_unverified_targets(artifacts: Iterable[str], names: Iterable[str], si
     for file in sorted(artifacts):
         files.setdefault(file.partition("/")[0].partition(".")[0], file)
     for name in sorted(set(names) & files.keys()):
-        found = find_declaration(name)
+        found = find_backend_declaration(name)
         if isinstance(found, Declaration) and found.verifier:
             continue
         if found is None:

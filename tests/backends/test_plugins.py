@@ -182,9 +182,9 @@ def test_installed_packages_are_scanned_only_for_names_that_are_not_built_in() -
         "from parc.backends import registry\n"
         "registry.backend('megatron'), registry.built_in_wrappers()\n"
         "registry.default_targets('train')\n"
-        "assert registry.find_declaration('slurm') is not None\n"
+        "assert registry.find_backend_declaration('slurm') is not None\n"
         "assert 'importlib.metadata' not in sys.modules\n"
-        "assert registry.find_declaration('no-such-backend') is None\n"
+        "assert registry.find_backend_declaration('no-such-backend') is None\n"
         "assert 'importlib.metadata' in sys.modules\n"
     )
     subprocess.run(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parc.backends.plugins import PluginProblem
-from parc.backends.registry import find_declaration
+from parc.backends.registry import find_backend_declaration
 from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_a_declared_reader_that_is_missing_is_a_problem_of_the_plugin(
 ) -> None:
     write_distribution(tmp_path, "mylab", CODE.replace(f'"{missing}"', '"OTHER"'))
     with scanned(tmp_path, monkeypatch):
-        found = find_declaration("mylab")
+        found = find_backend_declaration("mylab")
     assert isinstance(found, PluginProblem)
     assert f"{missing} of parc_mylab lacks" in found.message
     assert parc(tmp_path, "lint").returncode in (0, 1)

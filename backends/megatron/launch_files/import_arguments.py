@@ -144,7 +144,7 @@ def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
             model.setdefault("activation", "gelu_tanh")
         if "ffn" not in model and not model["gated"] and "hidden" in model:
             model["ffn"] = 4 * model["hidden"]
-        _tidy_model(model)
+        _remove_redundant_model_fields(model)
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]
@@ -161,7 +161,7 @@ def _derive_window(text: str, model: dict[str, Any]) -> None:
         model["window"] = int(match[1]) + 1
 
 
-def _tidy_model(model: dict[str, Any]) -> None:
+def _remove_redundant_model_fields(model: dict[str, Any]) -> None:
     """Remove model sizes that Megatron requires but does not use, and add position defaults."""
     experts = model.get("experts", {})
     if "latent" in model:

@@ -75,7 +75,7 @@ class LayerCounts:
         The range starts at the layer with index ``first`` and has ``layers`` layers. If ``layers``
         is None, the result is that of the whole model.
         """
-        sums = model.layer_type_sums
+        sums = model.cumulative_layer_counts
         before, after = sums[first], sums[-1 if layers is None else first + layers]
         # No loop over the four counts: a serving search calls this a million times.
         return cls(

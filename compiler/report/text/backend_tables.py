@@ -20,7 +20,7 @@ from parc.backends.registry import (
     all_backend_names,
     built_in_backends,
     engine,
-    find_declaration,
+    find_backend_declaration,
     framework,
     has_role,
     installed_backends,
@@ -39,7 +39,7 @@ def backend_records(sink: Sink) -> list[dict[str, Any]]:
     """
     records = []
     for name in all_backend_names():
-        found = find_declaration(name)
+        found = find_backend_declaration(name)
         if isinstance(found, Declaration):
             records.append(_backend_record(found))
         elif found is not None:
