@@ -11,8 +11,8 @@ import pytest
 from parc.compiler.verify.select_verifiers import load_verifiers
 from tests import compiled
 from tests.compiled import Files
-from tests.verify.test_edits_kubernetes import files_of as manifests_of
-from tests.verify.test_edits_serving import files_of, ray_files
+from tests.verify.edited.test_edits_kubernetes import files_of as manifests_of
+from tests.verify.edited.test_edits_serving import files_of, ray_files
 
 SECTIONS = (
     *("layout", "limits", "placement"),

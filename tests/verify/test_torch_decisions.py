@@ -21,7 +21,7 @@ from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.backends.plan_fields import TRAINING
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import Files, Spec, emitted, example, files_of
-from tests.verify.test_edits_torch import SPECS
+from tests.verify.edited.test_edits_torch import SPECS
 
 EXAMPLES = {
     "llama-3-8b-fsdp": "fsdp",

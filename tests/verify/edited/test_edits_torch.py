@@ -1,6 +1,6 @@
 """Random edits of the files of DeepSpeed, Accelerate, FSDP and torchtitan are named.
 
-``PARC_EDITS=500 pytest tests/verify/test_edits_torch.py`` measures as many edits per file.
+``PARC_EDITS=500 pytest tests/verify/edited/test_edits_torch.py`` measures as many edits per file.
 """
 
 from __future__ import annotations

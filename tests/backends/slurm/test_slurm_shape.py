@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.backends.plans import named_plan, with_names
+from tests.backends.slurm.test_slurm_job import HOSTS, leaves, node_ranks
 from tests.backends.stage import Stage
-from tests.backends.test_slurm_job import HOSTS, leaves, node_ranks
 
 
 def moved(stage: Stage) -> None:

@@ -16,7 +16,7 @@ from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
-from tests.backends.test_kubernetes import JOB
+from tests.backends.kubernetes.test_kubernetes import JOB
 from tests.search.serving_specs import plan_of, spec
 
 
