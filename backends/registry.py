@@ -28,6 +28,12 @@ BUILT_IN: tuple[Declaration, ...] = (
         linter=".launch_files.lint",
         importers=(".launch_files.import_arguments",),
         checkpoints=".checkpoints",
+        # The commands of NVIDIA BioNeMo 2, which is built on Megatron-Core.
+        programs_of_others=(
+            *("train_esm2", "finetune_esm2", "infer_esm2", "bionemo-esm2-train"),
+            *("train_geneformer", "finetune_geneformer", "infer_geneformer"),
+            *("bionemo-geneformer-train", "train_evo2", "predict_evo2", "infer_evo2"),
+        ),
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",

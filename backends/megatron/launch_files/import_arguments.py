@@ -27,9 +27,17 @@ from parc.compiler.tools.importers.flags import (
     take_flags,
     written_flags,
 )
-from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.formats import (
+    Importers,
+    LaunchLines,
+    importable_launches,
+)
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.script_commands import launch_words, read_script
+from parc.compiler.tools.importers.script_commands import (
+    find_program_of_others,
+    launch_words,
+    read_script,
+)
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.importers.unread_parts import report_rest
 from parc.compiler.topology.readers.fragment import Fragment
@@ -64,6 +72,15 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     words = launch_words(reading)
+    other = find_program_of_others(words)
+    if other is not None:
+        finding = Finding(
+            f"{other.text} is not a program of Megatron, although its flags are similar",
+            label="PARC cannot import this program",
+            help=f"PARC can import {importable_launches()}",
+        )
+        reading.report_error("I05", finding, other.span)
+        return None
     read_words(framework_words(words), reading)
     if reading.spec:
         read_script(words, reading)
@@ -268,8 +285,9 @@ _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
 
 
 def starts_megatron(words: list[Word]) -> bool:
-    """Return True if ``words`` contain a flag that only Megatron has."""
-    return not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
+    """Return True if ``words`` contain a flag of Megatron, and no program with similar flags."""
+    signs = not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
+    return signs and find_program_of_others(words) is None
 
 
 IMPORTERS = Importers(

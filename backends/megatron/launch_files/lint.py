@@ -27,6 +27,7 @@ from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import Flag
+from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_layout, lint_environment
 from parc.compiler.tools.lint.complete_facts import read_hosts
@@ -60,7 +61,9 @@ OF_DENSE_MODELS = ("M01", "D10")
 
 
 def is_megatron(script: Script) -> bool:
-    """Return True if ``script`` contains a flag that only Megatron has."""
+    """Return True if ``script`` contains a flag of Megatron, and no program with similar flags."""
+    if find_program_of_others(script.words) is not None:
+        return False
     # Long names such as --tensor-model-parallel-size; short ones (--lr, --bf16) are not specific.
     own = {name for name in TABLE.rows if name.count("-") > 4} | {"--num-attention-heads"}
     return any(word.text.partition("=")[0] in own for word in script.words)

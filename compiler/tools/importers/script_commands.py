@@ -330,6 +330,12 @@ def _starts_ranks(word: Word) -> bool:
     return name in ("python", "python3") or is_program(word) or _is_launcher(word)
 
 
+def find_program_of_others(words: Iterable[Word]) -> Word | None:
+    """Return the first word that names a program which a backend declares as unreadable."""
+    names = {name for one in all_declarations() for name in one.programs_of_others}
+    return next((word for word in words if word.text.rpartition("/")[2] in names), None)
+
+
 def _is_launcher(word: Word) -> bool:
     """Return True if ``word`` names a program that starts all ranks."""
     return word.text.rpartition("/")[2] in _launchers()
@@ -337,7 +343,11 @@ def _is_launcher(word: Word) -> bool:
 
 @cache
 def _launchers() -> frozenset[str]:
-    declared = {name for one in all_declarations() for name in (*one.launchers, one.name)}
+    declared = {
+        name
+        for one in all_declarations()
+        for name in (*one.launchers, *one.programs_of_others, one.name)
+    }
     return frozenset((*_ALL_HOSTS, "torchrun", *declared))
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
+from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
     Word,
     shell_words,
@@ -160,8 +161,10 @@ def starts_a_job(script: Script) -> bool:
     Such a script contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
     """
     names = (*_launchers(), "srun", "mpirun", "python", "python3")
-    return bool(directive_options(script)) or any(
-        word.text.rpartition("/")[2] in names for word in script.words
+    return (
+        bool(directive_options(script))
+        or any(word.text.rpartition("/")[2] in names for word in script.words)
+        or find_program_of_others(script.words) is not None
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from parc.compiler.diagnostics import Finding
 from parc.compiler.resolve.resolve_targets import resolve_version
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
+from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.lint.complete_facts import check_options
 from parc.compiler.tools.lint.launch_lines import lint_launch, starts_a_job
 from parc.compiler.tools.lint.linter import ConfigLinter, ScriptLinter, linters
@@ -68,13 +69,18 @@ def _report_unknown(script: Script, sink: ScriptSink) -> None:
         )
         sink.report("I05", finding)
         return
+    other = find_program_of_others(script.words)
     finding = Finding(
         f"{script.name} starts no framework that PARC can check: only the launch lines were "
         "checked",
-        label="no flag or program of a supported framework",
-        help=f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
+        label=f"{other.text} has its own flags, which PARC cannot read"
+        if other
+        else "no flag or program of a supported framework",
+        help="accept this with --allow-unknown"
+        if other
+        else f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
     )
-    sink.report("I09", finding)
+    sink.report("I09", finding, span=other.span if other else None)
 
 
 def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOptions | None:
