@@ -225,6 +225,28 @@ def test_another_target_is_offered_only_if_it_can_train_the_model(model: str, fi
 
 
 @pytest.mark.parametrize(
+    ("change", "fix"),
+    [
+        ({"head_dim": 64}, "model.head_dim: 128"),
+        ({"norm_epsilon": 1e-5}, "model.norm_epsilon: 1e-06"),
+        ({"position": {"base": 500000}}, "model.position.base: 1000000"),
+        ({"attention_output_bias": True}, "model.attention_output_bias: false"),
+        ({"mlp_bias": True}, "model.mlp_bias: false"),
+        ({"mlp_bias": True, "head_dim": 64}, "emit: [megatron]"),
+    ],
+)
+def test_a_feature_that_differs_from_a_registered_model_is_named(change: Any, fix: str) -> None:
+    spec = changed(TRAINED, {"emit": ["torchtitan"], "model": {"base": "qwen3-8b", **change}})
+    (found,) = errors_of(spec)
+    assert (found.code, found.finding.fix) == ("PARC-E12", fix)
+    for name in change:
+        assert f"model.{name}" in found.finding.label
+    plan, sink = planned(changed(spec, {"model": "qwen3-8b"}))
+    assert plan is not None
+    assert not sink.failed()
+
+
+@pytest.mark.parametrize(
     ("edit", "fix"),
     [
         ({"model": "llama3-70b"}, "model: llama-3-70b"),
