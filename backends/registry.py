@@ -69,6 +69,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="accelerate",
         package="parc.backends.accelerate",
         training=".backend",
+        importers=(".import_config",),
         launchers=("accelerate",),
         binds_layout=True,
         verifier=".verify",
