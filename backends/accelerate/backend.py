@@ -40,7 +40,7 @@ class Accelerate(TorchFramework):
         """Return the rules that Accelerate's layouts for ``problem`` must satisfy."""
         return accelerate_rules(problem)
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that PARC emits, under FSDP2 or DDP.
 
         The program trains the Llama of the library transformers.

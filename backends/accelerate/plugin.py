@@ -60,9 +60,9 @@ class DeepSpeedPlugin:
             *model_rules(problem),
         )
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Accelerate's program when DeepSpeed trains the model."""
-        return deepspeed_plugin_memory(framework("deepspeed").program_memory(problem))
+        return deepspeed_plugin_memory(framework("deepspeed").training_memory_model(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable that sets the number of micro-batches per step."""

@@ -19,7 +19,7 @@ from parc.backends.shared.verify_torch import (
     llama_model_settings,
     settings_fixed_by_framework,
 )
-from parc.backends.verifier import Decision, FileDependencies, LauncherNumber, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, LauncherNumber, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
@@ -69,7 +69,7 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     return MeshSizes(**found)
 
 
-def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[Decision]:
+def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that config.yaml, job.json and train.py express."""
     if CONFIG not in artifacts:
         return
@@ -81,7 +81,7 @@ def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[Decision]
         yield from read_job_settings(json_settings(JOB, artifacts[JOB]), sizes, kind, emitted)
     if PROGRAM in artifacts:
         yield from llama_model_settings(PROGRAM)
-        yield Decision("problem.model.attention.qkv_bias", False, PROGRAM)
+        yield DerivedSetting("problem.model.attention.qkv_bias", False, PROGRAM)
 
 
 def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -119,9 +119,9 @@ class AccelerateVerifier(DeviceMeshVerifier):
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report emitted programs whose code differs from the code that PARC emits (A18)."""
-        super().check_contents(artifacts, sink)
+        super().check_file_contents(artifacts, sink)
         verify_accelerate_programs(artifacts, sink)
 
     def program_start(
@@ -130,18 +130,18 @@ class AccelerateVerifier(DeviceMeshVerifier):
         """Return the ``accelerate launch`` command that the launch script must contain."""
         return accelerate_start(plan)
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that config.yaml, job.json and train.py express."""
         yield from read_accelerate_settings(artifacts)
         if CONFIG in artifacts:
             yield from settings_fixed_by_framework(CONFIG)
             # Accelerate 1.15 refuses sequence parallelism in the norms.
-            yield Decision("layout.sequence_parallel", False, CONFIG)
+            yield DerivedSetting("layout.sequence_parallel", False, CONFIG)
             kind = yaml_settings(CONFIG, artifacts[CONFIG]).get("distributed_type")
             # The emitted program sets the format of FSDP2; without it, that of the weights applies.
             if kind != "FSDP" or PROGRAM not in artifacts:
                 gradients = "bf16" if kind == "FSDP" else "fp32"
-                yield Decision("problem.job.gradient_precision", gradients, CONFIG)
+                yield DerivedSetting("problem.job.gradient_precision", gradients, CONFIG)
 
 
 VERIFIER = AccelerateVerifier(

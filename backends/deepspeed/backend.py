@@ -89,9 +89,9 @@ class DeepSpeed:
         """Return the command that starts the training program with ``--deepspeed_config``."""
         return files.launch_command(plan)
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the decoder that PARC emits, trained with ZeRO."""
-        return memory.program_memory(problem)
+        return memory.deepspeed_memory_model(problem)
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows, summed over ``tp`` tensor-parallel ranks.

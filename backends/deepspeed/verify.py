@@ -22,21 +22,21 @@ from parc.backends.shared.verify_launch_script import (
 )
 from parc.backends.verifier import (
     NO_FILES,
-    Decision,
     DerivedGroups,
+    DerivedSetting,
     FileDependencies,
     FrameworkVerifier,
     JobShape,
     LauncherNumber,
+    LauncherWrappedVerifier,
     ProgramStart,
-    WrappableVerifier,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
@@ -60,7 +60,7 @@ ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
 
-class DeepSpeedVerifier(WrappableVerifier):
+class DeepSpeedVerifier(LauncherWrappedVerifier):
     """Verifier that derives DeepSpeed's process groups from the topology in ``train.json``."""
 
     file = CONFIG
@@ -77,7 +77,7 @@ class DeepSpeedVerifier(WrappableVerifier):
 
     not_in_files = NOT_IN_FILES
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings in ds_config.json, train.json and launch.sh."""
         if SCRIPT in artifacts and PLAN in artifacts:
             plan = read_plan(artifacts[PLAN])
@@ -90,7 +90,7 @@ class DeepSpeedVerifier(WrappableVerifier):
         settings = json_settings(PROGRAM, artifacts[PROGRAM])
         yield from program_settings(settings, topology, SOURCE in artifacts)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05).
 
         Also report programs and a launch script whose code differs from the code that PARC emits
@@ -163,7 +163,7 @@ class _DataParallelVerifier(FrameworkVerifier):
     files: FileDependencies = NO_FILES
     not_in_files = NOT_IN_FILES
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings in ds_config.json; another verifier reads the other files."""
         topology = self._job_topology(artifacts)
         yield from settings_fixed_by_framework(CONFIG)
@@ -172,7 +172,7 @@ class _DataParallelVerifier(FrameworkVerifier):
             yield from read_parallel_sizes(settings, topology)
             yield from read_config_settings(settings, topology, True)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""
         config, topology = _read_config(CONFIG, artifacts), self._job_topology(artifacts)
         _verify_batch(config, topology, sink)

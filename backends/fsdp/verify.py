@@ -19,7 +19,7 @@ from parc.backends.shared.verify_torch import (
     settings_fixed_by_framework,
     single_stage_settings,
 )
-from parc.backends.verifier import Decision, FileDependencies, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
@@ -85,9 +85,9 @@ class FsdpVerifier(DeviceMeshVerifier):
         }
     )
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report emitted programs whose code differs from the code that PARC emits (A18)."""
-        super().check_contents(artifacts, sink)
+        super().check_file_contents(artifacts, sink)
         verify_programs(artifacts, read_program_digests(__package__), sink)
 
     def program_start(
@@ -102,7 +102,7 @@ class FsdpVerifier(DeviceMeshVerifier):
         own = plan["problem"]["launch"]["program"]
         return replace(start, setup=(search_path("fsdp"),)) if own else start
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that ``config.json`` expresses."""
         if CONFIG not in artifacts:
             return
@@ -112,13 +112,15 @@ class FsdpVerifier(DeviceMeshVerifier):
         yield from _read_job_settings(settings, sizes)
         if PROGRAM in artifacts:
             yield from llama_model_settings(PROGRAM)
-            yield Decision("problem.model.tied_embeddings", False, PROGRAM)
+            yield DerivedSetting("problem.model.tied_embeddings", False, PROGRAM)
             for name, field in MODEL.items():
                 yield settings.read(f"problem.model.{field}", f"model.{name}")
         yield from settings.unread_settings()
 
 
-def _read_sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _read_sharding_settings(
+    settings: EmittedSettings, sizes: MeshSizes
+) -> Iterator[DerivedSetting]:
     """Yield the sizes of the device mesh, the ZeRO stage, and sequence parallelism."""
     for setting in AXES.values():
         settings.get(setting)
@@ -137,7 +139,7 @@ def _read_sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iter
     yield settings.decide("layout.sequence_parallel", sizes.tp > 1, "mesh.tp")
 
 
-def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     for setting, field in JOB.items():
         yield settings.read(f"problem.job.{field}", setting)
     for name in ("checkpoint_dir", "load_dir"):

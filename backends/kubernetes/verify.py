@@ -35,7 +35,7 @@ from parc.backends.kubernetes.verify_yaml import (
 from parc.backends.registry import verifier
 from parc.backends.shared.verify_known_lines import read_script
 from parc.backends.verifier import (
-    Decision,
+    DerivedSetting,
     EngineVerifier,
     FileDependencies,
     JobShape,
@@ -43,8 +43,8 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
 from parc.compiler.verify.verify_program import SHOWN, report_change
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
 JOB: Path = ("spec", "replicatedJobs", 0)
@@ -77,14 +77,14 @@ class KubernetesVerifier(Verifier):
                 found[path] = text
         return found
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings of the plan that the manifests express."""
         for file, read in ((JOBSET, read_job_set_settings), (GROUPS, read_serving_settings)):
             manifest = _read_manifest(file, artifacts)
             if manifest is not None:
                 yield from read(manifest)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report changed content (A18), and API servers that the Service does not reach (A19)."""
         for file in (JOBSET, GROUPS):
             _verify_config_files(file, artifacts, sink)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.kubernetes.verify_yaml import Document, Path
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 
 VENDOR_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 MOUNT = "/parc"
@@ -123,7 +123,7 @@ def secret_variables(pod: PodSettings) -> list[dict[str, Any]]:
 
 def read_pod_settings(
     file: str, document: Document, spec: Path, pod: PodSettings
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the pod contains."""
     container = (*spec, "containers", 0)
     volumes = document.line(*spec, "volumes")
@@ -150,7 +150,7 @@ def read_pod_settings(
         ),
     )
     for path, value, line in rows:
-        yield Decision(path, value, file, line)
+        yield DerivedSetting(path, value, file, line)
 
 
 def expected_pod(

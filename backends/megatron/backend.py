@@ -105,9 +105,9 @@ class Megatron:
             graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
         )
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Megatron-Core with TransformerEngine."""
-        return memory.program_memory(problem)
+        return memory.megatron_memory_model(problem)
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after Megatron has padded the vocabulary."""

@@ -25,7 +25,7 @@ _LITERAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class WrittenFlags:
     """Flags and their values. If a flag is repeated, the last occurrence counts, as in argparse."""
 
     flags: dict[str, tuple[str, ...]]
@@ -63,7 +63,7 @@ def _parse_positive_integer(flag: str, value: str) -> int:
 
 
 @lru_cache(maxsize=4)
-def read_arguments(text: str) -> Arguments:
+def read_arguments(text: str) -> WrittenFlags:
     """Return the flags in the bash array ``MEGATRON_ARGS``.
 
     Raises ``Malformed`` if ``text`` contains anything except this array and comments.
@@ -86,7 +86,7 @@ def read_arguments(text: str) -> Arguments:
             flags[name] = (*flags[name], word)
         else:
             raise Malformed(ARGUMENTS, line, f"the word {word!r:.60} precedes the first flag")
-    return Arguments(flags, lines)
+    return WrittenFlags(flags, lines)
 
 
 def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:

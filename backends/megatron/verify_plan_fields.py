@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_decisions import PLAN, planned_value, read_plan
+from parc.compiler.verify.verify_settings import PLAN, planned_value, read_plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from parc.backends.rankmap.verify_page_tables import (
 )
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT
-from parc.compiler.verify.verify_decisions import PLAN
+from parc.compiler.verify.verify_settings import PLAN
 
 PAGE = "rankmap.md"
 SAMPLE = 16

@@ -18,7 +18,7 @@ from parc.backends.shared.verify_environment import (
     verify_required,
 )
 from parc.backends.verifier import (
-    Decision,
+    DerivedSetting,
     EngineVerifier,
     FileDependencies,
     JobShape,
@@ -32,7 +32,7 @@ from parc.compiler.verify.program_code import (
     verify_code,
 )
 from parc.compiler.verify.read_emitted import Malformed, read_json
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 PROGRAM = "ray/serve.py"
 PACKAGE = "parc.backends.ray"
@@ -54,7 +54,7 @@ class RayVerifier(Verifier):
         }
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings of ``ray/serve.py``: command, environment, engines, hosts and port."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
@@ -70,10 +70,10 @@ class RayVerifier(Verifier):
             yield from read_environment_settings(PROGRAM, exports, required, user)
         for key in sorted(found.keys() - set(KEYS)):
             path, line = "problem.launch.args", _line_of_key(text, key)
-            yield Decision(path, f"the key {key}", PROGRAM, line, key, needed="")
+            yield DerivedSetting(path, f"the key {key}", PROGRAM, line, key, needed="")
         yield from _read_placement_settings(text, found)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing or changed environment variables that the plan's network needs (A18)."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
@@ -116,7 +116,7 @@ def _engine_verifier(plan: Mapping[str, Any]) -> EngineVerifier | None:
     return cast(EngineVerifier | None, verifier(plan["problem"]["framework"]))
 
 
-def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[Decision]:
+def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[DerivedSetting]:
     """Yield the settings of the engines, the hosts and the port.
 
     ``found`` is the parsed plan in the program; ``text`` is the text of the program.
@@ -127,27 +127,29 @@ def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[De
     each = ranks.count(ranks[0]) if ranks else 0
     # Ranks fill the hosts in order.
     in_order = ranks == [place // each for place in range(len(ranks))] if each else False
-    yield Decision("layout.replicas", len(engines), PROGRAM, line)
-    yield Decision("layout.gpus", len(ranks), PROGRAM, line)
-    yield Decision("layout.engine_gpus", sizes.pop() if len(sizes) == 1 else 0, PROGRAM, line)
-    yield Decision("placement.ranks_per_node", each if in_order else ranks, PROGRAM, line)
+    yield DerivedSetting("layout.replicas", len(engines), PROGRAM, line)
+    yield DerivedSetting("layout.gpus", len(ranks), PROGRAM, line)
+    yield DerivedSetting("layout.engine_gpus", sizes.pop() if len(sizes) == 1 else 0, PROGRAM, line)
+    yield DerivedSetting("placement.ranks_per_node", each if in_order else ranks, PROGRAM, line)
     nodes, hosts = found.get("nodes"), found.get("hosts")
-    yield Decision(
+    yield DerivedSetting(
         "placement.hosts",
         hosts or nodes,
         PROGRAM,
         _line_of_key(text, "hosts"),
         accepts=lambda names: hosts == names or (not hosts and type(hosts) is list),
     )
-    yield Decision(
+    yield DerivedSetting(
         "placement.hosts",
         nodes,
         PROGRAM,
         _line_of_key(text, "nodes"),
         accepts=lambda names: type(nodes) is int and nodes == len(names),
     )
-    yield Decision("problem.cluster.named", bool(hosts), PROGRAM, _line_of_key(text, "hosts"))
-    yield Decision("problem.endpoint.port", found.get("port"), PROGRAM, _line_of_key(text, "port"))
+    yield DerivedSetting("problem.cluster.named", bool(hosts), PROGRAM, _line_of_key(text, "hosts"))
+    yield DerivedSetting(
+        "problem.endpoint.port", found.get("port"), PROGRAM, _line_of_key(text, "port")
+    )
 
 
 def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_program import report_change
 
@@ -98,7 +98,7 @@ def verify_required(
 
 def read_environment_settings(
     file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the setting ``launch.env`` of a launch file.
 
     Its value contains the exported variables that are in ``user``, and those that are not in
@@ -111,4 +111,6 @@ def read_environment_settings(
     pairs += [[one.name, one.value] for one in foreign]
     lines = [one.line for one in foreign] or [found[name].line for name in user if name in found]
     line = lines[0] if lines else 1
-    yield Decision("problem.launch.env", pairs, file, line, ", ".join("=".join(p) for p in pairs))
+    yield DerivedSetting(
+        "problem.launch.env", pairs, file, line, ", ".join("=".join(p) for p in pairs)
+    )

@@ -15,9 +15,9 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.shell_lines import ShellLine, command_lines
-from parc.compiler.verify.verify_decisions import planned_value
+from parc.compiler.verify.verify_settings import planned_value
 
 _HOLE = re.compile(r"<<([a-z_]+)>>")
 _PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^'"\\]+""", re.DOTALL)
@@ -180,7 +180,7 @@ class Comparison:
     in the script."""
     values: tuple[FoundValue, ...]
 
-    def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
+    def derive_settings(self, file: str, plan: Mapping[str, Any]) -> Iterator[DerivedSetting]:
         """Yield the settings that the script ``file`` contains, for comparison with ``plan``.
 
         If the script contains the expected text, the yielded setting has the value in ``plan``.
@@ -189,9 +189,9 @@ class Comparison:
             path, needed = one.value.path, plain_notation(one.value.text)
             number, setting = one.line.number, one.line.text.split("\n")[0]
             if path and one.text == needed:
-                yield Decision(path, planned_value(plan, path), file, number, setting)
+                yield DerivedSetting(path, planned_value(plan, path), file, number, setting)
             elif path:
-                yield Decision(path, one.text, file, number, setting, needed=needed)
+                yield DerivedSetting(path, one.text, file, number, setting, needed=needed)
 
 
 # Verifiers compare a script once for its decisions and once for its lines.

@@ -27,7 +27,7 @@ from parc.backends.shared.verify_launch_environment import (
     read_setup_settings,
 )
 from parc.backends.verifier import (
-    Decision,
+    DerivedSetting,
     FrameworkVerifier,
     JobShape,
     LauncherNumber,
@@ -37,8 +37,8 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_numbers, verify_rendezvous
 from parc.compiler.verify.read_emitted import Malformed
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
-from parc.compiler.verify.verify_decisions import PLAN, planned_value
 from parc.compiler.verify.verify_program import verify_program
+from parc.compiler.verify.verify_settings import PLAN, planned_value
 
 TORCHRUN = (
     LauncherNumber("--nnodes", r"--nnodes=(\d+)", "nodes"),
@@ -93,7 +93,7 @@ def read_launch_script_settings(
     plan: Mapping[str, Any],
     artifacts: Mapping[str, str],
     launcher: tuple[str, ...] = (),
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings in a launch script: environment, program, arguments and port.
 
     ``launcher`` contains the words of the command that replaces torchrun; empty for torchrun.
@@ -104,10 +104,10 @@ def read_launch_script_settings(
     script = read_script(mark_setup(artifacts[file]))
     yield from read_setup_settings(file, artifacts[file])
     result = _compare_script_lines(file, plan, script, start)
-    yield from result.decisions(file, plan)
+    yield from result.derive_settings(file, plan)
     if not start.program:
         # The last command names the module instead; verify_launch_lines compares it.
-        yield Decision(PROGRAM, planned_value(plan, PROGRAM), file)
+        yield DerivedSetting(PROGRAM, planned_value(plan, PROGRAM), file)
     yield from read_environment_settings(file, script, plan, start.environment)
 
 
@@ -143,7 +143,7 @@ def _checked_program_start(
 
 def read_environment_settings(
     file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the setting ``launch.env``, once for each variable that differs from the plan.
 
     Finally, ``launch.env`` and ``launch.network_interface`` are yielded with the values in the
@@ -159,9 +159,11 @@ def read_environment_settings(
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
     for name, text, needed, line in iterate_differences(found, wanted):
-        yield Decision(path, text, file, line, f"export {name}" if text else "", needed=needed)
-    yield Decision(path, planned_value(plan, path), file)
-    yield Decision(
+        yield DerivedSetting(
+            path, text, file, line, f"export {name}" if text else "", needed=needed
+        )
+    yield DerivedSetting(path, planned_value(plan, path), file)
+    yield DerivedSetting(
         "problem.launch.network_interface",
         planned_value(plan, "problem.launch.network_interface"),
         file,

@@ -9,10 +9,10 @@ from math import gcd
 from typing import Any
 
 from parc.backends.shared.verify_known_lines import iterate_differences
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.read_emitted import TABLE, Malformed, unfold_hosts
-from parc.compiler.verify.verify_decisions import PLAN, planned_value
 from parc.compiler.verify.verify_ranks import read_outline
+from parc.compiler.verify.verify_settings import PLAN, planned_value
 
 JOB = "slurm/job.sbatch"
 HOSTS = "placement.hosts"
@@ -81,7 +81,7 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
 
 def read_directive_settings(
     text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the directives of a job script contain.
 
     A directive that is missing, or that the plan does not need, yields a setting that differs from
@@ -103,10 +103,10 @@ def read_directive_settings(
         path = _plan_path(name, plan)
         differing.add(path)
         here, needed = (one and f"#SBATCH --{one.removesuffix('=')}" for one in (text, needed))
-        yield Decision(path, here, JOB, line, here, needed=needed)
+        yield DerivedSetting(path, here, JOB, line, here, needed=needed)
     for path in sorted({*PATHS.values(), f"{SLURM}.nodelist", f"{SLURM}.extra"} - differing):
         # The directive is the expected one, or absent as expected.
-        yield Decision(path, planned_value(plan, path), JOB)
+        yield DerivedSetting(path, planned_value(plan, path), JOB)
 
 
 def _plan_path(name: str, plan: Mapping[str, Any]) -> str:

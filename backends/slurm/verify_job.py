@@ -16,10 +16,10 @@ from parc.backends.shared.verify_known_lines import (
 )
 from parc.backends.shared.verify_launch_script import DAMAGED, program_start
 from parc.backends.slurm.verify_directives import JOB, SLURM, rack_homes
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.read_emitted import Malformed
 from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers
-from parc.compiler.verify.verify_decisions import PLAN
+from parc.compiler.verify.verify_settings import PLAN
 
 PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
 
@@ -55,14 +55,14 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
     return compare_lines(read_script(artifacts[JOB]), known, values)
 
 
-def absent_container(text: str) -> Iterator[Decision]:
+def absent_container(text: str) -> Iterator[DerivedSetting]:
     """Yield the container settings of a script without container flags: no image and no mounts.
 
     Yield nothing if the script has such a flag.
     """
     if "--container-" not in text:
-        yield Decision(f"{SLURM}.container_image", None, JOB)
-        yield Decision(f"{SLURM}.container_mounts", [], JOB)
+        yield DerivedSetting(f"{SLURM}.container_image", None, JOB)
+        yield DerivedSetting(f"{SLURM}.container_mounts", [], JOB)
 
 
 def _script_values(plan: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:

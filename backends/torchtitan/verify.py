@@ -16,7 +16,7 @@ from parc.backends.shared.verify_torch import (
 from parc.backends.torchtitan.verify_model import read_model_settings
 from parc.backends.torchtitan.verify_module import MODULE, read_module
 from parc.backends.torchtitan.verify_settings import AXES, read_run_settings
-from parc.backends.verifier import Decision, FileDependencies, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings
@@ -56,7 +56,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED | REGISTRY)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report code in the module that differs from the code that PARC emits (A18)."""
         found = read_module(artifacts[MODULE])
         _mesh_sizes(found.settings)
@@ -75,7 +75,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
         own = plan["problem"]["launch"]["program"]
         return start if own else replace(start, program="", module="torchtitan.train")
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that the module expresses."""
         if MODULE not in artifacts:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 from parc.backends.shared.verify_torch import LLAMA, llama_model_settings
 from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.emitted_settings import EmittedSettings, translate
 
 SIZES = {
@@ -83,7 +83,7 @@ TIED = ("0.6B", "1.7B", "4B")
 """Flavors of qwen3 with tied embeddings."""
 
 
-def read_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def read_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the features of the model that the module builds or gets from torchtitan's registry."""
     if "spec.flavor" in settings:
         yield from _registry_model_settings(settings)
@@ -92,13 +92,13 @@ def read_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
     yield from settings.expect(f"model.{CALLED}", Code("dict"))
     yield from settings.expect(f"rope.{CALLED}", Code("dict"))
     yield from llama_model_settings(MODULE)
-    yield Decision("problem.model.attention.qkv_bias", False, MODULE)
+    yield DerivedSetting("problem.model.attention.qkv_bias", False, MODULE)
     for setting, field in SIZES.items():
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
     yield from _rotary_settings(settings)
 
 
-def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _rotary_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the settings of rotary positions, with torchtitan's defaults for omitted settings."""
     yield settings.read("problem.model.attention.head_dim", "rope.dim")
     yield settings.read("problem.model.position.base", "rope.theta", 10000.0)
@@ -123,7 +123,7 @@ def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
             yield settings.read(path, f"rope.{setting}", default)
 
 
-def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _registry_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the sizes and other features of the model that the module gets from the registry."""
     yield from settings.expect(f"spec.{CALLED}", Code("model_registry"))
     key = (str(settings.get("registry")), str(settings.get("spec.flavor")))

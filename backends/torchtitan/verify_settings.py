@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.backends.shared.verify_torch import read_mesh_settings, read_recompute_settings
 from parc.backends.torchtitan.verify_module import CALLED, STAGES, Code
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import MeshSizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, product, translate
 
@@ -55,7 +55,7 @@ TEST_TOKENIZER = "./tests/assets/tokenizer"
 """Folder that torchtitan uses if the config names none."""
 
 
-def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield all settings of the training run; those of the model are read elsewhere."""
     for section, name in CALLS.items():
         yield from settings.expect(f"{section}.{CALLED}".lstrip("."), Code(name))
@@ -75,7 +75,7 @@ def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[D
     yield from read_recompute_settings(settings, granularity, "activation_checkpoint")
 
 
-def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield the sizes of the device mesh, the ZeRO stage, and related settings."""
     for setting in AXES.values():
         settings.get(setting)
@@ -94,7 +94,7 @@ def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     yield settings.decide("layout.cp_comm", "all_gather", AXES["cp"], lambda plan: lone)
 
 
-def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield the pipeline schedule, vpp, and the model chunks of each pipeline stage."""
     path = "parallelism.pipeline_parallel_schedule"
     name = settings.get(path, "1F1B")
@@ -137,7 +137,7 @@ def _model_chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[s
     return [stages[rank::pp] for rank in range(pp)]
 
 
-def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield the micro-batch size, the number of micro-batches, and the global batch size.
 
     With a pipeline, a rank loads all its sequences of a step at once, and torch splits them into
@@ -156,7 +156,7 @@ def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Dec
     yield settings.decide("layout.micro_batches", total / (micro * replicas), path)
 
 
-def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     yield settings.read("problem.job.sequence_length", "training.seq_len", 2048)
     yield settings.read("problem.job.steps", "training.steps", 10000)
     for setting, field, default in (
@@ -177,7 +177,7 @@ def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     yield settings.read("problem.job.seed", "debug.seed")
 
 
-def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _optimizer_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     peak = settings.get("optimizer.lr", 8e-4)
     yield settings.decide("problem.job.learning_rate", peak, "optimizer.lr")
     yield settings.read("problem.job.adam_epsilon", "optimizer.eps", 1e-8)
@@ -203,7 +203,7 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.decide("problem.job.wsd_decay_steps", product(ratio, total), path)
 
 
-def _file_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _file_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the settings that name files: tokenizer, training data and checkpoints."""
     path = "hf_assets_path"
     folder = settings.get(path, TEST_TOKENIZER)

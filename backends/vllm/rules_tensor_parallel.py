@@ -99,7 +99,7 @@ def _quantized_tensors(
     if linear is not None:
         path = "model.linear_attention"
         yield f"{path}.key_dim", "linear attention's keys", linear.key_width, layout.tp
-        yield f"{path}.value_dim", "linear attention's values", linear.inner, layout.tp
+        yield f"{path}.value_dim", "linear attention's values", linear.inner_width, layout.tp
 
 
 def _splits_widths_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:

@@ -20,8 +20,8 @@ from parc.backends.shared.verify_environment import (
 )
 from parc.backends.shared.verify_launch_environment import inherited_names, read_setup_settings
 from parc.backends.verifier import (
-    Decision,
     DerivedRank,
+    DerivedSetting,
     EngineVerifier,
     FileDependencies,
     JobShape,
@@ -43,8 +43,8 @@ from parc.backends.vllm.verify_script import (
 from parc.backends.vllm.verify_settings import PARTITION, Command, read_flag_settings
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
 from parc.compiler.verify.verify_program import report_change, verify_program
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
 """Flags of the parallel sizes, without ``-size``, in the order of ``EngineSizes``."""
@@ -111,7 +111,7 @@ class VllmVerifier(EngineVerifier):
         }
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings of the plan that ``vllm/serve.sh`` expresses."""
         if SCRIPT not in artifacts:
             return
@@ -124,7 +124,7 @@ class VllmVerifier(EngineVerifier):
         if deployment is not None:
             yield from read_process_settings(script, deployment)
         interface = script.interface
-        yield Decision(
+        yield DerivedSetting(
             "problem.launch.network_interface",
             interface.text if interface else None,
             SCRIPT,
@@ -133,7 +133,9 @@ class VllmVerifier(EngineVerifier):
         yield from read_setup_settings(SCRIPT, artifacts[SCRIPT])
         vendors = {variable: vendor for vendor, variable in VENDORS.items()}
         vendor = script.vendor
-        yield Decision("problem.cluster.gpu.vendor", vendors[vendor.text], SCRIPT, vendor.line)
+        yield DerivedSetting(
+            "problem.cluster.gpu.vendor", vendors[vendor.text], SCRIPT, vendor.line
+        )
         if problem:
             required, user = _expected_variables(problem, _has_spanning_engine(script))
             yield from read_environment_settings(
@@ -146,7 +148,7 @@ class VllmVerifier(EngineVerifier):
         words: Sequence[str],
         environment: Mapping[str, str],
         plan: Mapping[str, Any],
-    ) -> Iterable[Decision]:
+    ) -> Iterable[DerivedSetting]:
         """Yield the settings of the plan that a command started by Ray expresses.
 
         The command has the form ``serve CHECKPOINT ARGUMENT...``.
@@ -172,7 +174,7 @@ class VllmVerifier(EngineVerifier):
         split = {name: value for name, value in environment.items() if name == PARTITION}
         return {**(network_variables(problem) if spanning else {}), **split}
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report lines, processes and variables that differ from those that vLLM needs (A18)."""
         if SCRIPT not in artifacts:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.backends.vllm.verify_script import SCRIPT, Script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_program import report_change
@@ -184,7 +184,7 @@ def _supervisor_flags(local: int, slot: int) -> dict[str, str]:
     }
 
 
-def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision]:
+def read_process_settings(script: Script, plan: Deployment) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the processes express.
 
     The settings are engines, hosts, ports and load balancing.
@@ -199,17 +199,17 @@ def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision
         "placement.ranks_per_node": plan.ranks_per_host,
     }
     for path, value in sizes.items():
-        yield Decision(path, value, SCRIPT, line, f"{len(script.processes)} processes")
+        yield DerivedSetting(path, value, SCRIPT, line, f"{len(script.processes)} processes")
     port, master = ("port", "problem.endpoint.port"), ("master-port", "problem.launch.master_port")
     for (flag, path), value in ((port, plan.port), (master, plan.master_port)):
         first = next((one for one in script.processes if flag in one.own), None)
         if first is not None:
-            yield Decision(path, value, SCRIPT, first.line, f"--{flag} {value}")
+            yield DerivedSetting(path, value, SCRIPT, first.line, f"--{flag} {value}")
     path = "problem.endpoint.load_balancer"
-    yield Decision(path, _equivalent_balancers(script, plan), SCRIPT, line)
+    yield DerivedSetting(path, _equivalent_balancers(script, plan), SCRIPT, line)
     if script.hosts:
         hosts = list(script.hosts)
-        yield Decision("placement.hosts", hosts, SCRIPT, script.hosts_line, " ".join(hosts))
+        yield DerivedSetting("placement.hosts", hosts, SCRIPT, script.hosts_line, " ".join(hosts))
 
 
 def _equivalent_balancers(script: Script, plan: Deployment) -> frozenset[str]:

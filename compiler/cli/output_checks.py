@@ -12,7 +12,7 @@ from parc.compiler.ir import AnyPlan, Artifact, Layout, LockedPlan
 from parc.compiler.report.json.locked_plan import (
     LockUnreadable,
     changed_decisions,
-    decisions,
+    locked_decisions,
     locked_plan,
 )
 from parc.compiler.report.json.plan_json import LOCK_PATH, lock_document
@@ -120,7 +120,7 @@ class Lock:
         path = file.as_posix()
         try:
             text = file.read_bytes().decode("utf-8", "replace")
-            found = decisions(text)
+            found = locked_decisions(text)
         except FileNotFoundError:
             return cls(path, None, None, "does not exist")
         except OSError as error:

@@ -38,7 +38,7 @@ def _order_matters(cluster: Cluster) -> bool:
     if cluster.nodes < 2:
         return False
     # At full bandwidth at every level, it does not matter which switches traffic crosses.
-    thin = any(level.oversubscription > 1 for level in cluster.levels)
+    thin = any(level.oversubscription > 1 for level in cluster.switch_tiers)
     return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 

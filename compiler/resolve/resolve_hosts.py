@@ -56,7 +56,7 @@ def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Sp
 
     None if the position is unknown, for example because the host list spans several lines.
     """
-    span = sink.positions.span_of(path) if sink.positions.is_path_in_spec(path) else None
+    span = sink.positions.span_at(path) if sink.positions.is_path_in_spec(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
         return None

@@ -46,7 +46,7 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
     # A domain that ends at the host sorts before the host, because Python's sort is stable.
     inside.sort(key=lambda level: level.gpus)
     tiers = []
-    for index, level in enumerate(cluster.levels):
+    for index, level in enumerate(cluster.switch_tiers):
         under = _most_hosts(cluster, index) * node.gpus
         if index == 0 and cluster.fabric.rails > 1:
             own = max(under // cluster.fabric.rails, 1)
@@ -65,10 +65,11 @@ def _most_hosts(cluster: Cluster, level: int) -> int:
 
 
 def common_switch_level(one: Host, other: Host) -> int:
-    """Return the level of the lowest common switch of two hosts, as an index in ``Cluster.levels``.
+    """Return the level of the lowest common switch of two hosts.
 
-    Level 0 is the leaf switch. The result is 0 if ``one`` and ``other`` are the same host, and
-    ``len(Cluster.levels)`` if they have no common switch.
+    The level is an index in ``Cluster.switch_tiers``; level 0 is the leaf switch. The result is 0
+    if ``one`` and ``other`` are the same host, and ``len(Cluster.switch_tiers)`` if they have no
+    common switch.
     """
     depth = len(one.switch_path)
     same = (level for level in range(depth) if one.switch_path[level:] == other.switch_path[level:])
@@ -111,7 +112,7 @@ def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
     all NICs below the switch, divided by the oversubscription of each level up to ``level``.
     """
     rate = hosts * cluster.node.nics * cluster.node.nic_gbps / 8
-    for tier in cluster.levels[: level + 1]:
+    for tier in cluster.switch_tiers[: level + 1]:
         rate /= tier.oversubscription
     return rate
 

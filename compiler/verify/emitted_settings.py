@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.read_emitted import LARGEST, Malformed, read_json
 
 FOREIGN = "problem.launch.args"
@@ -87,7 +87,7 @@ class EmittedSettings:
         value: Any,
         setting: str = "",
         accepts: Callable[[Any], bool] | None = None,
-    ) -> Decision:
+    ) -> DerivedSetting:
         """Return the decision that the plan must have ``value`` at ``path``.
 
         Args:
@@ -96,9 +96,11 @@ class EmittedSettings:
             setting: setting from which ``value`` was derived; findings point to this setting.
             accepts: returns True for other planned values with the same effect in the target.
         """
-        return Decision(path, value, self.file, self.line(setting), self.text(setting), accepts)
+        return DerivedSetting(
+            path, value, self.file, self.line(setting), self.text(setting), accepts
+        )
 
-    def read(self, path: str, setting: str, default: Any = None) -> Decision:
+    def read(self, path: str, setting: str, default: Any = None) -> DerivedSetting:
         """Return the decision that the plan must have the value of ``setting`` at ``path``.
 
         Args:
@@ -108,7 +110,7 @@ class EmittedSettings:
         """
         return self.decide(path, self.get(setting, default), setting)
 
-    def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[Decision]:
+    def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[DerivedSetting]:
         """Yield a report if the value of ``setting`` is not ``expected``.
 
         Use this method for a setting for which the plan has no field.
@@ -117,7 +119,7 @@ class EmittedSettings:
         if type(value) is not type(expected) or value != expected:
             yield self.unexpected_setting(setting, f"{setting} = {expected!r}")
 
-    def unexpected_setting(self, setting: str, needed: str = "") -> Decision:
+    def unexpected_setting(self, setting: str, needed: str = "") -> DerivedSetting:
         """Return a report on ``setting``, which the file should not contain with this value.
 
         The plan has no field for this setting. ``needed`` is the setting that the file needs
@@ -125,9 +127,9 @@ class EmittedSettings:
         """
         text = self.text(setting)
         needed = needed or ("" if text else setting)
-        return Decision(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
+        return DerivedSetting(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
 
-    def unread_settings(self) -> Iterator[Decision]:
+    def unread_settings(self) -> Iterator[DerivedSetting]:
         """Yield a report for each setting in the file that the verifier has not read."""
         for setting in self.values:
             if setting not in self._read:

@@ -37,7 +37,6 @@ from parc.compiler.verify.select_verifiers import (
     locked_versions,
     report_unverified_targets,
 )
-from parc.compiler.verify.verify_decisions import PLAN, read_plan, verify_decisions
 from parc.compiler.verify.verify_lock import LOCK, expected_files, missing_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
@@ -50,6 +49,7 @@ from parc.compiler.verify.verify_ranks import (
     verify_hosts,
 )
 from parc.compiler.verify.verify_serving import verify_engine_ranks, verify_serving_document
+from parc.compiler.verify.verify_settings import PLAN, read_plan, verify_decisions
 
 ABSENT = "missing, or not a regular file (a link, a folder)"
 SERVING_COLUMN = "replica"
@@ -148,7 +148,7 @@ def _check_contents(folder: _EmittedFolder) -> bool:
         return True
     # A separate sink shows whether a file was unreadable; other findings do not stop the checks.
     failed = Sink(sink.positions)
-    _report_malformed(lambda: framework.check_contents(artifacts, sink), failed, folder)
+    _report_malformed(lambda: framework.check_file_contents(artifacts, sink), failed, folder)
     sink.extend(failed)
     return not failed.diagnostics
 
@@ -158,7 +158,7 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
     artifacts, sink = folder.artifacts, folder.sink
 
     def report_contents(one: Verifier) -> None:
-        _report_malformed(lambda: one.check_contents(artifacts, sink), sink, folder)
+        _report_malformed(lambda: one.check_file_contents(artifacts, sink), sink, folder)
 
     for name, one in folder.verifiers.items():
         if not declaration(name).is_framework:
@@ -179,7 +179,9 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
 
     def report_settings(one: Verifier) -> None:
         _report_malformed(
-            lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink, folder
+            lambda: verify_decisions(plan, one.derive_settings(artifacts), sink, artifacts),
+            sink,
+            folder,
         )
 
     # The combination of a wrapper and its framework replaces the framework's own verifier.

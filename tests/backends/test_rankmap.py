@@ -70,7 +70,7 @@ def test_the_json_file_matches_its_schema_and_its_groups_expand_to_the_meshes(of
         mesh, axes = of.placement.mesh(family.mesh), family.axes
         entry = tree["groups"][family.name]
         members, bases = reach(entry["within"]), reach(entry["across"])
-        assert [[base + member for member in members] for base in bases] == mesh.groups(*axes)
+        assert [[base + member for member in members] for base in bases] == mesh.groups_along(*axes)
         assert (entry["size"], entry["count"]) == (len(members), len(bases))
 
 

@@ -95,7 +95,7 @@ def test_the_pipeline_stays_in_the_rack_if_replicas_span_racks() -> None:
     assert chosen(made).name == "replicas across racks"
     assert [racks_of_stage(made, stage) for stage in range(4)] == [{"r01", "r02"}] * 4
     hosts, dense = made.placement.hosts, made.placement.dense
-    for pipeline in dense.groups("pp"):
+    for pipeline in dense.groups_along("pp"):
         assert len({hosts[rank // 8].rack for rank in pipeline}) == 1
 
 
@@ -138,7 +138,7 @@ def test_expert_groups_of_64_leave_two_hosts_of_every_nvl72_domain_idle() -> Non
     made = plan(cluster(18, 18, node=NVL72), spread, estimate(1e9, 1e8, ep=1e10), experts=64)
     domains = [
         {made.placement.host_of(rank).nvlink_domain for rank in group}
-        for group in made.placement.expert.groups("ep")
+        for group in made.placement.expert.groups_along("ep")
     ]
     assert domains == [{"r01.0"}, {"r02.0"}]
     idle = {host.name for host in made.problem.cluster.hosts} - {
@@ -152,7 +152,7 @@ def test_hosts_beyond_whole_blocks_are_used_last_if_all_hosts_are_needed() -> No
     made = plan(cluster(18, 18, node=NVL72), spread, estimate(1e9, 1e8, ep=1e10), experts=16)
     cut = [
         group
-        for group in made.placement.expert.groups("ep")
+        for group in made.placement.expert.groups_along("ep")
         if len({made.placement.host_of(rank).nvlink_domain for rank in group}) > 1
     ]
     assert len(made.placement.hosts) == 36

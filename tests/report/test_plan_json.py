@@ -11,7 +11,11 @@ import pytest
 
 from parc.compiler.ir import SwitchTier
 from parc.compiler.report.formatting import rounded
-from parc.compiler.report.json.locked_plan import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.json.locked_plan import (
+    LockUnreadable,
+    changed_decisions,
+    locked_decisions,
+)
 from parc.compiler.report.json.output_schemas import schema_text
 from parc.compiler.report.json.plan_json import (
     lock_artifact,
@@ -83,12 +87,12 @@ def test_a_float_keeps_six_digits(value: float, expected: float) -> None:
 
 
 def test_equal_decisions_do_not_differ() -> None:
-    old = decisions(lock_artifact(PLAN, ()).text)
+    old = locked_decisions(lock_artifact(PLAN, ()).text)
     assert list(changed_decisions(old, lock_document(PLAN)["decisions"])) == []
 
 
 def test_a_changed_decision_is_listed_with_both_values() -> None:
-    old = decisions(lock_artifact(PLAN, ()).text)
+    old = locked_decisions(lock_artifact(PLAN, ()).text)
     new = lock_document(replace(PLAN, layout=replace(PLAN.layout, micro_batch=2)))["decisions"]
     assert list(changed_decisions(old, new)) == [("layout.micro_batch", "1 -> 2")]
 
@@ -96,4 +100,4 @@ def test_a_changed_decision_is_listed_with_both_values() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"decisions": 3}', "\ufffd", "[" * 100_000])
 def test_an_invalid_lock_is_refused(text: str) -> None:
     with pytest.raises(LockUnreadable):
-        decisions(text)
+        locked_decisions(text)

@@ -55,7 +55,7 @@ def test_racks_and_tiers_are_read_from_the_file(tmp_path: Path) -> None:
         ("n2", ("leaf2", "core")),
         ("n4", ("leaf2", "core")),
     ]
-    assert [level.name for level in cluster.levels] == ["leaf", "spine"]
+    assert [level.name for level in cluster.switch_tiers] == ["leaf", "spine"]
     assert cluster.named
 
 

@@ -100,7 +100,7 @@ def test_the_topology_and_the_meshes_give_the_same_groups(
     derived = derive_groups(topology)
     assert derived.keys() == {family.name for family in FAMILIES}
     for family in FAMILIES:
-        groups = planned[family.mesh].groups(*family.axes)
+        groups = planned[family.mesh].groups_along(*family.axes)
         again = [
             [base + member for member in derived[family.name].members]
             for base in derived[family.name].bases

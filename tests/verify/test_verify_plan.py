@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import Stage, format_layout_string
-from parc.backends.megatron.verify_arguments import Arguments, read_arguments
+from parc.backends.megatron.verify_arguments import WrittenFlags, read_arguments
 from parc.backends.megatron.verify_layers import verify_layers
 from parc.backends.preflight.backend import BACKEND as PREFLIGHT
 from parc.backends.preflight.backend import EXPECTED
@@ -252,7 +252,7 @@ def test_each_layout_string_of_the_split_is_read_back(layers: list[int]) -> None
         "pipeline-model-parallel-layout": (text,),
     }
     sink = Sink()
-    verify_layers(Arguments(flags), sink)
+    verify_layers(WrittenFlags(flags), sink)
     assert not sink.diagnostics
 
 

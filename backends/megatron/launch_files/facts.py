@@ -23,7 +23,11 @@ from parc.compiler.tools.lint.complete_facts import (
     resolve_spec_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide_fields, is_known, with_values
+from parc.compiler.tools.lint.partial_ir import (
+    is_field_known,
+    mark_fields_unknown,
+    with_field_values,
+)
 
 FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
@@ -153,13 +157,13 @@ def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Prob
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, is_gpu_count_known(known, options))
-    partial = with_values(
+    partial = with_field_values(
         problem,
-        job=hide_fields(problem.job, [one for one in job if not known(f"job.{one}")]),
+        job=mark_fields_unknown(problem.job, [one for one in job if not known(f"job.{one}")]),
         cluster=cluster,
     )
     if options.model is None:
-        partial = with_values(partial, model=_known_model(problem, known))
+        partial = with_field_values(partial, model=_known_model(problem, known))
     return partial
 
 
@@ -172,17 +176,17 @@ def _known_model(problem: Problem, known: Known) -> Any:
     if not known("model.heads"):
         hidden.append("attention")
     else:
-        model = with_values(
-            model, attention=hide_fields(model.attention, _unknown_attention_fields(known))
+        model = with_field_values(
+            model, attention=mark_fields_unknown(model.attention, _unknown_attention_fields(known))
         )
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
         unknown = [one for one in ("top_k", "size") if not known(f"model.experts.{one}")]
-        model = with_values(model, experts=hide_fields(model.experts, unknown))
+        model = with_field_values(model, experts=mark_fields_unknown(model.experts, unknown))
     elif not known("model.experts.count"):
         hidden.append("experts")
-    return hide_fields(model, hidden)
+    return mark_fields_unknown(model, hidden)
 
 
 def _unknown_attention_fields(known: Known) -> list[str]:
@@ -232,11 +236,11 @@ def _full_and_known_layout(
     hidden = [name for name in _layout_fields() if not _is_given(name, known)]
     tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
     # dp follows from the number of ranks, so it is unknown if one of these sizes or the cluster is.
-    if not tiled or not is_known(partial.cluster, "racks"):
+    if not tiled or not is_field_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
-    if not is_known(partial.model, "layers"):
+    if not is_field_known(partial.model, "layers"):
         hidden.append("split")
-    return whole, hide_fields(whole, set(hidden))
+    return whole, mark_fields_unknown(whole, set(hidden))
 
 
 def _layout_fields() -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class TorchFramework:
         """Return no variables, because the variables of every torch job are sufficient."""
         return ()
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the decoder program that PARC emits, under FSDP2 or DDP."""
         return torch_memory.emitted_decoder_memory()
 

@@ -26,7 +26,7 @@ from parc.compiler.tools.lint.complete_facts import (
     resolve_spec_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
+from parc.compiler.tools.lint.partial_ir import mark_fields_unknown, with_field_values
 
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
@@ -79,11 +79,13 @@ def vllm_facts(
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
     cluster = known_cluster(problem.cluster, options, False, counted)
-    known = with_values(hide_fields(problem, hidden), cluster=cluster)
+    known = with_field_values(mark_fields_unknown(problem, hidden), cluster=cluster)
     if complete and not problem.service.quantize:
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
-        service = with_values(problem.service, setup=hide_fields(problem.service.setup, ["block"]))
-        known = with_values(known, service=service)
+        service = with_field_values(
+            problem.service, setup=mark_fields_unknown(problem.service.setup, ["block"])
+        )
+        known = with_field_values(known, service=service)
     layout = _serving_layout(tree["layout"])
     return VllmFacts(problem, layout, known, layout, tuple(trial.diagnostics))
 

@@ -121,7 +121,7 @@ def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier
     A tier with a single switch is left out, because no traffic leaves this switch.
     """
     tiers = []
-    for level, tier in enumerate(cluster.levels):
+    for level, tier in enumerate(cluster.switch_tiers):
         numbers: dict[tuple[str, ...], int] = {}
         # The whole path identifies a switch, because two pods may each have a leaf1.
         zones = [numbers.setdefault(hosts[0].switch_path[level:], len(numbers)) for hosts in groups]

@@ -38,7 +38,7 @@ class TimeBound:
     def exposed_seconds(self) -> float:
         """Return the lower bound on the exposed communication seconds per step."""
         found = sum(self._least_exposed_seconds)
-        for level in self.levels:
+        for level in self.switch_levels:
             # A level that is too expensive is left out; without it the bound is
             # weaker but valid.
             if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
@@ -53,7 +53,7 @@ class TimeBound:
         # several hosts: then the order decides which messages leave the domain.
         wide = problem.sites.multi_host_domains
         floors = [0.0 if wide else spent for spent in problem.nic_seconds]
-        for level in self.levels:
+        for level in self.switch_levels:
             for index, (model, flow) in enumerate(
                 zip(problem.cut_models, problem.flows, strict=True)
             ):
@@ -80,7 +80,7 @@ class TimeBound:
         return grid_views(self.problem.cut_models, self.problem.node_axis_sizes)
 
     @cached_property
-    def levels(self) -> tuple[SwitchLevel, ...]:
+    def switch_levels(self) -> tuple[SwitchLevel, ...]:
         """Return the switches of every level, the narrowest level first.
 
         If NVLink domains have several hosts, the domains are the first level.
@@ -183,7 +183,7 @@ class ByteBound:
     def _tiers(self) -> tuple[SwitchLevel, ...]:
         """Return the levels of switches, without NVLink domains, because these have no uplink."""
         # The index is a bool: it skips the first level if that one is the NVLink domains.
-        return self.time_bound.levels[self.time_bound.problem.sites.multi_host_domains :]
+        return self.time_bound.switch_levels[self.time_bound.problem.sites.multi_host_domains :]
 
     def _is_affordable(self, level: SwitchLevel) -> bool:
         """Return True if the bound of ``level`` needs at most MOST_CUT_EVALUATIONS evaluations."""

@@ -37,7 +37,7 @@ def _cluster_section(cluster: Cluster) -> dict[str, Any]:
     Switch levels, and the switches above a rack, are included only if the spec describes them.
     """
     # Without upper switches, the levels follow from racks and fabric and need not be stored.
-    levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
+    levels = {"levels": as_json(cluster.switch_tiers)} if cluster.upper else {}
     return {
         **levels,
         "gpu": as_json(cluster.gpu),

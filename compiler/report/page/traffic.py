@@ -134,7 +134,7 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
         links.append(
             LinkTraffic("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest)
         )
-    for level, tier in enumerate(cluster.levels):
+    for level, tier in enumerate(cluster.switch_tiers):
         zone = number_switches(hosts, level)
         # All hosts are below one switch of this level, so nothing crosses its uplinks.
         if len(set(zone)) < 2:

@@ -112,7 +112,7 @@ def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
     The text names the lowest network level at which both hosts are below one switch. If they share
     no switch, the text names the highest level: ``another pod``.
     """
-    levels = found.plan.problem.cluster.levels
+    levels = found.plan.problem.cluster.switch_tiers
     level = common_switch_level(move.old, move.new)
     # The hosts share no switch, so they are in different subtrees of the highest level.
     if level == len(levels):

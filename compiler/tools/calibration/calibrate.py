@@ -130,7 +130,7 @@ def _check_same_hardware_class(runs: Sequence[MeasuredRun], sink: Sink) -> None:
             help="a calibration is valid for one GPU generation and one framework: write one "
             "table for each",
         )
-        sink.report("Q03", finding, span=run.row.span_of("node"))
+        sink.report("Q03", finding, span=run.row.cell_span("node"))
 
 
 def _hardware_class_of(run: MeasuredRun) -> str:
@@ -171,4 +171,4 @@ def _warn_large_errors(found: Calibration, sink: Sink) -> None:
             help="check that step_seconds is the time of one optimizer step, without warm-up and "
             "checkpoints, and that the row describes the layout of the run",
         )
-        sink.report("Q06", finding, span=run.row.span_of("step_seconds"))
+        sink.report("Q06", finding, span=run.row.cell_span("step_seconds"))

@@ -21,7 +21,7 @@ from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
+from parc.compiler.tools.lint.partial_ir import mark_fields_unknown, with_field_values
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
@@ -139,9 +139,9 @@ def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counte
     """
     if options.cluster is None:
         hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
-        node = hide_fields(cluster.node, hidden if per_node else [*hidden, "gpus"])
-        cluster = hide_fields(with_values(cluster, node=node), ["gpu", "fabric"])
-    return cluster if counted else hide_fields(cluster, ["racks"])
+        node = mark_fields_unknown(cluster.node, hidden if per_node else [*hidden, "gpus"])
+        cluster = mark_fields_unknown(with_field_values(cluster, node=node), ["gpu", "fabric"])
+    return cluster if counted else mark_fields_unknown(cluster, ["racks"])
 
 
 ENOUGH_HOSTS = 64
@@ -183,8 +183,8 @@ def service_facts(
     )
     if not isinstance(problem, ServingProblem):
         return None
-    known = hide_fields(problem, ["service", "goals", *([] if name else ["model"])])
+    known = mark_fields_unknown(problem, ["service", "goals", *([] if name else ["model"])])
     cluster = known_cluster(problem.cluster, options, False, counted)
     fields: dict[str, Any] = dict(degrees)
     layout = ServingLayout(**fields)
-    return LaunchFacts(problem, layout, with_values(known, cluster=cluster), layout)
+    return LaunchFacts(problem, layout, with_field_values(known, cluster=cluster), layout)

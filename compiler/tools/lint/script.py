@@ -190,7 +190,7 @@ class ScriptSink(Sink):
         """
         if isinstance(finding, str):
             finding = Finding(finding)
-        place = span or self.positions.span_of(at, key=key) or self._first
+        place = span or self.positions.span_at(at, key=key) or self._first
         causes = tuple(map(self._name_cause_by_flag, finding.causes))
         shown = replace(finding, fix=self._suggested_script_fix(finding.fix), causes=causes)
         super().report(code, shown, at=self.flags.get(at, ""), span=place)
@@ -202,7 +202,7 @@ class ScriptSink(Sink):
         if it has a position in the script.
         """
         section, _, rest = cause.path.partition(".")
-        if not section or self.positions.span_of(cause.path) is not None:
+        if not section or self.positions.span_at(cause.path) is not None:
             return cause
         words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
         return replace(cause, path=words)

@@ -107,7 +107,7 @@ def mesh_of(placement: Placement, send: Send) -> Mesh:
 
 
 def members(placement: Placement, send: Send) -> int:
-    return len(mesh_of(placement, send).groups(*send.axes)[0])
+    return len(mesh_of(placement, send).groups_along(*send.axes)[0])
 
 
 @cache
@@ -145,7 +145,7 @@ def case_line(fabric: RackFabric, placement: Placement, case: Case) -> str:
     sends = [
         {
             "pattern": send.pattern,
-            "groups": [list(group) for group in mesh_of(placement, send).groups(*send.axes)],
+            "groups": [list(group) for group in mesh_of(placement, send).groups_along(*send.axes)],
             "bytes": int(times * send.mib * MIB),
         }
         for send in case.sends

@@ -238,7 +238,7 @@ def _group_differences(plan: ServingPlan, verdict: dict[str, Any]) -> list[str]:
         theirs = verdict["groups"].get(name)
         if family.name == "replica" or theirs is None:
             continue
-        ours = [sorted(group) for group in mesh.groups(*family.axes) if max(group) < gpus]
+        ours = [sorted(group) for group in mesh.groups_along(*family.axes) if max(group) < gpus]
         if sorted(map(sorted, theirs)) != sorted(ours):
             found.append(f"groups {name}: vLLM {theirs[:3]}, PARC {ours[:3]}")
     return found

@@ -17,10 +17,10 @@ from parc.compiler.cost.memory.peak import (
     gathered_weight_bytes,
     logits_bytes,
     low_precision_copy_bytes,
+    memory_model_at_zero_stage,
     optimizer_step_bytes,
     peak_bytes,
     peak_stage,
-    program_memory,
     stage_memory,
 )
 from parc.compiler.cost.setup.stages import stage_contents
@@ -157,7 +157,7 @@ def test_every_framework_has_a_memory_model_of_its_program(
 ) -> None:
     problem = replace(plan.problem, framework=emit[-1], emit=emit)
     cost_model = cost_model_for(problem, framework_of(problem))
-    assert program_memory(cost_model, 3).name == PROGRAMS[emit]
+    assert memory_model_at_zero_stage(cost_model, 3).name == PROGRAMS[emit]
 
 
 def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Plan) -> None:
