@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import PlacementAlternative, PlacementPolicy, Plan, Rack
-from parc.compiler.placement.place_ranks import place_ranks
+from parc.compiler.placement.order.placement_problem import Cost
+from parc.compiler.placement.place_ranks import build_proof, place_ranks
 from tests.placement.placement_plans import (
     FABRIC,
     NVL72,
@@ -205,3 +206,24 @@ def test_131072_ranks_are_placed_in_seconds(stages: int) -> None:
     placement = place_ranks(job, MegatronOrder(), spread, costs)
     assert len(placement.hosts) == 16_384
     assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("sent", "least", "gap"),
+    [
+        ((8.0, 40.0), (8.0, 40.0), 0.0),
+        ((8.0, 50.0), (8.0, 40.0), 0.25),
+        ((12.0, 40.0), (8.0, 40.0), 0.5),
+        # The gap of the busiest uplink comes first.
+        ((12.0, 50.0), (8.0, 40.0), 0.5),
+        ((0.0, 0.0), (0.0, 0.0), 0.0),
+        ((8.0, 40.0), (8.0, 0.0), None),
+        ((8.0, 40.0), (0.0, 40.0), None),
+    ],
+)
+def test_the_bytes_gap_is_that_of_the_busiest_uplink_or_else_of_all_uplinks(
+    sent: tuple[float, float], least: tuple[float, float], gap: float | None
+) -> None:
+    proof = build_proof(Cost(0.0, *sent), Cost(0.0, *least), 0.0)
+    assert proof.bytes_gap == gap
+    assert (proof.quality == "optimal") == (gap == 0.0)
