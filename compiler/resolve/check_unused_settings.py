@@ -105,7 +105,7 @@ def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:
     offload = spec.layout.offload if isinstance(spec, Spec) else None
     if not isinstance(offload, OffloadSpec) or not offload.nvme_path:
         return
-    if "nvme" not in (offload.optimizer, offload.parameters):
+    if not offload.uses_nvme:
         at = "layout.offload.nvme_path"
         finding = Finding(
             f"{at} has no effect, because nothing is stored on NVMe",

@@ -28,6 +28,7 @@ from parc.compiler.tools.importers.setup_commands import (
     setup_lines,
 )
 from parc.compiler.tools.importers.shell_words import (
+    ASSIGNMENT,
     Word,
     shell_words,
     source_text,
@@ -46,32 +47,10 @@ _QUIET = frozenset(
     (
         *("echo", "printf", "set", "shopt", "true", ":", "date", "hostname", "wait", "exit", "cat"),
         *("sleep", "trap", "if", "then", "else", "elif", "fi", "for", "do", "done", "while", "{"),
-        *(
-            "until",
-            "case",
-            "esac",
-            "function",
-            "local",
-            "declare",
-            "readonly",
-            "typeset",
-            "[[",
-            "[",
-        ),
+        *("until", "case", "esac", "function", "local", "declare", "readonly", "typeset", "[["),
         *("test", "nvidia-smi", "pwd", "ls", "env", "scontrol", "head", "eval", "export", "return"),
-        *(
-            "break",
-            "continue",
-            "let",
-            "read",
-            "shift",
-            "exec",
-            "}",
-            "!",
-            "!/bin/bash",
-            "time",
-            "&&",
-        ),
+        *("break", "continue", "let", "read", "shift", "exec", "}", "!", "!/bin/bash", "time"),
+        *("[", "&&"),
         *("which", "type", "awk", "sed", "grep", "sort", "]]", "fi;", "die", "log"),
     )
 )
@@ -98,7 +77,6 @@ _RESERVED = SET_BY_LAUNCHER | SET_BY_SHELL
 """Variables that ``launch.env`` must not contain."""
 USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 """Matches a use of a variable; the group is its name."""
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def read_environment(words: list[Word], reading: Reading, carried: Collection[int] = ()) -> None:
@@ -168,7 +146,7 @@ def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str,
     """
     found = {}
     for word in words:
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match:
             found[match[1]] = word
         elif word.text in values:
@@ -178,7 +156,7 @@ def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str,
 
 def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
     for word in statement:
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match is None:
             return
         yield match[1], word
@@ -189,8 +167,10 @@ def is_own_script(text: str) -> bool:
     return _OWN_SCRIPTS.search(text) is not None
 
 
-def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
+def _carried_commands(words: list[Word], launch: int, text: str) -> list[SetupLine]:
     """Return the commands of a script that ``launch.setup`` of the spec will contain.
+
+    ``launch`` is the number of the statement that starts the ranks.
 
     If the job runs in a container, the result is empty: the commands of the script prepare the
     host, but ``launch.setup`` runs in the container.
@@ -199,7 +179,7 @@ def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
         return []
     names = {word.text.rpartition("/")[2] for word in words}
     once = "#SBATCH" in text or not names.isdisjoint(_ALL_HOSTS)
-    return setup_lines(words, launch_statement(words), once, text)
+    return setup_lines(words, launch, once, text)
 
 
 def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
@@ -213,22 +193,23 @@ def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tupl
     if is_own_script(text) or _CONFIG.match(text):
         return []
     words = shell_words(text, name)
-    lines = [one for one in carried_commands(words, text) if one.text in run]
-    found = _other_commands(words, text, name, {one.word.statement for one in lines})
+    launch = launch_statement(words)
+    lines = [one for one in _carried_commands(words, launch, text) if one.text in run]
+    covered = {launch, *(one.word.statement for one in lines)}
+    found = _other_commands(words, text, name, covered)
     return [(span.line, command) for span, command in found]
 
 
 def _other_commands(
-    words: list[Word], text: str, name: str, carried: Collection[int]
+    words: list[Word], text: str, name: str, covered: Collection[int]
 ) -> Iterator[tuple[Span, str]]:
     """Yield (position, command) of every command that PARC's launch scripts do not run.
 
-    Examples are ``pip install`` and a download of data. The launch command and the statements in
-    ``carried`` are left out. Assignments, messages and keywords of the shell are left out unless
-    they write a file.
+    Examples are ``pip install`` and a download of data. Statements in ``covered`` are left out,
+    namely the launch command and the commands in ``launch.setup``. Assignments, messages and
+    keywords of the shell are left out unless they write a file.
     """
     lines = text.split("\n")
-    launch = launch_statement(words)
     seen = set()
     for statement in statements(words):
         while statement[0].text in _BEFORE_COMMANDS and len(statement) > 1:
@@ -237,7 +218,7 @@ def _other_commands(
         line = first.span.line
         source = lines[line - 1] if line <= len(lines) else ""
         command = " ".join(word.text for word in statement)
-        if first.statement in (launch, *carried) or (line, command) in seen:
+        if first.statement in covered or (line, command) in seen:
             continue
         if _is_quiet(first.text, source):
             command = source.strip() if _writes_file(first.text, source) else ""
@@ -262,7 +243,7 @@ def _is_quiet(first: str, line: str) -> bool:
     no_command = first in _QUIET or first.startswith(("$", "#", "-", "((", "<", ">", "`", "*"))
     label = line.rstrip().endswith(")") and "(" not in line
     function = label or _FUNCTION.match(line) is not None
-    return no_command or function or _ASSIGNMENT.match(first) is not None
+    return no_command or function or ASSIGNMENT.match(first) is not None
 
 
 def _writes_file(first: str, line: str) -> bool:
@@ -277,7 +258,7 @@ def _begins(before: str) -> bool:
     are not new commands.
     """
     text = before.rstrip()
-    if "$(" in text or "`" in text or _ASSIGNMENT.match(text.lstrip()):
+    if "$(" in text or "`" in text or ASSIGNMENT.match(text.lstrip()):
         return False
     ends = (";", "&&", "||", '"', "'", " then", " do", " else", "then", "do", "(", "{", "eval")
     return not text or text.endswith(ends)
@@ -377,7 +358,8 @@ def read_script(words: list[Word], reading: Reading) -> None:
     reported, because every compile writes them.
     """
     if _OWN_SCRIPT.search(reading.text) is None:
-        lines = carried_commands(words, reading.text)
+        launch = launch_statement(words)
+        lines = _carried_commands(words, launch, reading.text)
         carried = {one.word.statement for one in lines}
         if lines:
             reading.spec.setdefault("launch", {})["setup"] = [one.text for one in lines]
@@ -385,8 +367,8 @@ def read_script(words: list[Word], reading: Reading) -> None:
         for one in lines:
             reading.account(one.word.span)
         read_environment(words, reading, carried)
-        read_launchers(words, launch_statement(words), reading)
-        for span, command in _other_commands(words, reading.text, reading.file, carried):
+        read_launchers(words, launch, reading)
+        for span, command in _other_commands(words, reading.text, reading.file, {launch, *carried}):
             reading.leave_out(command, span, "run it before PARC's launch script")
         return
     reading.notes.append("PARC wrote this file: import its folder to get the complete spec")

@@ -44,7 +44,8 @@ _COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
 """Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
 _FLAG = re.compile(r"\s*--[A-Za-z]")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+"""Matches the assignment of a variable; the groups are its name and its value."""
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
 _VARIABLE = re.compile(
@@ -242,7 +243,7 @@ def split_last_values(
     for at, word in enumerate(words):
         if word.variable and (at == 0 or words[at - 1].variable != word.variable):
             start = at
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match is None or word.variable:
             continue
         # The word ARGS= follows the words of its quoted value.
@@ -350,7 +351,7 @@ def statements(words: Iterable[Word]) -> list[list[Word]]:
 def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each assignment ``NAME=value``, with or without ``export``."""
     for word in words:
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match and len(match[2]) <= LONGEST_VALUE:
             yield match[1], match[2]
 
@@ -371,7 +372,7 @@ def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> st
     In ``PATH=/opt:$PATH``, the variable ``$PATH`` is not expanded, because it refers to the value
     of PATH before this assignment.
     """
-    own = _ASSIGNMENT.fullmatch(text)
+    own = ASSIGNMENT.fullmatch(text)
     if own is not None and own[1] in values and "$" in own[2]:
         values = {name: value for name, value in values.items() if name != own[1]}
     return _expand(text, values, kept, DEEPEST)

@@ -35,13 +35,12 @@ def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None
         return
     launch = launch_statement(words)
     statement = [word for word in words if word.statement == launch]
+    _report_unread_flags(words, reading)
     if statement and not known:
         end = program_position(statement)
         flags = (at for at, word in enumerate(statement) if at > end and word.is_flag)
         command = " ".join(word.text for word in statement[: next(flags, None)])
-        _report_unread_flags(words, reading)
         reading.leave_out(command, statement[0].span, f"PARC can import {importable_launches()}")
-    _report_unread_flags(words, reading)
     _report_other_values(words, reading)
     _note_conditional_flags(words, reading)
 

@@ -32,6 +32,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
+from parc.compiler.placement.place_service import place_service
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import CONSERVATION
 from parc.compiler.tools.lint.check_estimate import CODES as ESTIMATED
@@ -124,7 +125,10 @@ def check_service(
     skipped = _check_rules(rules, facts, broken, sink, {"V01": "V02"})
     if not broken:
         problem = mark_fields_unknown(facts.known_problem, ["launch", "pins", "endpoint"])
-        plan = build_partial_instance(ServingPlan, problem=problem, layout=facts.known_layout)
+        known: dict[str, Any] = {"problem": problem, "layout": facts.known_layout}
+        if is_known(problem.cluster, "racks"):
+            known["placement"] = place_service(facts.problem, engine, facts.layout)
+        plan = build_partial_instance(ServingPlan, **known)
         skipped += check_partial_plan(plan, (*SERVING_PLACEMENT_CHECKS, *checks), sink)
     return skipped
 
