@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.hardware_classes import class_row
+from benchmarks.accuracy.hardware_classes import class_row, own_parameters
 from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.fitting import Prior
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -25,12 +25,13 @@ def shipped(generation: str) -> dict[str, float]:
 
 
 def priors(generation: str) -> dict[str, Prior]:
-    """Return the priors of a hardware class: wide ranges of efficiencies and latencies.
+    """Return the priors of the parameters that a hardware class fits, those that its file lists.
 
-    They do not depend on the shipped values, so a row that is left out of a fit cannot influence
-    the result through them.
+    They are wide ranges of efficiencies and latencies. They do not depend on the shipped values, so
+    a row that is left out of a fit cannot influence the result through them.
     """
-    return {**PRIORS, **STACK_PRIORS.get(generation.partition("/")[2], {})}
+    known = {**PRIORS, **STACK_PRIORS.get(generation.partition("/")[2], {})}
+    return {name: known[name] for name in own_parameters(generation) if name in known}
 
 
 PRIORS: dict[str, Prior] = {
