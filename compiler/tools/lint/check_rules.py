@@ -126,7 +126,7 @@ def check_service(
     if not broken:
         problem = mark_fields_unknown(facts.known_problem, ["launch", "pins", "endpoint"])
         known: dict[str, Any] = {"problem": problem, "layout": facts.known_layout}
-        if is_known(problem.cluster, "racks"):
+        if is_field_known(problem.cluster, "racks"):
             known["placement"] = place_service(facts.problem, engine, facts.layout)
         plan = build_partial_instance(ServingPlan, **known)
         skipped += check_partial_plan(plan, (*SERVING_PLACEMENT_CHECKS, *checks), sink)
