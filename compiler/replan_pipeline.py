@@ -25,7 +25,7 @@ from parc.compiler.placement.replan_service import ReplannedService, replan_serv
 from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.topology.hostlist import HostlistError, expand
 
 AnyReplanned = ReplannedTraining | ReplannedService
@@ -56,7 +56,7 @@ class PreviousPlan:
 
 
 def replan_spec(
-    source: Source,
+    source: SpecSource,
     overrides: Sequence[str],
     request: HostReplacement,
     sink: Sink,
@@ -100,7 +100,7 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
 
 
 def _read_locked_plan(
-    source: Source, overrides: Sequence[str], problem: AnyProblem, lock: str
+    source: SpecSource, overrides: Sequence[str], problem: AnyProblem, lock: str
 ) -> PreviousPlan | None:
     """Return the plan in the lock file; None if it is unreadable or not valid for the spec."""
     try:

@@ -49,15 +49,17 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
     node = plan.problem.cluster.node
     if node.nvlink_domain > 1 or node.gpus == 1 or plan.layout.tp > 1:
         return
-    slower = [one for one in plan.search.rejected if _relative_loss(plan, one) > NOTABLE_LOSS]
+    slower = [
+        one for one in plan.search.rejected if _relative_performance_loss(plan, one) > NOTABLE_LOSS
+    ]
     if not slower:
         return
-    best = min(slower, key=lambda one: _relative_loss(plan, one))
+    best = min(slower, key=lambda one: _relative_performance_loss(plan, one))
     # A layer has one all-reduce per part, attention and MLP.
     reductions = sum(kind.sub_layers for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would reduce "
-        f"the performance by {_relative_loss(plan, best):.0%}",
+        f"the performance by {_relative_performance_loss(plan, best):.0%}",
         label=f"{_format_candidate(best)} instead of {_format_candidate(plan.search.ranked[0])}",
         help=f"each attention and each MLP would need an all-reduce over PCIe "
         f"({node.link_gb_per_s:g} GB/s): {reductions} all-reduces per token",
@@ -66,7 +68,7 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
     sink.report("V30", finding, at="cluster.node")
 
 
-def _relative_loss(plan: ServingPlan, other: ServingCandidate) -> float:
+def _relative_performance_loss(plan: ServingPlan, other: ServingCandidate) -> float:
     """Return how much worse ``other`` performs than the plan, as a fraction.
 
     Performance is the throughput. If the goal is latency or the traffic sets a request rate,

@@ -102,7 +102,7 @@ MAX_CHANGES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class LockContent:
     """Content of the ``parc.lock`` in a directory. Parts that cannot be read are None."""
 
     path: str
@@ -114,7 +114,7 @@ class Lock:
     exist``. The text is empty if the lock can be used."""
 
     @classmethod
-    def from_directory(cls, directory: Path) -> Lock:
+    def from_directory(cls, directory: Path) -> LockContent:
         """Read the ``parc.lock`` in ``directory``. A problem is stored in ``why``, not raised."""
         file = directory / LOCK_PATH
         path = file.as_posix()
@@ -133,7 +133,7 @@ class Lock:
             return cls(path, found, None, f"has no usable plan: {error}")
 
 
-def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
+def compare_locked_decisions(lock: LockContent, plan: AnyPlan, sink: Sink) -> None:
     """Report decisions of ``plan`` that differ from those in the lock file (O02).
 
     If the lock file is missing or unusable, report only this problem (O03).
@@ -170,7 +170,7 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
     return f"parc replan --drain '{compress(gone)}' moves only the ranks of these hosts"
 
 
-def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
+def compare_hosts(lock: LockContent, plan: AnyPlan, sink: Sink) -> None:
     """Report ranks whose host differs from that in parc.lock, and drained hosts in use (O04).
 
     The hosts of ranks are compared only if the plan has the same layout as parc.lock.

@@ -69,7 +69,7 @@ def check_command_words(spec: TaskSpec, sink: Sink) -> None:
     for path in COMMAND_WORDS:
         section, _, name = path.partition(".")
         value = getattr(getattr(spec, section), name, None)
-        texts = {path: value} if isinstance(value, str) else _entries(path, value or ())
+        texts = {path: value} if isinstance(value, str) else _indexed_entries(path, value or ())
         for at, text in texts.items():
             if text.startswith("-"):
                 finding = Finding(
@@ -80,7 +80,7 @@ def check_command_words(spec: TaskSpec, sink: Sink) -> None:
                 sink.report("X24", finding, at=at)
 
 
-def _entries(path: str, texts: Sequence[str]) -> dict[str, str]:
+def _indexed_entries(path: str, texts: Sequence[str]) -> dict[str, str]:
     return {f"{path}[{index}]": text for index, text in enumerate(texts)}
 
 

@@ -67,7 +67,7 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     declared = {name: one for name, one in found if isinstance(one, Declaration)}
     for name, one in declared.items():
         if not has_role(one, "train" if training else "serve"):
-            _report_wrong_kind(training, name, emit, sink)
+            _report_wrong_job_kind(training, name, emit, sink)
     role: Role = "framework" if training else "engine"
     binding = [name for name, one in declared.items() if has_role(one, role)]
     wrappers = {one for one in binding for name in binding if can_wrap(one, name)}
@@ -89,7 +89,7 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     return binding[0] if binding else built_in_backends(role)[0].name
 
 
-def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: Sink) -> None:
+def _report_wrong_job_kind(training: bool, name: str, emit: tuple[str, ...], sink: Sink) -> None:
     """Report that the target ``name`` does not support this kind of job (X21)."""
     from parc.backends.registry import installed_backends
 

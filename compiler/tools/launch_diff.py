@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.report.diff.changes import Change
-from parc.compiler.report.diff.text import Section, flag_section
+from parc.compiler.report.diff.changes import FieldChange
+from parc.compiler.report.diff.text import DiffSection, setting_changes_section
 from parc.compiler.tools.importers.formats import Settings, importers
 from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.tools.importers.launch_commands import srun_flags
@@ -44,9 +44,9 @@ class LaunchDiff:
     new: str
     framework: str
     """Framework whose settings are compared; empty if the file starts none that PARC knows."""
-    arguments: tuple[Change, ...]
-    environment: tuple[Change, ...]
-    directives: tuple[Change, ...]
+    arguments: tuple[FieldChange, ...]
+    environment: tuple[FieldChange, ...]
+    directives: tuple[FieldChange, ...]
     commands: tuple[str, ...]
     """Commands of the launch file that the output does not run, with their lines."""
 
@@ -55,13 +55,13 @@ class LaunchDiff:
         """True if the launch file and the output folder differ in any setting or command."""
         return any((self.arguments, self.environment, self.directives, self.commands))
 
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[DiffSection, ...]:
         """Return the sections for the text and Markdown output."""
         found = (
-            flag_section("launch arguments", self.arguments),
-            flag_section("environment", self.environment),
-            flag_section("Slurm directives and container", self.directives),
-            Section("commands that the output does not run", notes=self.commands),
+            setting_changes_section("launch arguments", self.arguments),
+            setting_changes_section("environment", self.environment),
+            setting_changes_section("Slurm directives and container", self.directives),
+            DiffSection("commands that the output does not run", notes=self.commands),
         )
         return tuple(section for section in found if section.rows or section.notes)
 
@@ -165,7 +165,7 @@ def _settings(text: str, name: str) -> Iterator[tuple[str, Settings, Mapping[str
 
 def _changes(
     old: Mapping[str, str], new: Mapping[str, str], defaults: Mapping[str, str]
-) -> Iterator[Change]:
+) -> Iterator[FieldChange]:
     """Yield the settings that differ between ``old`` and ``new``.
 
     A setting that is absent on one side has its value in ``defaults``.
@@ -179,7 +179,7 @@ def _changes(
             f"{default} (default)" if name not in side and default is not None else side.get(name)
             for side in (old, new)
         )
-        yield Change(name, *shown)
+        yield FieldChange(name, *shown)
 
 
 def _is_equal(first: str, second: str) -> bool:

@@ -234,7 +234,8 @@ def shard_with_expert_copies(
     """Return the weight elements on the fullest rank, by part of the model.
 
     In contrast to ``count_rank_weights``, copies of shared experts are counted. Some engines store
-    whole shared experts on every rank if experts are distributed over several tensor-parallel groups.
+    whole shared experts on every rank if experts are distributed over several tensor-parallel
+    groups.
     """
     # Each rank then sends its part of the tokens to the experts, and runs that part through a whole
     # shared expert (vLLM 0.33, use_sequence_parallel_moe).

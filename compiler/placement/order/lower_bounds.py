@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from parc.compiler.placement.order.placement_problem import PlacementProblem, round_cost
+from parc.compiler.placement.order.placement_problem import (
+    PlacementProblem,
+    round_significant_digits,
+)
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.switch_level import SwitchLevel
 from parc.compiler.topology.uplinks import Flow
@@ -43,7 +46,7 @@ class TimeBound:
             # weaker but valid.
             if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
                 found = max(found, level.least_seconds(self._least_job_seconds, found))
-        return round_cost(found)
+        return round_significant_digits(found)
 
     @cached_property
     def least_phase_seconds(self) -> tuple[float, ...]:
@@ -172,12 +175,12 @@ class ByteBound:
             if self._is_affordable(level):
                 # ``least_seconds`` minimizes any cost per switch: here bytes in place of seconds.
                 found = max(found, level.least_seconds(self._switch_bytes.bytes_out, found))
-        return round_cost(found)
+        return round_significant_digits(found)
 
     @cached_property
     def total_weighted(self) -> float:
         """Return a lower bound on the weighted bytes per step, summed over all uplinks."""
-        return round_cost(sum(map(self._least_total_bytes, self._tiers)))
+        return round_significant_digits(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
     def _tiers(self) -> tuple[SwitchLevel, ...]:

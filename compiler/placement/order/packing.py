@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, Sites
+from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
 
 Bins = list[list[int]]
 """Sites (sets of equivalent hosts) of every switch or NVLink domain."""
 
 
 def pack_node_ranks(
-    sites: Sites, ranks: Sequence[int], sizes: Sequence[int], largest_first: bool = False
+    sites: HostSites, ranks: Sequence[int], sizes: Sequence[int], largest_first: bool = False
 ) -> list[int]:
     """Return the site (set of equivalent hosts) of every node rank.
 
@@ -38,7 +38,7 @@ def pack_node_ranks(
     return place
 
 
-def bins_by_level(sites: Sites) -> list[tuple[int, ...]]:
+def bins_by_level(sites: HostSites) -> list[tuple[int, ...]]:
     """Return one tuple per level, with the number of the bin that contains each site.
 
     A site is a set of equivalent hosts. A bin is an NVLink domain or a switch. If NVLink domains
@@ -53,7 +53,7 @@ def bins_by_level(sites: Sites) -> list[tuple[int, ...]]:
     return [*found, *(tier.zones for tier in sites.tiers)]
 
 
-def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
+def _sort_by_capacity(sites: HostSites, order: list[int]) -> list[int]:
     """Return the sites (sets of equivalent hosts), those below the largest switches first.
 
     The largest switch has the most hosts below it. The switches of the widest level are compared

@@ -14,11 +14,11 @@ from typing import Literal
 from parc.backends.registry import framework_of
 from parc.compiler.cost.fitting import (
     FitResult,
-    Prior,
-    Tangent,
-    extrapolate,
+    LinearizedRun,
+    ParameterPrior,
+    extrapolate_seconds,
     fit_parameters,
-    tangents,
+    linearize_runs,
 )
 from parc.compiler.cost.setup.calibrated_parameters import (
     Values,
@@ -149,13 +149,13 @@ class _RunsFitter:
         values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
-    def fit(self, priors: Mapping[str, Prior]) -> FitResult:
+    def fit(self, priors: Mapping[str, ParameterPrior]) -> FitResult:
         """Fit the parameters in ``priors`` to the measured times of all runs."""
         start = {name: each.centre for name, each in priors.items()}
         return fit_parameters(self.predict_seconds, self.measured, start, priors)
 
     def predict_left_out(
-        self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
+        self, parameters: Mapping[str, float], priors: Mapping[str, ParameterPrior]
     ) -> tuple[float, ...]:
         """Return the seconds per step of each run, predicted by a fit without this run.
 
@@ -165,7 +165,7 @@ class _RunsFitter:
         # Without fitted parameters, leaving out a run changes no prediction.
         if not parameters:
             return self.predict_seconds({})
-        lines = tangents(self.predict_seconds, parameters)
+        lines = linearize_runs(self.predict_seconds, parameters)
         indices = range(len(lines))
         found = list(self.measured)
         for fold in range(min(FOLDS, len(lines))):
@@ -178,8 +178,8 @@ class _RunsFitter:
     def _predict_from_subset(
         self,
         parameters: Mapping[str, float],
-        priors: Mapping[str, Prior],
-        lines: Sequence[Tangent],
+        priors: Mapping[str, ParameterPrior],
+        lines: Sequence[LinearizedRun],
         others: Sequence[int],
     ) -> list[float]:
         """Fit the parameters to some of the runs; return the predicted times of all runs.
@@ -193,12 +193,12 @@ class _RunsFitter:
         measured = [self.measured[index] for index in others]
 
         def predict(values: Mapping[str, float]) -> list[float]:
-            every = extrapolate(lines, parameters, values)
+            every = extrapolate_seconds(lines, parameters, values)
             return [every[index] for index in others]
 
         # The start is the fit to all runs, so a few rounds are enough.
         found = fit_parameters(predict, measured, parameters, priors, rounds=8)
-        return extrapolate(lines, parameters, found.parameters)
+        return extrapolate_seconds(lines, parameters, found.parameters)
 
 
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:

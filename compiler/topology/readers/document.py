@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Span
 from parc.compiler.spec.reading.tree_builder import join_path
-from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
+from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 from parc.compiler.topology.readers.reader_state import Reading
 
 Path = tuple[str | int, ...]
@@ -117,7 +117,7 @@ class Node:
 class Document:
     """Parsed JSON or YAML text that can find the position of a value."""
 
-    def __init__(self, reading: Reading, value: Any, tree: Tree | None) -> None:
+    def __init__(self, reading: Reading, value: Any, tree: SpecTree | None) -> None:
         """Store the parsed value of the file.
 
         ``tree`` contains the positions of all values in a YAML text. ``tree`` is None for JSON.
