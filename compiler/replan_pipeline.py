@@ -26,7 +26,7 @@ from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import SpecSource
-from parc.compiler.topology.hostlist import HostlistError, expand
+from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
 AnyReplanned = ReplannedTraining | ReplannedService
 NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
@@ -92,7 +92,7 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
     names: list[str] = []
     for text in lists:
         try:
-            names += expand(text)
+            names += expand_host_list(text)
         except HostlistError as error:
             span = Span("--drain", 1, error.column, error.length)
             sink.report("H01", Finding(f"host list {text[:60]!r}: {error.message}"), span=span)

@@ -24,7 +24,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 CONFIG = "accelerate/config.yaml"
 JOB = "accelerate/job.json"
@@ -48,7 +48,8 @@ def read_sizes(text: str) -> MeshSizes:
     process is a replica, and under FSDP all processes share one sharded replica.
 
     Raises:
-        Malformed: the text is not YAML with a number of processes, or a size is not a positive
+        MalformedFileError: the text is not YAML with a number of processes, or a size is not a
+        positive
             integer.
     """
     return _mesh_sizes(yaml_settings(CONFIG, text))
@@ -57,7 +58,7 @@ def read_sizes(text: str) -> MeshSizes:
 def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     ranks = settings.values.get("num_processes")
     if ranks is None:
-        raise Malformed(CONFIG, 1, "the key num_processes is missing")
+        raise MalformedFileError(CONFIG, 1, "the key num_processes is missing")
     values = {axis: settings.values.get(path, 1) for axis, path in AXES.items()}
     sequence = settings.values.get(f"{MESH}sp_size", 1)
     if not any(path.startswith(MESH) for path in settings.values):

@@ -35,7 +35,13 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
+from parc.compiler.verify.read_emitted import (
+    LARGEST,
+    TABLE,
+    MalformedFileError,
+    read_json,
+    read_lines,
+)
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
@@ -197,7 +203,7 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
     stages = program.get("stages")
     layers = _read_section(PROGRAM, program, "model").get("layers")
     if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
-        raise Malformed(PROGRAM, 1, "the value of 'stages' is not a list of numbers")
+        raise MalformedFileError(PROGRAM, 1, "the value of 'stages' is not a list of numbers")
     if len(stages) != topology.pipe or sum(stages) != layers:
         label = f"found {sum(stages)} layers on {len(stages)} stages"
         message = (
@@ -298,14 +304,14 @@ def _read_config(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
     tree = read_json(file, artifacts[file])
     for name in ("tensor_parallel", "topology"):
         if name in tree and not isinstance(tree[name], dict):
-            raise Malformed(file, 1, f"the value of {name!r} is not an object")
+            raise MalformedFileError(file, 1, f"the value of {name!r} is not an object")
     return tree
 
 
 def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
     section = tree.get(name)
     if not isinstance(section, dict):
-        raise Malformed(file, 1, f"the key {name!r} is missing or not an object")
+        raise MalformedFileError(file, 1, f"the key {name!r} is missing or not an object")
     return section
 
 
@@ -318,7 +324,7 @@ def _read_topology(program: dict[str, Any]) -> Topology:
 def _read_positive_integer(file: str, section: dict[str, Any], name: str) -> int:
     value = section.get(name)
     if type(value) is not int or not 0 < value <= LARGEST:
-        raise Malformed(file, 1, f"{name} is {value!r:.40}, must be a number > 0")
+        raise MalformedFileError(file, 1, f"{name} is {value!r:.40}, must be a number > 0")
     return value
 
 

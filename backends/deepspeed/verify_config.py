@@ -10,7 +10,11 @@ from collections.abc import Iterator
 
 from parc.backends.deepspeed.verify_groups import Topology
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.emitted_settings import EmittedSettings, product, translate
+from parc.compiler.verify.emitted_settings import (
+    EmittedSettings,
+    product_of_numbers,
+    translate_name,
+)
 
 SHORTEST_WARMUP = 2
 """Shortest warm-up in steps; DeepSpeed lengthens a shorter one to this number (lr_schedules.py)."""
@@ -88,7 +92,7 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
 
 def _schedule_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     kind = settings.get("scheduler.type")
-    decay = translate(DECAYS, kind)
+    decay = translate_name(DECAYS, kind)
     yield settings.decide("problem.job.lr_decay", decay, "scheduler.type")
     warmup = settings.get("scheduler.params.warmup_num_steps", 1000)
     yield settings.decide(
@@ -110,7 +114,9 @@ def _schedule_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
         peak = settings.get("optimizer.params.lr", DEFAULT_PEAK)
         ratio = settings.get("scheduler.params.cos_min_ratio", COSINE_FLOOR)
         path = "scheduler.params.cos_min_ratio"
-        yield settings.decide("problem.job.min_learning_rate", product(ratio, peak), path)
+        yield settings.decide(
+            "problem.job.min_learning_rate", product_of_numbers(ratio, peak), path
+        )
     else:
         path = "scheduler.params.warmup_max_lr"
         yield settings.read("problem.job.learning_rate", path, DEFAULT_PEAK)

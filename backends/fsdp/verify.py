@@ -24,7 +24,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 CONFIG = "fsdp/config.json"
 PROGRAM = "fsdp/train.py"
@@ -60,13 +60,13 @@ def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh that ``config.json`` contains.
 
     Raises:
-        Malformed: the text has no mesh, or a size is not a positive integer.
+        MalformedFileError: the text has no mesh, or a size is not a positive integer.
     """
     try:
         mesh = json.loads(text)["mesh"]
         sizes = {name: mesh[name] for name in ("dp_replicate", "dp_shard", "tp")}
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Malformed(
+        raise MalformedFileError(
             CONFIG, 1, "the object mesh with dp_replicate, dp_shard and tp is missing"
         ) from None
     return MeshSizes(**positive_sizes(CONFIG, {"pp": 1, "cp": 1, **sizes}))

@@ -42,8 +42,8 @@ from parc.backends.verifier import (
     Verifier,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_program import SHOWN, report_change
+from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_program import SHOWN, report_program_change
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
@@ -114,13 +114,13 @@ def _job_object(file: str, text: str) -> Document:
     """Return the JobSet or the LeaderWorkerSet of the manifest ``file``, whose content is ``text``.
 
     Raises:
-        Malformed: the manifest does not contain exactly the objects that PARC emits.
+        MalformedFileError: the manifest does not contain exactly the objects that PARC emits.
     """
     documents = read_documents(file, text)
     kinds = [one.value_at("kind") for one in documents]
     if kinds != KINDS[file]:
         message = f"the objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
-        raise Malformed(file, 1, message)
+        raise MalformedFileError(file, 1, message)
     return documents[1]
 
 
@@ -128,7 +128,7 @@ def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
     """Return the manifest ``file`` together with the plan; None if either file is absent.
 
     Raises:
-        Malformed: the manifest does not contain exactly the objects that PARC emits.
+        MalformedFileError: the manifest does not contain exactly the objects that PARC emits.
     """
     if file not in artifacts or PLAN not in artifacts:
         return None
@@ -146,7 +146,7 @@ def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Si
             state = "is missing" if found is ABSENT else f"is {found!r:.60}"
             rest = "the plan does not need it" if wanted is ABSENT else f"must be {wanted!r:.60}"
             message = f"{name} of the {must['kind']} {state}, {rest}"
-            report_change(manifest.file, document.line(*path), message, sink)
+            report_program_change(manifest.file, document.line(*path), message, sink)
 
 
 def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
@@ -187,7 +187,7 @@ def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) ->
             path, artifacts[path]
         ):
             message = f"{path} in the ConfigMap differs from the file {path}"
-            report_change(file, line, message, sink)
+            report_program_change(file, line, message, sink)
 
 
 def _commands_or_text(path: str, text: str) -> Any:

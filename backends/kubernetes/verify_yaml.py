@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
 Path = tuple[str | int, ...]
 ABSENT = object()
@@ -46,7 +46,7 @@ def read_documents(file: str, text: str) -> tuple[Document, ...]:
     The last results are cached, because several checks of the verifier read the same documents.
 
     Raises:
-        Malformed: ``text`` is not valid YAML, or repeats a key.
+        MalformedFileError: ``text`` is not valid YAML, or repeats a key.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -56,9 +56,9 @@ def read_documents(file: str, text: str) -> tuple[Document, ...]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise Malformed(file, line, f"the text is not YAML: {error.problem}") from None
+        raise MalformedFileError(file, line, f"the text is not YAML: {error.problem}") from None
     except (YAMLError, ValueError, IndexError, RecursionError) as error:
-        raise Malformed(file, 1, f"the text is not YAML: {error}") from None
+        raise MalformedFileError(file, 1, f"the text is not YAML: {error}") from None
     documents = []
     for node in nodes:
         lines: dict[Path, int] = {}
@@ -73,7 +73,9 @@ def _node_value(file: str, node: Any, path: Path, lines: dict[Path, int]) -> Any
         found: dict[str, Any] = {}
         for key, item in node.value:
             if not isinstance(key.value, str) or key.value in found:
-                raise Malformed(file, key.start_mark.line + 1, f"{key.value!r:.60} is repeated")
+                raise MalformedFileError(
+                    file, key.start_mark.line + 1, f"{key.value!r:.60} is repeated"
+                )
             found[key.value] = _node_value(file, item, (*path, key.value), lines)
         return found
     if node.id == "sequence":

@@ -31,7 +31,7 @@ from parc.compiler.verify.program_code import (
     read_program_digests,
     verify_code,
 )
-from parc.compiler.verify.read_emitted import Malformed, read_json
+from parc.compiler.verify.read_emitted import MalformedFileError, read_json
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 PROGRAM = "ray/serve.py"
@@ -156,11 +156,13 @@ def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
     """Return the node rank of every rank, as one list per engine.
 
     Raises:
-        Malformed: the value of ``engines`` in ``plan`` is not a list of lists.
+        MalformedFileError: the value of ``engines`` in ``plan`` is not a list of lists.
     """
     engines = plan.get("engines")
     if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
-        raise Malformed(PROGRAM, 1, "the value of 'engines' is not a list of lists of node ranks")
+        raise MalformedFileError(
+            PROGRAM, 1, "the value of 'engines' is not a list of lists of node ranks"
+        )
     return engines
 
 
@@ -173,14 +175,14 @@ def _line_of_key(text: str, key: str) -> int:
 def _string_list(found: Mapping[str, Any], key: str) -> list[str]:
     value = found.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Malformed(PROGRAM, 1, f"the value of {key!r} is not a list of texts")
+        raise MalformedFileError(PROGRAM, 1, f"the value of {key!r} is not a list of texts")
     return value
 
 
 def _environment_variables(found: Mapping[str, Any]) -> dict[str, str]:
     value = found.get("environment")
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise Malformed(PROGRAM, 1, "the value of 'environment' is not a mapping of texts")
+        raise MalformedFileError(PROGRAM, 1, "the value of 'environment' is not a mapping of texts")
     return value
 
 
@@ -188,7 +190,8 @@ def read_document(text: str) -> dict[str, Any]:
     """Return the plan: the JSON document that the program assigns to ``PLAN``.
 
     Raises:
-        Malformed: the program has no assignment ``PLAN = json.loads(...)`` of a literal text, or
+        MalformedFileError: the program has no assignment ``PLAN = json.loads(...)`` of a literal
+        text, or
             that text is not JSON.
     """
     _, literal = _split_program(text)
@@ -199,7 +202,7 @@ def _split_program(text: str) -> tuple[ast.Module, str]:
     """Return (program with an empty plan, text of the plan).
 
     Raises:
-        Malformed: the program contains no plan.
+        MalformedFileError: the program contains no plan.
     """
     module = parse_program(PROGRAM, text)
     for place, one in enumerate(module.body):
@@ -209,7 +212,7 @@ def _split_program(text: str) -> tuple[ast.Module, str]:
                 empty = ast.parse(EMPTY).body[0]
                 body = [*module.body[:place], ast.copy_location(empty, one)]
                 return ast.Module([*body, *module.body[place + 1 :]], []), literal
-    raise Malformed(PROGRAM, 1, "the assignment PLAN = json.loads('...') is missing")
+    raise MalformedFileError(PROGRAM, 1, "the assignment PLAN = json.loads('...') is missing")
 
 
 def _json_loads_argument(value: ast.expr) -> str:

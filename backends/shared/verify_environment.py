@@ -12,7 +12,7 @@ from typing import Any
 
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.verify_program import report_change
+from parc.compiler.verify.verify_program import report_program_change
 
 _INFINIBAND = {"NCCL_IB_TIMEOUT": "22", "NCCL_IB_RETRY_CNT": "7"}
 _BY_FABRIC: dict[str, dict[str, str]] = {
@@ -93,7 +93,7 @@ def verify_required(
         one = found.get(name)
         state = f"{name} is {one.value!r:.40}" if one else f"{name} is not set"
         message = f"{state}, the network of the plan needs {value!r:.40}"
-        report_change(file, one.line if one else last, message, sink)
+        report_program_change(file, one.line if one else last, message, sink)
 
 
 def read_environment_settings(

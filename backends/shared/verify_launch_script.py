@@ -35,7 +35,7 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_numbers, verify_rendezvous
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
 from parc.compiler.verify.verify_program import verify_program
 from parc.compiler.verify.verify_settings import PLAN, planned_value
@@ -136,7 +136,7 @@ def _checked_program_start(
         start = program_start(plan, artifacts)
         return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.launch is missing or has the wrong type"
         ) from None
 
@@ -153,7 +153,7 @@ def read_environment_settings(
     try:
         expected = expected_environment(plan, framework)
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.cluster is missing or has the wrong type"
         ) from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
@@ -195,7 +195,7 @@ def _compare_script_lines(
             ExpectedValue("arguments", start.arguments, "problem.launch.args"),
         )
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.launch is missing or has the wrong type"
         ) from None
     known = known_lines(PACKAGE, LINES, conditions, texts)

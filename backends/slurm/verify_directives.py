@@ -10,7 +10,7 @@ from typing import Any
 
 from parc.backends.shared.verify_known_lines import iterate_differences
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.read_emitted import TABLE, Malformed, unfold_hosts
+from parc.compiler.verify.read_emitted import TABLE, MalformedFileError, unfold_hosts
 from parc.compiler.verify.verify_ranks import read_outline
 from parc.compiler.verify.verify_settings import PLAN, planned_value
 
@@ -67,7 +67,7 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
         try:
             words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
         except ValueError:
-            raise Malformed(JOB, number, "the directive has an unbalanced quote") from None
+            raise MalformedFileError(JOB, number, "the directive has an unbalanced quote") from None
         name = ""
         for word in words:
             if word.startswith("-"):
@@ -91,7 +91,9 @@ def read_directive_settings(
     try:
         expected = _expected_directives(plan, artifacts)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
-        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
+        raise MalformedFileError(
+            PLAN, 1, f"a value in {SLURM} is missing or has the wrong type"
+        ) from None
     if "nodelist" in found and "nodelist" in expected:
         # The order of a host list has no effect; the job orders its hosts itself.
         value, line = found["nodelist"]

@@ -17,7 +17,7 @@ from parc.backends.shared.verify_known_lines import (
 from parc.backends.shared.verify_launch_script import DAMAGED, program_start
 from parc.backends.slurm.verify_directives import JOB, SLURM, rack_homes
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers
 from parc.compiler.verify.verify_settings import PLAN
 
@@ -50,7 +50,9 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         }
         values = _script_values(plan)
     except DAMAGED:
-        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
+        raise MalformedFileError(
+            PLAN, 1, f"a value in {SLURM} is missing or has the wrong type"
+        ) from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(read_script(artifacts[JOB]), known, values)
 

@@ -40,7 +40,7 @@ def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh in the module; a size that the module omits is 1.
 
     Raises:
-        Malformed: the text is not such a module, or a size is not a positive integer.
+        MalformedFileError: the text is not such a module, or a size is not a positive integer.
     """
     return _mesh_sizes(read_module(text).settings)
 

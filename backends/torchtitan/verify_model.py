@@ -8,7 +8,7 @@ from typing import Any
 from parc.backends.shared.verify_torch import LLAMA, llama_model_settings
 from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.emitted_settings import EmittedSettings, translate
+from parc.compiler.verify.emitted_settings import EmittedSettings, translate_name
 
 SIZES = {
     "dim": "hidden",
@@ -112,7 +112,7 @@ def _rotary_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
         lambda plan: enough and plan < longest,
     )
     scaling = settings.get("rope.scaling", "none")
-    kind = translate(SCALINGS, scaling)
+    kind = translate_name(SCALINGS, scaling)
     yield settings.decide("problem.model.position.scaling", kind, "rope.scaling")
     if kind == "llama3":
         for setting, field, default in (

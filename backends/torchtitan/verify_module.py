@@ -14,7 +14,7 @@ from typing import Any
 
 from parc.compiler.verify.emitted_settings import EmittedSettings
 from parc.compiler.verify.program_code import parse_program
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 MODULE = "torchtitan/parc_titan.py"
 STAGES = "parallelism.module_fqns_per_model_part"
@@ -61,16 +61,16 @@ def read_module(text: str) -> TitanModule:
     """Return the content of the emitted module: its settings, and its code without the settings.
 
     Raises:
-        Malformed: the text is not a Python module with a function run that returns a call.
+        MalformedFileError: the text is not a Python module with a function run that returns a call.
     """
     module = parse_program(MODULE, text)
     lines: dict[str, int] = {}
     try:
         tree = dict(_take_settings(module, lines))
     except (RecursionError, MemoryError):
-        raise Malformed(MODULE, 1, "the code is nested too deeply") from None
+        raise MalformedFileError(MODULE, 1, "the code is nested too deeply") from None
     if "config" not in tree:
-        raise Malformed(MODULE, 1, "no function run returns a Trainer.Config")
+        raise MalformedFileError(MODULE, 1, "no function run returns a Trainer.Config")
     config = tree.pop("config")
     tree |= config if isinstance(config, dict) else {"config": config}
     return TitanModule(EmittedSettings(MODULE, tree, lines), module)

@@ -42,8 +42,8 @@ from parc.backends.vllm.verify_script import (
 )
 from parc.backends.vllm.verify_settings import PARTITION, Command, read_flag_settings
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
-from parc.compiler.verify.verify_program import report_change, verify_program
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
+from parc.compiler.verify.verify_program import report_program_change, verify_program
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
@@ -154,7 +154,7 @@ class VllmVerifier(EngineVerifier):
         The command has the form ``serve CHECKPOINT ARGUMENT...``.
         """
         if len(words) < 2 or words[0] != "serve":
-            raise Malformed(file, 1, "the command is not serve CHECKPOINT ARGUMENT...")
+            raise MalformedFileError(file, 1, "the command is not serve CHECKPOINT ARGUMENT...")
         arguments = tuple(Word(word, 1) for word in words[2:])
         split = environment.get(PARTITION)
         partition = None if split is None else Word(split, 1)
@@ -188,7 +188,7 @@ class VllmVerifier(EngineVerifier):
             verify_processes(script, deployment, sink)
             if deployment.hosts != script.node_count:
                 message = f"nodes is {script.node_count}, but {deployment.hosts} hosts start ranks"
-                report_change(SCRIPT, script.nodes.line, message, sink)
+                report_program_change(SCRIPT, script.nodes.line, message, sink)
         if problem:
             required, user = _expected_variables(problem, _has_spanning_engine(script))
             verify_required(SCRIPT, _checked_exports(script, user), required, user, sink)
@@ -311,16 +311,18 @@ def _read_sizes(script: Script) -> EngineSizes:
     """Return the parallel sizes of the engines, which all processes must share.
 
     Raises:
-        Malformed: the sizes of two processes differ, or their product is out of range.
+        MalformedFileError: the sizes of two processes differ, or their product is out of range.
     """
     if not script.processes:
-        raise Malformed(SCRIPT, 1, "the script starts no process")
+        raise MalformedFileError(SCRIPT, 1, "the script starts no process")
     found = {tuple(one.number(f"{name}-size", 1) for name in SIZES) for one in script.processes}
     if len(found) > 1:
-        raise Malformed(SCRIPT, 1, "the processes have different parallel sizes")
+        raise MalformedFileError(SCRIPT, 1, "the processes have different parallel sizes")
     sizes = EngineSizes(*found.pop())
     if not 0 < sizes.world <= LARGEST:
-        raise Malformed(SCRIPT, 1, f"the parallel sizes multiply to {sizes.world} ranks per engine")
+        raise MalformedFileError(
+            SCRIPT, 1, f"the parallel sizes multiply to {sizes.world} ranks per engine"
+        )
     return sizes
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from parc.backends.verifier import DerivedSetting
 from parc.backends.vllm.verify_script import SCRIPT, Script
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.verify_program import report_change
+from parc.compiler.verify.verify_program import report_program_change
 
 RPC_PORT, SUPERVISOR_PORT = 29550, 9256
 """Default ports of vLLM. Engines that share a host use consecutive ports from these on."""
@@ -99,7 +99,7 @@ def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
         if (process.node, process.devices) != (node, devices):
             wanted = ",".join(map(str, devices))
             message = f"the process must be on node rank {node} with the GPUs {wanted}"
-            report_change(SCRIPT, process.line, message, sink)
+            report_program_change(SCRIPT, process.line, message, sink)
             return
         for flag in sorted({*own, *process.own}):
             must, found = own.get(flag), process.own.get(flag)
@@ -107,11 +107,11 @@ def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
                 text = "is missing" if found is None else f"is {found!r:.40}"
                 wanted = "must be absent" if must is None else f"must be {must!r:.40}"
                 message = f"--{flag} {text} on node rank {node}, {wanted}"
-                report_change(SCRIPT, process.line, message, sink)
+                report_program_change(SCRIPT, process.line, message, sink)
                 return
     if len(script.processes) != len(expected):
         message = f"{len(script.processes)} processes are started, must be {len(expected)}"
-        report_change(SCRIPT, 1, message, sink)
+        report_program_change(SCRIPT, 1, message, sink)
 
 
 def _expected_processes(

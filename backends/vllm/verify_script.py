@@ -1,6 +1,7 @@
 """Reader of ``vllm/serve.sh``, which returns the processes that bash would start on every host.
 
-It shares no code with the emitter. ``Malformed`` is raised for any text that is not such a script.
+It shares no code with the emitter. ``MalformedFileError`` is raised for any text that is not such a
+script.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from parc.backends.shared.verify_known_lines import (
 )
 from parc.backends.shared.verify_known_lines import read_script as read_commands
 from parc.backends.shared.verify_launch_environment import mark_setup
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 from parc.compiler.verify.shell_lines import ShellLine
 
 SCRIPT, LINES = "vllm/serve.sh", "serve.sh"
@@ -63,7 +64,7 @@ class Process:
         """Return the whole number that ``--flag`` sets, or ``default`` if the flag is absent.
 
         Raises:
-            Malformed: the value is not a whole number.
+            MalformedFileError: the value is not a whole number.
         """
         if flag not in self.flags:
             return default
@@ -101,10 +102,10 @@ def whole_number(flag: str, text: str, line: int) -> int:
     """Return the value ``text`` of a flag as a number.
 
     Raises:
-        Malformed: the text is not a whole number, or is too large.
+        MalformedFileError: the text is not a whole number, or is too large.
     """
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > LARGEST:
-        raise Malformed(SCRIPT, line, f"--{flag} is {text!r:.40}, must be a number")
+        raise MalformedFileError(SCRIPT, line, f"--{flag} is {text!r:.40}, must be a number")
     return int(text)
 
 
@@ -124,7 +125,7 @@ def read_script(text: str) -> Script:
     found = _START.fullmatch(start.text) if start is not None else None
     served = _split_words(found[2]) if found else []
     if start is None or found is None or len(served) != 1 or nodes is None:
-        raise Malformed(
+        raise MalformedFileError(
             SCRIPT, 1, "the script has no line with vllm serve CHECKPOINT, or no nodes=N"
         )
     hosts, interface = _last_line(_HOSTS, program), _last_line(_INTERFACE, program)
@@ -197,14 +198,16 @@ def _split_at_block(
     start = next((at for at, line in enumerate(lines) if line.text == first), None)
     end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
     if start is None or not end:
-        raise Malformed(SCRIPT, 1, f"the script has no block {first} ... {last}")
+        raise MalformedFileError(SCRIPT, 1, f"the script has no block {first} ... {last}")
     return lines[:start], lines[start : end + 1], lines[end + 1 :]
 
 
 def _assigned_value(line: ShellLine) -> Word:
     words = _split_words(line.text)
     if len(words) != 1:
-        raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment")
+        raise MalformedFileError(
+            SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment"
+        )
     return Word(words[0].partition("=")[2], line.number)
 
 
@@ -219,7 +222,7 @@ def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Malformed(SCRIPT, 1, f"the text is not valid shell: {error}") from None
+        raise MalformedFileError(SCRIPT, 1, f"the text is not valid shell: {error}") from None
 
 
 def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Process]:
@@ -240,10 +243,12 @@ def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Proce
             started += 1
             yield _parse_process(node, line, shared)
         else:
-            raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} starts no process of a host")
+            raise MalformedFileError(
+                SCRIPT, line.number, f"{line.text!r:.60} starts no process of a host"
+            )
     # The last host needs no ``;;``.
     if node is not None and not started:
-        raise Malformed(SCRIPT, lines[-1].number, f"host {node} starts no process")
+        raise MalformedFileError(SCRIPT, lines[-1].number, f"host {node} starts no process")
 
 
 def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Process:
@@ -256,15 +261,15 @@ def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Proces
     # node rank.
     heads = [int(found) for found in _ADDRESS.findall(line.text)]
     if len(set(heads)) > 1:
-        raise Malformed(
+        raise MalformedFileError(
             SCRIPT, line.number, f"host {node}: its command names two different rendezvous hosts"
         )
     words = _split_words(_ADDRESS.sub(r"'host \1'", line.text.removesuffix(' "$@"')))
     devices = words[1].split(",") if len(words) > 1 else []
     if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):
-        raise Malformed(SCRIPT, line.number, f"{words[1]!r:.40} is not a list of GPUs")
+        raise MalformedFileError(SCRIPT, line.number, f"{words[1]!r:.40} is not a list of GPUs")
     if len(words) > 2 and not words[2].startswith("--"):
-        raise Malformed(SCRIPT, line.number, f"{words[2]!r:.40} is not a flag")
+        raise MalformedFileError(SCRIPT, line.number, f"{words[2]!r:.40} is not a flag")
     # The flags of a process follow the shared ones on the command line, so they win.
     own = parse_flags(words[2:])
     head = heads[0] if heads else None

@@ -7,7 +7,7 @@ from math import gcd
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.topology.node_groups import node_groups
 
 
@@ -93,7 +93,7 @@ def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
     per_host = cluster.node.gpus - placement.ranks_per_node
     parts = []
     if spare:
-        parts.append(f"idle hosts: {_shorten_host_list(compress(spare))}")
+        parts.append(f"idle hosts: {_shorten_host_list(compress_hosts(spare))}")
     if per_host:
         parts.append(f"{per_host} of {cluster.node.gpus} GPUs idle on each host with ranks")
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"

@@ -6,7 +6,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 
 NOTABLE_LOSS = 0.03
 """Smallest relative loss of performance that is reported."""
@@ -102,7 +102,7 @@ def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
         return
     used = {host.name for host in placement.hosts}
     spare = [host.name for host in cluster.hosts if host.name not in used]
-    parts = [f"idle hosts: {compress(spare)[:80]}"] if spare else []
+    parts = [f"idle hosts: {compress_hosts(spare)[:80]}"] if spare else []
     if placement.ranks_per_node < cluster.node.gpus:
         free = cluster.node.gpus - placement.ranks_per_node
         parts.append(f"{free} of {cluster.node.gpus} GPUs idle on each host with ranks")

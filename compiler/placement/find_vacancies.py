@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import AnyPlan, Cluster, Host
 from parc.compiler.resolve.resolve_hosts import similar_hosts
-from parc.compiler.topology.hostlist import compress, natural_key
+from parc.compiler.topology.hostlist import compress_hosts, natural_key
 
 DRAIN = Span("--drain", 1, 1)
 
@@ -114,7 +114,7 @@ def _report_too_few_hosts(
     placement = plan.placement
     world, spare = placement.dense.world, len(plan.problem.cluster.spare)
     finding = Finding(
-        f"too few free hosts: {len(lost)} needed to replace {compress(lost)}, {free} free",
+        f"too few free hosts: {len(lost)} needed to replace {compress_hosts(lost)}, {free} free",
         label=f"the {world} ranks of this plan need {len(placement.hosts)} hosts",
         help=suggestion,
         fix="add a host under cluster.spare, or compile a smaller plan",

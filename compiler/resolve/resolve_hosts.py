@@ -17,7 +17,7 @@ from parc.compiler.topology.hostlist import (
     MOST_HOSTS,
     HostlistError,
     TooManyHosts,
-    expand,
+    expand_host_list,
     natural_key,
 )
 
@@ -43,7 +43,7 @@ def expand_host_lists(
     found = []
     for path, text in texts:
         try:
-            found.append((path, expand(text)))
+            found.append((path, expand_host_list(text)))
         except HostlistError as error:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"
             finding = Finding(f"host list {text[:60]!r}: {error.message}", error.message)

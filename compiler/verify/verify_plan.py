@@ -23,7 +23,7 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import (
     DOCUMENT,
     TABLE,
-    Malformed,
+    MalformedFileError,
     RankMap,
     read_document,
     read_lock,
@@ -207,7 +207,7 @@ def _report_malformed(
     """
     try:
         return run()
-    except Malformed as error:
+    except MalformedFileError as error:
         file, line, message = error.file, error.line, error.message
     except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
         edited = next(_edited_files(folder), None) if folder is not None else None
@@ -232,7 +232,7 @@ def _verify_rank_map(folder: _EmittedFolder) -> None:
     """Verify ``rankmap.csv`` and all files that must agree with it.
 
     Raises:
-        Malformed: ``rankmap.csv`` cannot be read.
+        MalformedFileError: ``rankmap.csv`` cannot be read.
     """
     found = read_outline(folder.artifacts[TABLE])
     if found is None or SERVING_COLUMN in found.columns:

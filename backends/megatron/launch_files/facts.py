@@ -16,7 +16,7 @@ from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
-from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
+from parc.compiler.tools.lint.check_rules import LaunchFacts, framework_or_even_split
 from parc.compiler.tools.lint.complete_facts import (
     cluster_section,
     known_cluster,
@@ -257,4 +257,4 @@ def _split_from_flags(problem: Problem, pp: int, vpp: int) -> PipelineSplit:
     """Return the split into pipeline stages that the flags specify, or Megatron's even split."""
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
-    return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))
+    return framework_or_even_split(problem, FRAMEWORK, pp, vpp, bool(given))

@@ -22,21 +22,21 @@ from parc.backends.megatron.launch_files.settings import SETTINGS, SIGNS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
-    Flag,
-    import_table,
+    LaunchFlag,
+    flags_in_statements,
+    load_import_table,
     take_flags,
-    written_flags,
 )
-from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines
 from parc.compiler.tools.importers.launch_commands import framework_words
 from parc.compiler.tools.importers.script_commands import launch_words, read_script
-from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.tools.importers.unread_parts import report_rest
+from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.registry import Format
+from parc.compiler.topology.readers.registry import FileFormat
 
-TABLE = import_table(PACKAGE)
+TABLE = load_import_table(PACKAGE)
 OPTIMIZER: dict[str, float | str] = {
     "min_learning_rate": 0.0,
     "warmup_steps": 0,
@@ -67,7 +67,7 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     read_words(framework_words(words), reading)
     if reading.spec:
         read_script(words, reading)
-        report_rest(words, reading)
+        report_unread_parts(words, reading)
     if not reading.spec and reading.is_valid:
         finding = Finding(
             "this file contains no flag of Megatron",
@@ -77,11 +77,11 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def read_words(words: list[Word], reading: Reading) -> None:
+def read_words(words: list[ShellWord], reading: Reading) -> None:
     """Add the spec fields that Megatron's flags in ``words`` set to the fragment in ``reading``."""
     flags = [
         flag
-        for flag in written_flags(words, TABLE.rows, whole=True)
+        for flag in flags_in_statements(words, TABLE.rows, whole=True)
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     ]
     for flag in flags:
@@ -243,7 +243,7 @@ def _shorten_recompute(layout: dict[str, Any]) -> None:
         layout["recompute"] = recompute["granularity"]
 
 
-def _report_underived(flags: list[Flag], reading: Reading) -> None:
+def _report_underived(flags: list[LaunchFlag], reading: Reading) -> None:
     """Report values of two flags that could not be converted to a field of the spec (I04).
 
     The flags are --moe-layer-freq and --num-layers-per-virtual-pipeline-stage.
@@ -267,14 +267,14 @@ _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
 """Pattern of the values of --moe-layer-freq with which every layer has experts."""
 
 
-def starts_megatron(words: list[Word]) -> bool:
+def starts_megatron(words: list[ShellWord]) -> bool:
     """Return True if ``words`` contain a flag that only Megatron has."""
     return not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
 
 
-IMPORTERS = Importers(
+IMPORTERS = BackendImporters(
     {
-        "megatron-args": Format(
+        "megatron-args": FileFormat(
             read_megatron_args,
             "arguments of Megatron-LM, or a script with them",
             (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),

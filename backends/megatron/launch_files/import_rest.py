@@ -15,8 +15,8 @@ from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.tools.importers.flags import (
-    Flag,
-    import_table,
+    LaunchFlag,
+    load_import_table,
     set_spec_field,
     whole_number,
 )
@@ -71,7 +71,7 @@ SPELLED_OTHERWISE = frozenset(
 """Imported flags for which PARC writes another flag, or the same flag in another form."""
 
 
-def own_values(flag: Flag) -> tuple[str, ...]:
+def own_values(flag: LaunchFlag) -> tuple[str, ...]:
     """Return the values of ``flag``, without redirections and other words that follow them."""
     takes = known_flags(PACKAGE).get(flag.name, {}).get("takes", 1)
     values: list[str] = []
@@ -103,7 +103,7 @@ def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
         layout.setdefault("etp", layout["tp"])
 
 
-def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
+def read_samples(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
     """Convert flags that count sequences to numbers of steps; return all other flags.
 
     A flag cannot be converted if the batch is unknown or grows during the run, or if the number of
@@ -123,7 +123,9 @@ def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
     return left
 
 
-def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Reading) -> list[Flag]:
+def take_extra_arguments(
+    flags: list[LaunchFlag], stated: Iterable[str], reading: Reading
+) -> list[LaunchFlag]:
     """Move flags that PARC does not control to ``launch.args``; return all other flags.
 
     ``stated`` contains the names of all flags in the launch. If a flag is absent from the launch
@@ -172,7 +174,7 @@ def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Read
     return rest
 
 
-def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
+def report_differences(flags: Iterable[LaunchFlag], reading: Reading) -> None:
     """Report each flag that PARC would write with another value, or would not write (I04).
 
     Flags that PARC adds in every plan are listed in a note.
@@ -225,9 +227,9 @@ def flag_rows() -> frozenset[str]:
     return frozenset(row.setting for row in flag_table(PACKAGE).rows if not row.free)
 
 
-def _report_dynamic_flags(stated: Mapping[str, Flag], reading: Reading) -> None:
+def _report_dynamic_flags(stated: Mapping[str, LaunchFlag], reading: Reading) -> None:
     """Report flags whose values are known only at run time and that set no field of the spec."""
-    for name in stated.keys() & flag_rows() - import_table(PACKAGE).rows.keys():
+    for name in stated.keys() & flag_rows() - load_import_table(PACKAGE).rows.keys():
         flag = stated[name]
         if _is_dynamic(own_values(flag)):
             text = " ".join((name, *own_values(flag)))

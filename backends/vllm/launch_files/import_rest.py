@@ -11,7 +11,7 @@ from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import normalize_flag
-from parc.compiler.tools.importers.flags import Flag, set_spec_field, whole_number
+from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field, whole_number
 from parc.compiler.topology.readers.reader_state import Reading
 
 LAYOUT_DEFAULTS: dict[str, Any] = {
@@ -50,7 +50,7 @@ def parse_length(text: str) -> int | None:
     return int(float(match[1]) * _FACTORS[match[2]])
 
 
-def read_formats(flags: list[Flag], reading: Reading) -> list[Flag]:
+def read_formats(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
     """Set spec fields from the flags on number formats, memory, load balancing and ports.
 
     Return the flags that a spec cannot express as fields.
@@ -58,7 +58,7 @@ def read_formats(flags: list[Flag], reading: Reading) -> list[Flag]:
     return [flag for flag in flags if not _read_flag(flag, reading)]
 
 
-def _read_flag(flag: Flag, reading: Reading) -> bool:
+def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
     """Set the spec field of ``flag``; return False if no field can express the flag.
 
     Flags that PARC's script sets for each host need no field; True is returned for these flags too.
@@ -120,7 +120,7 @@ def _redundant_experts(text: str) -> int | None:
     return number if isinstance(number, int) and len(tree) == 1 else None
 
 
-def take_extra_arguments(flags: list[Flag], reading: Reading) -> None:
+def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
     """Move valid flags that a plan does not determine to ``launch.args``.
 
     All other flags are reported: unknown flags, flags that a plan determines, invalid values, and

@@ -23,7 +23,7 @@ from parc.compiler.placement.order.placement_problem import (
 )
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.switch_level import SwitchLevel
-from parc.compiler.topology.uplinks import Flow
+from parc.compiler.topology.uplinks import TrafficFlow
 
 MOST_CUT_EVALUATIONS = 600_000
 """Limit on the grid cuts that are evaluated for one level. A level that needs more is skipped,
@@ -124,7 +124,7 @@ class _SinglePhaseBound:
     """Least time for which one phase keeps the uplink of a switch busy, without other phases."""
 
     model: CutModel
-    flow: Flow
+    flow: TrafficFlow
     host_bytes_per_s: float
     """For an NVLink domain, the rate of the NICs of one host, because the hosts share no uplink.
     0.0 for a switch."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from parc.compiler.ir.cluster import Host
 from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
 from parc.compiler.placement.order.switch_cuts import CutModel
-from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
+from parc.compiler.topology.uplinks import TrafficFlow, messages_leaving_zones, zone_egress_by_node
 
 DIGITS = 10
 """Significant digits of a cost. Costs that agree in these digits count as equal, because the last
@@ -59,7 +59,7 @@ class PlacementProblem:
 
     nodes: int
     """Node ranks of the job."""
-    flows: tuple[Flow, ...]
+    flows: tuple[TrafficFlow, ...]
     """Messages between hosts, one entry per phase. A phase is the traffic of one parallel axis."""
     cut_models: tuple[CutModel, ...]
     """Process groups of each phase, as input of the lower bounds."""

@@ -9,7 +9,7 @@ from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import format_quantity, format_seconds, format_without_exponent
 from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, html_table
 from parc.compiler.topology.tree import count_hosts_below_switches, number_switches, uplink_gb_per_s
-from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
+from parc.compiler.topology.uplinks import TrafficFlow, messages_leaving_zones, zone_egress_by_node
 
 INKS = {
     "tp": "k1",
@@ -156,7 +156,7 @@ def _bytes_sent_by_all_gpus(layout: Layout, name: str, rank_bytes: float) -> flo
     return rank_bytes * layout.world * ((layout.pp - 1) / layout.pp if open_ends else 1)
 
 
-def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
+def _egress_bytes_by_host(flow: TrafficFlow | None, zone: list[int]) -> list[float]:
     """Return the bytes per step that each host sends out of its NVLink domain.
 
     ``zone`` contains the number of the NVLink domain of each host.
@@ -166,7 +166,7 @@ def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
     return [messages * flow.unit_bytes for messages in zone_egress_by_node(flow, zone).values()]
 
 
-def _busiest_uplink_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
+def _busiest_uplink_bytes(flow: TrafficFlow | None, zone: tuple[int, ...]) -> float:
     return (
         max(messages_leaving_zones(flow, zone).values(), default=0) * flow.unit_bytes
         if flow

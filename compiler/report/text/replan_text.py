@@ -15,7 +15,7 @@ from parc.compiler.report.formatting import (
     format_seconds,
     round_floats_in_tree,
 )
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.topology.tree import common_switch_level
 
 AnyReplanned = ReplannedTraining | ReplannedService
@@ -28,7 +28,7 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
     world = found.plan.placement.dense.world
     ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
     share = format_percent(ranks / world)
-    drained = compress(found.drained) or "no host"
+    drained = compress_hosts(found.drained) or "no host"
     rows = [
         ("replan", f"{found.plan.problem.name}: drain {drained}"),
         ("from", origin),

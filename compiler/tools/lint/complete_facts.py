@@ -30,7 +30,7 @@ VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
 """Suffix of a checkpoint name that does not change the dimensions of the model."""
 
 
-def check_options(options: LintOptions, sink: Sink) -> bool:
+def check_lint_options(options: LintOptions, sink: Sink) -> bool:
     """Return True if the model and the cluster that ``options`` name are valid.
 
     Otherwise report the errors that a spec with these names has, such as an unknown model (K01).
