@@ -133,7 +133,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     rules = all_rules(problem, cost_model.framework)
     space = LayoutSpace.for_variant(cost_model.problem, cost_model.framework, LayoutVariant())
     sieve = LayoutFilter(cost_model, rules, memory_limit_bytes(cost_model), space)
-    sieve.filter_all()
+    sieve.filter_all_layouts()
     return sieve.enumerated, time.process_time() - start
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from parc.backends.registry import backend, framework_of, serving_backend
+from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
 from parc.compiler.checks.advise_idle_gpus import advise_idle_gpus
@@ -125,7 +125,7 @@ def plan_problem(
     If the lock file ``locked`` contains the layout of this plan, ranks stay on the hosts in the
     lock file.
     """
-    target = framework_of(problem)
+    target = framework_of_problem(problem)
     cost_model = cost_model_for(problem, target)
     search = search_layouts(cost_model, sink)
     after("search_layouts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from parc.backends.registry import engine, framework_of
+from parc.backends.registry import engine, framework_of_problem
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import (
     AnyPlan,
@@ -124,7 +124,9 @@ def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | N
         return None
     if isinstance(problem, Problem) and isinstance(layout, Layout):
         problem = replace(problem, cluster=cluster)
-        return plan_on_hosts(cost_model_for(problem, framework_of(problem)), layout, found.hosts)
+        return plan_on_hosts(
+            cost_model_for(problem, framework_of_problem(problem)), layout, found.hosts
+        )
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
         from parc.compiler.placement.fixed_serving_hosts import serving_plan_on_hosts
 
@@ -186,7 +188,7 @@ def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
     """Report the findings of ``plan``. Return ``plan`` with the cost of its host order."""
     if isinstance(plan, Plan):
         plan = replace(plan, placement=evaluate_placement(plan))
-        check_plan(cost_model_for(plan.problem, framework_of(plan.problem)), plan, sink)
+        check_plan(cost_model_for(plan.problem, framework_of_problem(plan.problem)), plan, sink)
         return plan
     from parc.compiler.serving_pipeline import check_service_plan
 

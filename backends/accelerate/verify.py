@@ -49,8 +49,7 @@ def read_sizes(text: str) -> MeshSizes:
 
     Raises:
         MalformedFileError: the text is not YAML with a number of processes, or a size is not a
-        positive
-            integer.
+            positive integer.
     """
     return _mesh_sizes(yaml_settings(CONFIG, text))
 
@@ -90,7 +89,7 @@ def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None
     verify_programs(artifacts, read_program_digests(__package__), sink)
 
 
-def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
+def accelerate_program_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
     """Return how the launch script must start the emitted program or the user's program.
 
     ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
@@ -129,7 +128,7 @@ class AccelerateVerifier(DeviceMeshVerifier):
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
         """Return the ``accelerate launch`` command that the launch script must contain."""
-        return accelerate_start(plan)
+        return accelerate_program_start(plan)
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that config.yaml, job.json and train.py express."""

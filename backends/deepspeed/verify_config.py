@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.deepspeed.verify_groups import Topology
+from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.emitted_settings import (
     EmittedSettings,
@@ -35,7 +35,7 @@ NVME = {
 
 
 def read_config_settings(
-    settings: EmittedSettings, topology: Topology, has_starter: bool
+    settings: EmittedSettings, topology: DeepSpeedTopology, has_starter: bool
 ) -> Iterator[DerivedSetting]:
     """Yield the settings in ``ds_config.json`` of a job with the given topology.
 
@@ -58,7 +58,9 @@ def read_config_settings(
     yield from settings.unread_settings()
 
 
-def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[DerivedSetting]:
+def _batch_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     """Yield the micro-batch size, the accumulation steps and the global batch size.
 
     With AutoTP, ``train_batch_size`` must be absent, because DeepSpeed's check of this key counts
@@ -179,7 +181,9 @@ def _offload_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
             yield from settings.expect(setting, value, default)
 
 
-def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterator[DerivedSetting]:
+def _parallel_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     """Yield the parallel sizes in ``ds_config.json``; ``train.json`` has the other sizes."""
     autotp = settings.get("tensor_parallel.autotp_size", 1)
     if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
@@ -193,7 +197,9 @@ def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterato
         yield settings.read("layout.dp", "data_parallel_size")
 
 
-def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterator[DerivedSetting]:
+def _recompute_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     interval = "pipeline.activation_checkpoint_interval"
     layers = settings.get(interval, 0) if topology.pipe > 1 else 0
     if topology.pipe > 1:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
+from parc.backends.shared.torch.verify_program_start import python_path_command, start_of_program
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
@@ -98,9 +98,9 @@ class FsdpVerifier(DeviceMeshVerifier):
         The user's program imports emitted code, so PYTHONPATH must then contain the folder of that
         code.
         """
-        start = start_of_script(plan, PROGRAM)
+        start = start_of_program(plan, PROGRAM)
         own = plan["problem"]["launch"]["program"]
-        return replace(start, setup=(search_path("fsdp"),)) if own else start
+        return replace(start, setup=(python_path_command("fsdp"),)) if own else start
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that ``config.json`` expresses."""

@@ -16,7 +16,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """A YAML document as JSON types, and the line of each value."""
 
     value: Any
@@ -40,7 +40,7 @@ class Document:
 
 
 @lru_cache(maxsize=2)
-def read_documents(file: str, text: str) -> tuple[Document, ...]:
+def read_documents(file: str, text: str) -> tuple[YamlDocument, ...]:
     """Return the documents of the YAML text ``text``, the content of ``file``.
 
     The last results are cached, because several checks of the verifier read the same documents.
@@ -62,7 +62,7 @@ def read_documents(file: str, text: str) -> tuple[Document, ...]:
     documents = []
     for node in nodes:
         lines: dict[Path, int] = {}
-        documents.append(Document(_node_value(file, node, (), lines), lines))
+        documents.append(YamlDocument(_node_value(file, node, (), lines), lines))
     return tuple(documents)
 
 
@@ -95,25 +95,27 @@ def _scalar_value(tag: str, text: str) -> Any:
     return int(text) if tag == "int" and plain else text
 
 
-def valid_count(value: Any) -> int:
+def positive_integer_or_zero(value: Any) -> int:
     """Return ``value`` if it is an integer from 1 to ``LARGEST``, else 0."""
     return value if type(value) is int and 0 < value <= LARGEST else 0
 
 
-def iterate_changes(expected: Any, found: Any, path: Path = ()) -> Iterator[tuple[Path, Any, Any]]:
+def iterate_value_differences(
+    expected: Any, found: Any, path: Path = ()
+) -> Iterator[tuple[Path, Any, Any]]:
     """Yield (path, expected value, found value) of each difference.
 
     ABSENT stands for a missing value.
     """
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in [*expected, *(key for key in found if key not in expected)]:
-            yield from iterate_changes(
+            yield from iterate_value_differences(
                 expected.get(key, ABSENT), found.get(key, ABSENT), (*path, key)
             )
     elif isinstance(expected, list) and isinstance(found, list):
         for place in range(max(len(expected), len(found))):
             wanted = expected[place] if place < len(expected) else ABSENT
             present = found[place] if place < len(found) else ABSENT
-            yield from iterate_changes(wanted, present, (*path, place))
+            yield from iterate_value_differences(wanted, present, (*path, place))
     elif type(expected) is not type(found) or expected != found:
         yield path, expected, found

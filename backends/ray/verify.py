@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from parc.backends.registry import verifier
+from parc.backends.registry import verifier_of_backend
 from parc.backends.shared.verify_environment import (
-    Export,
+    ExportedVariable,
     read_environment_settings,
-    verify_required,
+    verify_required_variables,
 )
 from parc.backends.verifier import (
     DerivedSetting,
@@ -64,7 +64,7 @@ class RayVerifier(Verifier):
         engine = _engine_verifier(plan)
         if engine is not None:
             yield from engine.read_command_settings(PROGRAM, words, variables, plan)
-            exports = [Export(name, value, 1) for name, value in variables.items()]
+            exports = [ExportedVariable(name, value, 1) for name, value in variables.items()]
             required = engine.required_environment(plan, variables)
             user = dict(plan["problem"]["launch"]["env"])
             yield from read_environment_settings(PROGRAM, exports, required, user)
@@ -83,10 +83,10 @@ class RayVerifier(Verifier):
         )
         engine = _engine_verifier(plan)
         if engine is not None:
-            exports = [Export(name, value, 1) for name, value in variables.items()]
+            exports = [ExportedVariable(name, value, 1) for name, value in variables.items()]
             required = engine.required_environment(plan, variables)
             user = dict(plan["problem"]["launch"]["env"])
-            verify_required(PROGRAM, exports, required, user, sink)
+            verify_required_variables(PROGRAM, exports, required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report changed code (A18), wrong hosts (A02) and wrong node ranks (A07).
@@ -113,7 +113,7 @@ class RayVerifier(Verifier):
 
 
 def _engine_verifier(plan: Mapping[str, Any]) -> EngineVerifier | None:
-    return cast(EngineVerifier | None, verifier(plan["problem"]["framework"]))
+    return cast(EngineVerifier | None, verifier_of_backend(plan["problem"]["framework"]))
 
 
 def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[DerivedSetting]:
@@ -191,14 +191,13 @@ def read_document(text: str) -> dict[str, Any]:
 
     Raises:
         MalformedFileError: the program has no assignment ``PLAN = json.loads(...)`` of a literal
-        text, or
-            that text is not JSON.
+            text, or that text is not JSON.
     """
-    _, literal = _split_program(text)
+    _, literal = _split_plan_from_program(text)
     return read_json(PROGRAM, literal)
 
 
-def _split_program(text: str) -> tuple[ast.Module, str]:
+def _split_plan_from_program(text: str) -> tuple[ast.Module, str]:
     """Return (program with an empty plan, text of the plan).
 
     Raises:
@@ -224,7 +223,7 @@ def _json_loads_argument(value: ast.expr) -> str:
     return text if isinstance(text, str) else ""
 
 
-def program_code(text: str, entry: tuple[str, str, str]) -> str:
+def program_code_digest(text: str, entry: tuple[str, str, str]) -> str:
     """Return the digest of the code of ``ray/serve.py``, without the plan and the engine's names.
 
     ``entry`` contains these names: the program, the module and the variable of the engine.
@@ -236,7 +235,7 @@ def _code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module
     program, name, variable = entry
     general = text.replace(f'["{program}", *words]', '["PROGRAM", *words]')
     general = general.replace(f"from {name} import main", "from MODULE import main")
-    return _split_program(general.replace(f'"{variable}":', '"VARIABLE":'))[0]
+    return _split_plan_from_program(general.replace(f'"{variable}":', '"VARIABLE":'))[0]
 
 
 def _verify_code(artifacts: Mapping[str, str], sink: Sink) -> None:

@@ -40,7 +40,7 @@ _NVLINK_BETWEEN_HOSTS = dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class ExportedVariable:
     """A variable that a launch file sets."""
 
     name: str
@@ -69,9 +69,9 @@ def network_variables(problem: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def verify_required(
+def verify_required_variables(
     file: str,
-    exports: Sequence[Export],
+    exports: Sequence[ExportedVariable],
     required: Mapping[str, str],
     user: Mapping[str, str],
     sink: Sink,
@@ -97,7 +97,10 @@ def verify_required(
 
 
 def read_environment_settings(
-    file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
+    file: str,
+    exports: Sequence[ExportedVariable],
+    required: Mapping[str, str],
+    user: Mapping[str, str],
 ) -> Iterator[DerivedSetting]:
     """Yield the setting ``launch.env`` of a launch file.
 

@@ -143,7 +143,7 @@ def _expected_directives(plan: Mapping[str, Any], artifacts: Mapping[str, str]) 
     for entry in slurm["extra"]:
         name, _, value = entry.removeprefix("--").partition("=")
         found[name] = value
-    homes = rack_homes(plan, artifacts)
+    homes = rack_name_by_host(plan, artifacts)
     if nvlink_spans_hosts(problem["cluster"]):
         size = gcd(*(homes.count(home) for home in set(homes)))
         useful = version >= SEGMENT_WITH_NODELIST_SINCE if named else size != 1
@@ -165,7 +165,7 @@ def nvlink_spans_hosts(cluster: Mapping[str, Any]) -> bool:
     return bool(node["link_kind"] == "nvlink" and node["nvlink_domain"] > node["gpus"])
 
 
-def rack_homes(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequence[str]:
+def rack_name_by_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequence[str]:
     """Return the name of each host's rack, or of its NVLink domain if domains span hosts.
 
     The names are in the order of node ranks.

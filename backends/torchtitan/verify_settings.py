@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parc.backends.shared.verify_torch import read_mesh_settings, read_recompute_settings
-from parc.backends.torchtitan.verify_module import CALLED, STAGES, Code
+from parc.backends.torchtitan.verify_module import CALLED, STAGES, CodeExpression
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import MeshSizes
 from parc.compiler.verify.emitted_settings import (
@@ -62,9 +62,9 @@ TEST_TOKENIZER = "./tests/assets/tokenizer"
 def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield all settings of the training run; those of the model are read elsewhere."""
     for section, name in CALLS.items():
-        yield from settings.expect(f"{section}.{CALLED}".lstrip("."), Code(name))
-    yield from settings.expect("model_spec", Code("spec"))
-    vocabulary = Code("spec.model.vocab_size")
+        yield from settings.expect(f"{section}.{CALLED}".lstrip("."), CodeExpression(name))
+    yield from settings.expect("model_spec", CodeExpression("spec"))
+    vocabulary = CodeExpression("spec.model.vocab_size")
     yield from settings.expect("loss.loss_fn.global_vocab_size", vocabulary)
     yield from _sharding_settings(settings, sizes)
     yield from _stage_settings(settings, sizes)
@@ -110,7 +110,7 @@ def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Der
             chunks = _model_chunks([settings.get("model.n_layers")], 1, schedule)
             yield settings.decide("layout.split.chunks", chunks, "model.n_layers")
         return
-    yield from settings.expect(f"{STAGES}.{CALLED}", Code("stages"))
+    yield from settings.expect(f"{STAGES}.{CALLED}", CodeExpression("stages"))
     counts = settings.get(f"{STAGES}.0")
     if not _is_split(counts) or len(counts) % sizes.pp:
         yield settings.unexpected_setting(f"{STAGES}.0")

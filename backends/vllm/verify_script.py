@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from parc.backends.shared.verify_known_lines import (
-    Comparison,
     ExpectedValue,
+    ScriptComparison,
     ScriptLines,
     compare_lines,
     known_lines,
 )
 from parc.backends.shared.verify_known_lines import read_script as read_commands
-from parc.backends.shared.verify_launch_environment import mark_setup
+from parc.backends.shared.verify_launch_environment import replace_setup_by_marker
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 from parc.compiler.verify.shell_lines import ShellLine
 
@@ -38,7 +38,7 @@ COMMON, CASE = "<common>", "<case>"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ScriptWord:
     """A word on a command line, without quotes, and its line."""
 
     text: str
@@ -46,7 +46,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ScriptProcess:
     """A ``vllm serve`` command in the script; the last value of a repeated flag counts."""
 
     node: int
@@ -68,26 +68,26 @@ class Process:
         """
         if flag not in self.flags:
             return default
-        return whole_number(flag, self.flags[flag], self.line)
+        return parse_whole_number(flag, self.flags[flag], self.line)
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ServeScript:
     """The settings, the hosts and the processes in the script."""
 
-    nodes: Word
+    nodes: ScriptWord
     hosts: tuple[str, ...]
     """Host names by node rank; empty if the hosts have no names."""
     hosts_line: int
     exports: Mapping[str, tuple[str, int]]
     """Value and line of each exported variable."""
-    interface: Word | None
-    checkpoint: Word
-    vendor: Word
+    interface: ScriptWord | None
+    checkpoint: ScriptWord
+    vendor: ScriptWord
     """Prefix of the variable that selects GPUs: ``CUDA`` or ``HIP``."""
-    common: tuple[Word, ...]
+    common: tuple[ScriptWord, ...]
     """Arguments of all processes."""
-    processes: tuple[Process, ...]
+    processes: tuple[ScriptProcess, ...]
     """Processes in the order of the script."""
     program: ScriptLines
     """All lines; COMMON and CASE stand for the shared arguments and the table of processes."""
@@ -98,7 +98,7 @@ class Script:
         return int(self.nodes.text)
 
 
-def whole_number(flag: str, text: str, line: int) -> int:
+def parse_whole_number(flag: str, text: str, line: int) -> int:
     """Return the value ``text`` of a flag as a number.
 
     Raises:
@@ -110,12 +110,12 @@ def whole_number(flag: str, text: str, line: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def read_script(text: str) -> Script:
+def read_script(text: str) -> ServeScript:
     """Return the content of the script: settings, hosts and processes.
 
     The most recent result is cached, because each check of the verifier reads the same script.
     """
-    commands = read_commands(mark_setup(text))
+    commands = read_commands(replace_setup_by_marker(text))
     before, common, after = _split_at_block(list(commands.lines), "common=(", ")")
     middle, table, tail = _split_at_block(after, "case $NODE_RANK in", "esac")
     marks = ShellLine(common[0].number, COMMON), ShellLine(table[0].number, CASE)
@@ -129,21 +129,21 @@ def read_script(text: str) -> Script:
             SCRIPT, 1, "the script has no line with vllm serve CHECKPOINT, or no nodes=N"
         )
     hosts, interface = _last_line(_HOSTS, program), _last_line(_INTERFACE, program)
-    return Script(
+    return ServeScript(
         nodes=_assigned_value(nodes),
         hosts=tuple(_split_words(hosts.text[len("hosts=(") : -1])) if hosts else (),
         hosts_line=hosts.number if hosts else 1,
         exports=commands.exports,
         interface=_assigned_value(interface) if interface else None,
-        checkpoint=Word(served[0], start.number),
-        vendor=Word(found[1], start.number),
+        checkpoint=ScriptWord(served[0], start.number),
+        vendor=ScriptWord(found[1], start.number),
         common=words,
         processes=tuple(_processes(table[1:-1], parse_flags([word.text for word in words]))),
         program=ScriptLines(program, commands.exports),
     )
 
 
-def compare_program(script: Script, setup: bool, inherited: Sequence[str]) -> Comparison:
+def compare_program(script: ServeScript, setup: bool, inherited: Sequence[str]) -> ScriptComparison:
     """Return a comparison of the script with the commands that ``serve.sh.lines`` requires.
 
     Args:
@@ -202,19 +202,19 @@ def _split_at_block(
     return lines[:start], lines[start : end + 1], lines[end + 1 :]
 
 
-def _assigned_value(line: ShellLine) -> Word:
+def _assigned_value(line: ShellLine) -> ScriptWord:
     words = _split_words(line.text)
     if len(words) != 1:
         raise MalformedFileError(
             SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment"
         )
-    return Word(words[0].partition("=")[2], line.number)
+    return ScriptWord(words[0].partition("=")[2], line.number)
 
 
-def _iterate_words(lines: list[ShellLine]) -> Iterator[Word]:
+def _iterate_words(lines: list[ShellLine]) -> Iterator[ScriptWord]:
     for line in lines:
         for word in _split_words(line.text):
-            yield Word(word, line.number)
+            yield ScriptWord(word, line.number)
 
 
 def _split_words(text: str) -> list[str]:
@@ -225,7 +225,7 @@ def _split_words(text: str) -> list[str]:
         raise MalformedFileError(SCRIPT, 1, f"the text is not valid shell: {error}") from None
 
 
-def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Process]:
+def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[ScriptProcess]:
     """Yield the processes that the table at the end of the script starts.
 
     For each host, the table contains a label ``N)``, one line per process, and ``;;``. ``shared``
@@ -251,7 +251,7 @@ def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Proce
         raise MalformedFileError(SCRIPT, lines[-1].number, f"host {node} starts no process")
 
 
-def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Process:
+def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> ScriptProcess:
     """Return the process that a line of the table starts on host ``node``.
 
     For example, ``start 0,1 --flag value "$@"`` starts a process on the GPUs 0 and 1. ``shared``
@@ -273,4 +273,4 @@ def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Proces
     # The flags of a process follow the shared ones on the command line, so they win.
     own = parse_flags(words[2:])
     head = heads[0] if heads else None
-    return Process(node, tuple(map(int, devices)), own, shared | own, head, line.number)
+    return ScriptProcess(node, tuple(map(int, devices)), own, shared | own, head, line.number)

@@ -28,7 +28,7 @@ SHOWN_CHARACTERS = 60
 
 
 def parse_program(file: str, text: str) -> ast.Module:
-    """Return the syntax tree of an emitted program; raise MalformedFileError if it is not Python."""
+    """Return the syntax tree of a program; raise MalformedFileError if it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

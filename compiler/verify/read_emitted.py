@@ -66,7 +66,7 @@ def read_table(text: str) -> dict[str, list[str]]:
 
     Raises:
         MalformedFileError: the header is wrong, a row has too many or too few cells, or no rank is
-        listed.
+            listed.
     """
     lines = text.split("\n", 1)
     names = lines[0].rstrip("\r").split(",")
@@ -91,7 +91,7 @@ def read_table(text: str) -> dict[str, list[str]]:
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """Return the content of ``rankmap.json``; raise MalformedFileError if a required key is missing."""
+    """Return the content of ``rankmap.json``; raise MalformedFileError if a key is missing."""
     keys = (("groups", dict), ("hosts", list), ("ranks", dict), ("sizes", dict))
     return read_format_1(DOCUMENT, text, keys)
 

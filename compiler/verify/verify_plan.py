@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from parc.backends.registry import declaration
+from parc.backends.registry import backend_declaration
 from parc.backends.verifier import (
     DerivedGroups,
     EngineVerifier,
@@ -161,7 +161,7 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
         _report_malformed(lambda: one.check_file_contents(artifacts, sink), sink, folder)
 
     for name, one in folder.verifiers.items():
-        if not declaration(name).is_framework:
+        if not backend_declaration(name).is_framework:
             report_contents(one)
 
 
@@ -187,7 +187,7 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
     # The combination of a wrapper and its framework replaces the framework's own verifier.
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
     for name, one in folder.verifiers.items():
-        if not (replaced and declaration(name).is_framework):
+        if not (replaced and backend_declaration(name).is_framework):
             report_settings(one)
     if replaced and folder.framework is not None:
         report_settings(folder.framework)

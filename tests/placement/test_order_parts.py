@@ -110,7 +110,7 @@ def test_loads_after_swaps_equal_a_full_count(seed: int) -> None:
     flows = [messages_by_node(one, problem.nodes) for one in problem.flows]
     loads = LinkLoads(problem, flows, place)
     for _ in range(50):
-        loads.swap(*draw.sample(range(len(loads.place)), 2))
+        loads.swap_hosts(*draw.sample(range(len(loads.place)), 2))
     fresh = LinkLoads(problem, flows, loads.place[: problem.nodes])
     assert loads.score() == pytest.approx(fresh.score())
     cost = problem.cost(loads.place[: problem.nodes])

@@ -209,7 +209,7 @@ def _report_other_keys(root: DocumentNode, optimizer: set[str], reading: Reading
         for name in _nested_keys(root.value)
         if name in _READ
         and name.partition(".")[0] not in OPTIMIZER
-        and _value_at(root, name) == "auto"
+        and _value_at_dotted_path(root, name) == "auto"
     ]
     if auto:
         reading.notes.append(f"auto in the config, so PARC decides them: {', '.join(auto)}")
@@ -239,9 +239,13 @@ def _nested_keys(value: object) -> list[str]:
 
 def _report_key(root: DocumentNode, name: str, reading: Reading) -> None:
     """Report the key ``name`` (I04) unless PARC writes the same value."""
-    value = _value_at(root, name)
+    value = _value_at_dotted_path(root, name)
     ours = WRITTEN.get(name)
-    if name == "zero_optimization.overlap_comm" and _value_at(root, STAGE) in (0, 1, None):
+    if name == "zero_optimization.overlap_comm" and _value_at_dotted_path(root, STAGE) in (
+        0,
+        1,
+        None,
+    ):
         ours = None  # written for stages 2 and 3
     if ours is not None and value == ours:
         return
@@ -250,7 +254,7 @@ def _report_key(root: DocumentNode, name: str, reading: Reading) -> None:
     reading.leave_out(f"{name}: {text}", root.document.find(tuple(name.split("."))), hint)
 
 
-def _value_at(root: DocumentNode, name: str) -> Any:
+def _value_at_dotted_path(root: DocumentNode, name: str) -> Any:
     """Return the value at the dotted path ``name``; None if the path is absent."""
     value: Any = root.value
     for part in name.split("."):
@@ -276,7 +280,7 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     root = read_document(Reading(text, name, Sink()))
     if root is None or not isinstance(root.value, dict) or not BATCH_KEYS & root.value.keys():
         return {}
-    return {key: json.dumps(_value_at(root, key)) for key in _nested_keys(root.value)}
+    return {key: json.dumps(_value_at_dotted_path(root, key)) for key in _nested_keys(root.value)}
 
 
 BATCH_KEYS = {*BATCH}

@@ -35,7 +35,7 @@ STAGES = tuple(
 """Layout fields without effect if bars in the layer pattern define the stages."""
 
 
-def is_own_stack(flag: LaunchFlag) -> bool:
+def is_megatron_hybrid_spec(flag: LaunchFlag) -> bool:
     """Return True if ``flag`` is ``--spec`` with Megatron's own layer spec for layer patterns."""
     return flag.name == "--spec" and bool(flag.values) and flag.values[0].text.startswith(STACKS)
 

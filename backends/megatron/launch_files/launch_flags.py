@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.launch_files.import_arguments import TABLE
-from parc.backends.shared.extra_arguments import known_flags
+from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.flags import LAUNCHER, LaunchFlag
 from parc.compiler.tools.lint.script import LintedScript
@@ -73,7 +73,7 @@ def _flags_after_program(script: LintedScript) -> list[LaunchFlag]:
     If a statement starts a .py file, the flags before this file belong to the launcher and are left
     out.
     """
-    flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
+    flags = script.flags([*TABLE.rows, *rows_of_known_flags(PACKAGE)])
     programs: dict[int, Span] = {}
     for word in script.words:
         if word.text.endswith(".py") and not word.is_flag:
@@ -88,6 +88,6 @@ def _flags_after_program(script: LintedScript) -> list[LaunchFlag]:
 
 def value_count(name: str) -> int | None:
     """Return the number of values of the flag ``name``; None if the number varies or is unknown."""
-    row = known_flags(PACKAGE).get(name)
+    row = rows_of_known_flags(PACKAGE).get(name)
     count = row.get("takes", 1) if row is not None else None
     return count if isinstance(count, int) else None

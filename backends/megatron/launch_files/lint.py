@@ -15,7 +15,12 @@ from parc.backends.megatron.arguments.extra_arguments import (
     removed_flags,
 )
 from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
-from parc.backends.megatron.launch_files.facts import FRAMEWORK, Facts, Known, megatron_facts
+from parc.backends.megatron.launch_files.facts import (
+    FRAMEWORK,
+    Known,
+    MegatronJobFacts,
+    read_megatron_facts,
+)
 from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
 from parc.backends.megatron.launch_files.launch_flags import (
     MegatronLaunch,
@@ -23,7 +28,11 @@ from parc.backends.megatron.launch_files.launch_flags import (
     value_count,
 )
 from parc.backends.megatron.programs import explain_wrong_program
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import LaunchFlag
@@ -101,7 +110,7 @@ def lint_megatron(
         )
 
     spec = {**reading.spec, "cluster": hosts}
-    facts, refused = megatron_facts(spec, known, options)
+    facts, refused = read_megatron_facts(spec, known, options)
     for found in (*refused, *check_learning_rate(spec.get("job", {}), known)):
         span = reading.spans.get(found.path)
         if (
@@ -174,7 +183,7 @@ def _check_flag(
     if flag.name in removed_flags():
         return ("F01", explain_unknown_flag(flag.name, spellings, version)) if stock else None
     if flag.name not in spellings:
-        if flag.name in known_flags(PACKAGE) or _is_misspelled(flag.name, spellings):
+        if flag.name in rows_of_known_flags(PACKAGE) or _is_misspelled(flag.name, spellings):
             return "F01", explain_unknown_flag(flag.name, spellings, version)
         return None
     fault = _check_flag_values(flag, stock)
@@ -209,7 +218,7 @@ def _check_flag_values(flag: LaunchFlag, stock: bool) -> Finding | None:
     if any(word.dynamic or _is_redirection(word) for word in (*values, *rest)):
         return None
     words = tuple(word.text for word in flag.values)
-    row = known_flags(PACKAGE)[flag.name]
+    row = rows_of_known_flags(PACKAGE)[flag.name]
     return find_value_fault(
         ExtraArgument(flag.name, words, 0), row if stock else {**row, "choices": None}
     )
@@ -220,7 +229,7 @@ def _is_redirection(word: ShellWord) -> bool:
     return any(sign in word.text for sign in "<>{}*?")
 
 
-def _check_program(script: LintedScript, facts: Facts, known: bool, sink: Sink) -> None:
+def _check_program(script: LintedScript, facts: MegatronJobFacts, known: bool, sink: Sink) -> None:
     """Report a program of Megatron that cannot build the model that the flags describe (E10).
 
     ``known`` is True if the script shows whether the model has a layer pattern.
@@ -234,7 +243,7 @@ def _check_program(script: LintedScript, facts: Facts, known: bool, sink: Sink) 
             sink.report("E10", replace(finding, causes=()), span=word.span)
 
 
-def _check_layout(facts: Facts, sink: ScriptSink, unmodeled: str) -> list[SkippedRule]:
+def _check_layout(facts: MegatronJobFacts, sink: ScriptSink, unmodeled: str) -> list[SkippedRule]:
     """Check all layout rules; return the rules that need a fact which the script does not contain.
 
     If no rule is violated, report advice on performance as well. ``unmodeled`` is a flag of the

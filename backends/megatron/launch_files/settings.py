@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.launch_files.import_rest import own_values
+from parc.backends.megatron.launch_files.import_rest import values_of_flag
 from parc.compiler.tools.importers.flags import LAUNCHER, flags_in_statements, load_import_table
 from parc.compiler.tools.importers.formats import FrameworkSettings
 from parc.compiler.tools.importers.launch_commands import framework_words
@@ -63,7 +63,7 @@ def read_settings(text: str, name: str) -> Mapping[str, str]:
     if SIGNS.isdisjoint(flag.name for flag in flags):
         return {}
     found = {
-        flag.name: " ".join(own_values(flag))
+        flag.name: " ".join(values_of_flag(flag))
         for flag in flags
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     }

@@ -15,9 +15,9 @@ from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.backends.vllm.launch_files.import_rest import (
     OF_HOSTS,
-    is_own_script,
+    is_script_from_parc,
     parse_length,
-    pin_defaults,
+    pin_vllm_defaults,
     read_formats,
     take_extra_arguments,
 )
@@ -71,7 +71,7 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     words = launch_words(reading)
-    if is_own_script(reading):
+    if is_script_from_parc(reading):
         read_environment([word for word in words if word.text.startswith(PARTITION)], reading)
     elif starts_vllm(words):
         read_script(words, reading)
@@ -91,11 +91,11 @@ def read_words(words: list[ShellWord], reading: Reading) -> None:
 
     ``words`` are the words of the script that contains the command.
     """
-    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own_script(reading) else ()))
-    flags = [_normal_flag(flag) for flag in flags_in_statements(words, signs)]
+    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_script_from_parc(reading) else ()))
+    flags = [_normalized_flag(flag) for flag in flags_in_statements(words, signs)]
     if not flags and not any(word.text == "serve" for word in words):
         return
-    flags = [flag for flag in flags if _is_own_flag(flag)]
+    flags = [flag for flag in flags if _is_vllm_flag(flag)]
     for flag in flags:
         reading.account(flag.word.span)
     # Such a length is reported, not imported, because the fields of a spec are numbers.
@@ -107,7 +107,7 @@ def read_words(words: list[ShellWord], reading: Reading) -> None:
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     _read_checkpoint(words, reading)
     take_extra_arguments(read_formats(unknown, reading), reading)
-    pin_defaults(reading, {path for path in paths if path not in reading.spans})
+    pin_vllm_defaults(reading, {path for path in paths if path not in reading.spans})
     # A server has no program; the launcher may still start one, such as a benchmark.
     program = reading.spec.get("launch", {}).pop("program", None)
     if program is not None:
@@ -118,7 +118,7 @@ def read_words(words: list[ShellWord], reading: Reading) -> None:
     reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
 
 
-def _is_own_flag(flag: LaunchFlag) -> bool:
+def _is_vllm_flag(flag: LaunchFlag) -> bool:
     """Return True for long flags, which belong to vLLM.
 
     Short flags such as ``-u`` belong to other programs, because the short flags of vLLM have
@@ -127,7 +127,7 @@ def _is_own_flag(flag: LaunchFlag) -> bool:
     return flag.name.startswith("--")
 
 
-def _normal_flag(flag: LaunchFlag) -> LaunchFlag:
+def _normalized_flag(flag: LaunchFlag) -> LaunchFlag:
     """Return the flag with its long name and with plain numbers: ``32k`` becomes ``32000``."""
     flag = replace(flag, name=long_flag_name(flag.name))
     if flag.name in LIMITS and flag.values:
@@ -201,8 +201,8 @@ def read_settings(text: str, name: str) -> dict[str, str]:
         return {}
     reading = Reading(text, name, Sink())
     _read_checkpoint(words, reading)
-    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own_script(reading) else ()))
-    flags = [_normal_flag(flag) for flag in flags_in_statements(words, signs)]
+    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_script_from_parc(reading) else ()))
+    flags = [_normalized_flag(flag) for flag in flags_in_statements(words, signs)]
     found = {
         flag.name: flag.values[0].text if flag.values else ""
         for flag in flags
@@ -223,10 +223,10 @@ SETTING_DEFAULTS = {
 def starts_vllm(words: list[ShellWord]) -> bool:
     """Return True if ``words`` start vLLM's server or are only arguments of the server."""
     served = any(starts_server(word, after) for word, after in pairwise(words))
-    return served or any(map(_has_own_flag, shell_statements(words)))
+    return served or any(map(_has_vllm_flag, shell_statements(words)))
 
 
-def _has_own_flag(statement: list[ShellWord]) -> bool:
+def _has_vllm_flag(statement: list[ShellWord]) -> bool:
     """Return True if the statement contains flags of vLLM.
 
     Other programs have flags of the same name, so the statement must name vLLM, be an assignment,

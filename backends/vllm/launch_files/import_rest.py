@@ -7,7 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import normalize_flag
@@ -128,7 +132,7 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
     """
     words: dict[str, tuple[str, ...]] = {}
     for flag in flags:
-        row = known_flags(PACKAGE).get(normalize_flag(flag.name).partition(".")[0])
+        row = rows_of_known_flags(PACKAGE).get(normalize_flag(flag.name).partition(".")[0])
         takes = row.get("takes", 1) if row is not None else 1
         # Arguments after the last flag, such as a redirection, are no values.
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
@@ -153,7 +157,7 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
         ]
 
 
-def pin_defaults(reading: Reading, unsure: set[str]) -> None:
+def pin_vllm_defaults(reading: Reading, unsure: set[str]) -> None:
     """Set the ``layout`` fields whose flags are absent to vLLM's defaults.
 
     ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
@@ -175,6 +179,6 @@ def pin_defaults(reading: Reading, unsure: set[str]) -> None:
             del reading.spec["launch"]["env"]
 
 
-def is_own_script(reading: Reading) -> bool:
+def is_script_from_parc(reading: Reading) -> bool:
     """Return True if PARC emitted the script that is read."""
     return _ENGINES.search(reading.text) is not None

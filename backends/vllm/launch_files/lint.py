@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from parc.backends.registry import engine
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import RULES
 from parc.backends.vllm.environment import ALLOW_LONG
@@ -137,7 +141,7 @@ def _served_checkpoint(script: LintedScript, sure: Mapping[str, LaunchFlag]) -> 
 
 def _value_count(name: str) -> int | None:
     """Return the number of values that the flag ``name`` accepts; None if the number varies."""
-    count = known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
+    count = rows_of_known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
 
@@ -147,7 +151,7 @@ def _check_flag(flag: LaunchFlag) -> tuple[str, Finding] | None:
     Values that are known only at run time are not checked.
     """
     name = flag.name.partition(".")[0]
-    row = known_flags(PACKAGE).get(name)
+    row = rows_of_known_flags(PACKAGE).get(name)
     if row is None:
         return "F01", explain_unknown_flag(flag.name)
     count = _value_count(name)

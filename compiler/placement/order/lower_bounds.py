@@ -196,10 +196,12 @@ class ByteBound:
         """Return the least weighted bytes per step, summed over all uplinks of ``level``."""
         found = self._cut_group_bytes(level)
         if self._is_affordable(level):
-            found = max(found, level.sum_of_minima(self._switch_bytes.bytes_out))
+            found = max(found, level.sum_of_least_switch_costs(self._switch_bytes.bytes_out))
             # A pipeline split into k parts sends 2 (k - 1) messages, more than one per part if
             # k > 2. Counting two per part and subtracting two per pipeline gives exactly that.
-            twice = level.sum_of_minima(self._switch_bytes_with_split_pipelines.bytes_out)
+            twice = level.sum_of_least_switch_costs(
+                self._switch_bytes_with_split_pipelines.bytes_out
+            )
             found = max(found, twice - self._pipeline_bytes)
         return found
 

@@ -48,11 +48,11 @@ def _apply_swap_if_better(
 
     Returns the new score, or None if the swap was undone.
     """
-    loads.swap(*pair)
+    loads.swap_hosts(*pair)
     score = loads.score(floor)
     if _is_better_score(score, best):
         return score
-    loads.swap(*pair)
+    loads.swap_hosts(*pair)
     return None
 
 

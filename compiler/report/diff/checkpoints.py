@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from parc.backends.registry import declaration
+from parc.backends.registry import backend_declaration
 from parc.compiler.report.diff.changes import FieldChange, changed_fields
 from parc.compiler.report.diff.read_side import DiffSide
 
@@ -51,7 +51,7 @@ def _checkpoint_comparison(framework: str) -> Callable[[DiffSide, DiffSide], Che
     Return None if the backend is not installed or does not define this function.
     """
     try:
-        found = declaration(framework)
+        found = backend_declaration(framework)
     except KeyError:  # plan.json of a plugin that is not installed here
         return None
     if not found.checkpoints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.table import Action, OverlappedPair
 from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
@@ -66,7 +66,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     if plan.layout.pp == 1:
         return None
     # The plan has only the totals of the step, so the schedule is simulated again for the figure.
-    cost_model = cost_model_for(plan.problem, framework_of(plan.problem))
+    cost_model = cost_model_for(plan.problem, framework_of_problem(plan.problem))
     shown = preview_schedule(cost_model, plan.layout)
     ranks = _ranks_to_draw(shown)
     makespan = shown.timeline.makespan_seconds

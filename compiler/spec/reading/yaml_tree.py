@@ -50,7 +50,7 @@ def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> SpecTree |
     try:
         _check_characters(text)
         for event in _parser_events(text):
-            builder.feed(event)
+            builder.add_event(event)
         value = builder.document()
     except InvalidTextError as error:
         line, column = error.at

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc import __version__
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.cost.setup.calibrated_parameters import (
     OTHER,
     PARAMETERS,
@@ -97,7 +97,7 @@ def calibrate(source: SpecSource, nccl: Sequence[SpecSource], sink: Sink) -> Cal
         _check_same_hardware_class(runs, sink)
     if sink.failed() or not runs:
         return None
-    cluster, stack = _largest_cluster(runs), framework_of(runs[0].problem).stack
+    cluster, stack = _largest_cluster(runs), framework_of_problem(runs[0].problem).stack
     row = efficiency_for_stack(cluster.generation, stack)
     links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
@@ -139,7 +139,7 @@ def _check_same_hardware_class(runs: Sequence[MeasuredRun], sink: Sink) -> None:
 
 
 def _hardware_class_of(run: MeasuredRun) -> str:
-    return hardware_class(run.problem.cluster.gpu, framework_of(run.problem).stack)
+    return hardware_class(run.problem.cluster.gpu, framework_of_problem(run.problem).stack)
 
 
 def _warn_unidentified(found: Calibration, source: SpecSource, sink: Sink) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.cost.fitting import (
     FitResult,
     LinearizedRun,
@@ -92,7 +92,7 @@ def fit_runs(
         collectives: parameters that were fitted to nccl-tests; they stay fixed.
         network: parameters that were fitted to nccl-tests; each is the center of a narrow prior.
     """
-    cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
+    cluster, stack = runs[0].problem.cluster, framework_of_problem(runs[0].problem).stack
     hardware = hardware_class(cluster.gpu, stack)
     start = numeric_efficiency_parameters(efficiency_for_stack(cluster.generation, stack))
     priors = {name: parameter_prior(name, value) for name, value in start.items()}
@@ -204,5 +204,5 @@ class _RunsFitter:
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:
     """Return the cost model's seconds per step of ``run`` with the parameters ``values``."""
     problem = replace(run.problem, calibration=values)
-    cost_model = cost_model_for(problem, framework_of(problem))
+    cost_model = cost_model_for(problem, framework_of_problem(problem))
     return step_time(cost_model, run.layout).total_seconds

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.base import Framework
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
@@ -290,7 +290,7 @@ class _RowReader:
             )
             self.sink.report("Q02", finding, span=self.row.cell_span("spec"))
             return None
-        target = framework_of(problem)
+        target = framework_of_problem(problem)
         layout = _layout_from_pins(problem, target)
         if not any(rule.broken(problem, layout) for rule in all_rules(problem, target)):
             return layout
