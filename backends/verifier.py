@@ -4,7 +4,7 @@ A verifier reads the files as the target would, and derives ranks and process gr
 compares the result with the rank map. A verifier must not share code with the backend that emitted
 the files, because a mistake in shared code would stay hidden. ``parc compile`` runs verifiers
 before it writes the files, ``parc verify`` on a folder. Every method may raise
-``compiler.verify.read_emitted.Malformed``, for any text.
+``compiler.verify.read_emitted.MalformedFileError``, for any text.
 
 A verifier class inherits from one of the protocols, whose members have defaults where possible.
 """
@@ -242,7 +242,7 @@ class LauncherWrappedVerifier(FrameworkVerifier, Protocol):
         Args:
             file: configuration file of the wrapper.
             read_world: function that returns the number of ranks in the text of that file; it may
-                raise ``Malformed``.
+                raise ``MalformedFileError``.
             launcher: numbers in the wrapper's launch command.
         """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.accelerate.files import accelerate_files
-from parc.backends.accelerate.launch import environment, launch_command
+from parc.backends.accelerate.launch import accelerate_environment, launch_command
 from parc.backends.accelerate.memory import accelerate_memory
 from parc.backends.accelerate.rules import accelerate_rules
 from parc.backends.base import LaunchCommand
@@ -52,7 +52,7 @@ class Accelerate(TorchFramework):
 
         Accelerate's config file has no key for this number.
         """
-        return environment(plan)
+        return accelerate_environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the ``accelerate launch`` command, which contains the machine rank of the host."""

@@ -24,7 +24,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 CONFIG = "accelerate/config.yaml"
 JOB = "accelerate/job.json"
@@ -48,8 +48,8 @@ def read_sizes(text: str) -> MeshSizes:
     process is a replica, and under FSDP all processes share one sharded replica.
 
     Raises:
-        Malformed: the text is not YAML with a number of processes, or a size is not a positive
-            integer.
+        MalformedFileError: the text is not YAML with a number of processes, or a size is not a
+            positive integer.
     """
     return _mesh_sizes(yaml_settings(CONFIG, text))
 
@@ -57,7 +57,7 @@ def read_sizes(text: str) -> MeshSizes:
 def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     ranks = settings.values.get("num_processes")
     if ranks is None:
-        raise Malformed(CONFIG, 1, "the key num_processes is missing")
+        raise MalformedFileError(CONFIG, 1, "the key num_processes is missing")
     values = {axis: settings.values.get(path, 1) for axis, path in AXES.items()}
     sequence = settings.values.get(f"{MESH}sp_size", 1)
     if not any(path.startswith(MESH) for path in settings.values):
@@ -89,7 +89,7 @@ def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None
     verify_programs(artifacts, read_program_digests(__package__), sink)
 
 
-def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
+def accelerate_program_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
     """Return how the launch script must start the emitted program or the user's program.
 
     ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
@@ -128,7 +128,7 @@ class AccelerateVerifier(DeviceMeshVerifier):
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
         """Return the ``accelerate launch`` command that the launch script must contain."""
-        return accelerate_start(plan)
+        return accelerate_program_start(plan)
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that config.yaml, job.json and train.py express."""

@@ -12,13 +12,13 @@ from typing import Any, cast
 from parc.backends.accelerate.verify import (
     CONFIG,
     LAUNCHER,
-    accelerate_start,
+    accelerate_program_start,
     read_accelerate_settings,
     read_sizes,
     verify_accelerate_programs,
 )
 from parc.backends.accelerate.verify_settings import DEEPSPEED_CONFIG
-from parc.backends.registry import verifier
+from parc.backends.registry import verifier_of_backend
 from parc.backends.verifier import (
     DerivedGroups,
     DerivedSetting,
@@ -63,7 +63,7 @@ class PluginVerifier(FrameworkVerifier):
 
         The command includes the path of DeepSpeed's config.
         """
-        return accelerate_start(plan, DEEPSPEED_CONFIG)
+        return accelerate_program_start(plan, DEEPSPEED_CONFIG)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
@@ -73,7 +73,7 @@ class PluginVerifier(FrameworkVerifier):
 
 
 VERIFIER = PluginVerifier(
-    cast(LauncherWrappedVerifier, verifier("deepspeed")).verifier_when_wrapped(
+    cast(LauncherWrappedVerifier, verifier_of_backend("deepspeed")).verifier_when_wrapped(
         CONFIG, read_world, LAUNCHER
     )
 )

@@ -16,7 +16,7 @@ from parc.backends.shared.verify_torch import (
 )
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import MeshSizes
-from parc.compiler.verify.emitted_settings import EmittedSettings, translate
+from parc.compiler.verify.emitted_settings import EmittedSettings, translate_name
 from parc.compiler.verify.read_emitted import read_json
 
 DEEPSPEED_CONFIG = "deepspeed/ds_config.json"
@@ -93,7 +93,7 @@ def _sharding_settings(
 ) -> Iterator[DerivedSetting]:
     precision = settings.get("mixed_precision", "no")
     path = "mixed_precision"
-    yield settings.decide("problem.job.precision", translate(PRECISIONS, precision), path)
+    yield settings.decide("problem.job.precision", translate_name(PRECISIONS, precision), path)
     if kind != "FSDP":
         if kind != "MULTI_GPU":
             yield settings.unexpected_setting("distributed_type")
@@ -120,7 +120,7 @@ def _sharding_settings(
     path = f"{MESH}cp_comm_strategy"
     strategy = settings.get(path, "allgather")
     if sizes.cp > 1:
-        yield settings.decide("layout.cp_comm", translate(STRATEGIES, strategy), path)
+        yield settings.decide("layout.cp_comm", translate_name(STRATEGIES, strategy), path)
     elif path in settings:
         yield settings.unexpected_setting(path)
 
@@ -168,7 +168,7 @@ def _model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
     path = "model.rope_parameters."
     kind = settings.get(f"{path}rope_type", "default")
-    scaling = translate(SCALINGS, kind)
+    scaling = translate_name(SCALINGS, kind)
     yield settings.decide("problem.model.position.scaling", scaling, f"{path}rope_type")
     if scaling != "none":
         yield settings.read("problem.model.position.scaling_factor", f"{path}factor")

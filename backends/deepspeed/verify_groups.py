@@ -21,7 +21,7 @@ Coordinate = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class DeepSpeedTopology:
     """Sizes of the axes of DeepSpeed's topology, in ranks."""
 
     pipe: int
@@ -50,7 +50,7 @@ class Topology:
         return dense | {"ep": self.expert, "etp": self.expert_model, "edp": replicas}
 
 
-def derive_groups(topology: Topology) -> dict[str, FamilyGroups]:
+def derive_groups(topology: DeepSpeedTopology) -> dict[str, FamilyGroups]:
     """Return the process groups of every type in the rank map, computed from ``topology``."""
     # itertools.product varies the last axis fastest, like ProcessTopology's row-major ranks.
     shape = (topology.pipe, topology.data, topology.sequence, topology.model)
@@ -81,7 +81,7 @@ def _group_ranks_by(
     return list(groups.values())
 
 
-def _expert_groups(topology: Topology) -> dict[str, FamilyGroups]:
+def _expert_groups(topology: DeepSpeedTopology) -> dict[str, FamilyGroups]:
     """Return the groups ep, edp and etp of the experts.
 
     An ep group is a slice of a data-parallel group, with ``topology.expert`` ranks. An edp group

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.deepspeed.verify_groups import Topology
+from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.emitted_settings import EmittedSettings
 
@@ -108,7 +108,7 @@ def settings_fixed_by_framework(file: str) -> Iterator[DerivedSetting]:
 
 
 def program_settings(
-    settings: EmittedSettings, topology: Topology, emitted: bool
+    settings: EmittedSettings, topology: DeepSpeedTopology, emitted: bool
 ) -> Iterator[DerivedSetting]:
     """Yield the settings in ``train.json``.
 
@@ -131,7 +131,9 @@ def program_settings(
     yield from settings.unread_settings()
 
 
-def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterator[DerivedSetting]:
+def read_parallel_sizes(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     """Yield the parallel sizes in ``topology`` as settings of the plan.
 
     The keys in the section ``topology`` of ``settings``, if there are any, are marked as read.
@@ -149,7 +151,9 @@ def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterat
     yield settings.decide("layout.dp_replicate", 1)
 
 
-def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterator[DerivedSetting]:
+def _recompute_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     again = settings.get("recompute")
     granularity = {True: "full", False: "none"}.get(again) if isinstance(again, bool) else None
     yield settings.decide("layout.recompute.granularity", granularity, "recompute")

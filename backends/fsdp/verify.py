@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
+from parc.backends.shared.torch.verify_program_start import python_path_command, start_of_program
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
@@ -24,7 +24,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 CONFIG = "fsdp/config.json"
 PROGRAM = "fsdp/train.py"
@@ -60,13 +60,13 @@ def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh that ``config.json`` contains.
 
     Raises:
-        Malformed: the text has no mesh, or a size is not a positive integer.
+        MalformedFileError: the text has no mesh, or a size is not a positive integer.
     """
     try:
         mesh = json.loads(text)["mesh"]
         sizes = {name: mesh[name] for name in ("dp_replicate", "dp_shard", "tp")}
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Malformed(
+        raise MalformedFileError(
             CONFIG, 1, "the object mesh with dp_replicate, dp_shard and tp is missing"
         ) from None
     return MeshSizes(**positive_sizes(CONFIG, {"pp": 1, "cp": 1, **sizes}))
@@ -98,9 +98,9 @@ class FsdpVerifier(DeviceMeshVerifier):
         The user's program imports emitted code, so PYTHONPATH must then contain the folder of that
         code.
         """
-        start = start_of_script(plan, PROGRAM)
+        start = start_of_program(plan, PROGRAM)
         own = plan["problem"]["launch"]["program"]
-        return replace(start, setup=(search_path("fsdp"),)) if own else start
+        return replace(start, setup=(python_path_command("fsdp"),)) if own else start
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that ``config.json`` expresses."""

@@ -26,7 +26,7 @@ from parc.backends.kubernetes.verify_racks import (
     topology_label,
     topology_path,
 )
-from parc.backends.kubernetes.verify_yaml import Document, Path, valid_count
+from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
 from parc.backends.verifier import DerivedSetting
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -42,7 +42,7 @@ class Manifest:
     """The documents of a manifest, and the plan that it belongs to."""
 
     file: str
-    documents: Sequence[Document]
+    documents: Sequence[YamlDocument]
     plan: Mapping[str, Any]
 
     @property
@@ -51,7 +51,7 @@ class Manifest:
         return dict(self.plan["problem"])
 
     @property
-    def job(self) -> Document:
+    def job(self) -> YamlDocument:
         """The JobSet or the LeaderWorkerSet."""
         return self.documents[1]
 
@@ -129,7 +129,7 @@ def read_job_set_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
         f"{KUBERNETES}.max_restarts", job.value_at(*restarts), file, job.line(*restarts)
     )
     jobs: Path = ("spec", "replicatedJobs", 0)
-    pods = valid_count(job.value_at(*jobs, "replicas")) * valid_count(
+    pods = positive_integer_or_zero(job.value_at(*jobs, "replicas")) * positive_integer_or_zero(
         job.value_at(*jobs, "template", "spec", "completions")
     )
     gpus = manifest.pod_settings(JOB_POD).gpus
@@ -212,7 +212,7 @@ def read_serving_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the LeaderWorkerSet of a serving job contains."""
     job, file = manifest.job, manifest.file
     yield from read_shared_settings(manifest, LEADER)
-    pods = valid_count(job.value_at("spec", "replicas")) * valid_count(
+    pods = positive_integer_or_zero(job.value_at("spec", "replicas")) * positive_integer_or_zero(
         job.value_at(*TEMPLATE, "size")
     )
     gpus = manifest.pod_settings(LEADER).gpus
@@ -315,7 +315,7 @@ def _expected_service(manifest: Manifest, port: Any) -> dict[str, Any]:
     }
 
 
-def reached_pods(service: Document, size: int, nodes: int, name: str) -> set[int]:
+def pods_reached_by_service(service: YamlDocument, size: int, nodes: int, name: str) -> set[int]:
     """Return the node ranks of the pods that the selector of the Service matches."""
     selector = service.value_at("spec", "selector")
     found = set()

@@ -16,7 +16,7 @@ from parc.backends.megatron.verify_model import Implied, Shown
 from parc.backends.megatron.verify_plan_fields import PlanFields
 from parc.backends.megatron.verify_stages import derive_split
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_settings import PLAN, is_same_value
 
 ARGS = verify_job.ARGS
@@ -145,7 +145,9 @@ def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, 
     try:
         return compute(fields)
     except _DAMAGED:
-        raise Malformed(PLAN, 1, f"a value in {path} is missing or has the wrong type") from None
+        raise MalformedFileError(
+            PLAN, 1, f"a value in {path} is missing or has the wrong type"
+        ) from None
 
 
 def _extra_arguments(
@@ -187,7 +189,7 @@ def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
 
 def _checked_texts(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Malformed(PLAN, 1, f"{ARGS} is not a list of texts")
+        raise MalformedFileError(PLAN, 1, f"{ARGS} is not a list of texts")
     return value
 
 

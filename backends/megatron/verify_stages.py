@@ -60,7 +60,7 @@ def _model_chunks(settings: ParsedFlags, layers: int, pp: int) -> list[dict[str,
     if isinstance(layout, str):
         flat = expand_layout_string(layout)
         return None if flat is None else _chunks_of_layout_string(flat.split("|"))
-    counts = _even_layers(settings, layers, pp)
+    counts = _evenly_split_layers(settings, layers, pp)
     return None if counts is None else _chunks_with_layers(counts, settings["mtp-num-layers"] or 0)
 
 
@@ -97,7 +97,7 @@ def _chunks_of_layout_string(parts: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _even_layers(settings: ParsedFlags, layers: int, pp: int) -> list[int] | None:
+def _evenly_split_layers(settings: ParsedFlags, layers: int, pp: int) -> list[int] | None:
     """Return the number of layers of each virtual stage, for flags that do not list the stages.
 
     None if the layers cannot be divided evenly.

@@ -57,7 +57,7 @@ def expected_environment(plan: Mapping[str, Any], framework: Mapping[str, str]) 
     return {name: value for name, value in found.items() if name not in inherited}
 
 
-def mark_setup(text: str) -> str:
+def replace_setup_by_marker(text: str) -> str:
     """Return the script with the line ``MARKER`` in place of the commands of ``launch.setup``.
 
     Blank lines are added so that the numbers of all other lines stay the same.

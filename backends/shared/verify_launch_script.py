@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from parc.backends.shared.verify_known_lines import (
-    Comparison,
     ExpectedValue,
+    ScriptComparison,
     ScriptLines,
     compare_lines,
     iterate_differences,
@@ -23,8 +23,8 @@ from parc.backends.shared.verify_known_lines import (
 from parc.backends.shared.verify_launch_environment import (
     DEVICES,
     expected_environment,
-    mark_setup,
     read_setup_settings,
+    replace_setup_by_marker,
 )
 from parc.backends.verifier import (
     DerivedSetting,
@@ -35,7 +35,7 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_numbers, verify_rendezvous
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
 from parc.compiler.verify.verify_program import verify_program
 from parc.compiler.verify.verify_settings import PLAN, planned_value
@@ -101,7 +101,7 @@ def read_launch_script_settings(
     start = _checked_program_start(plan, artifacts, launcher)
     if start is None:
         return
-    script = read_script(mark_setup(artifacts[file]))
+    script = read_script(replace_setup_by_marker(artifacts[file]))
     yield from read_setup_settings(file, artifacts[file])
     result = _compare_script_lines(file, plan, script, start)
     yield from result.derive_settings(file, plan)
@@ -124,7 +124,7 @@ def verify_launch_lines(
     """
     start = _checked_program_start(plan, artifacts, launcher)
     if start is not None:
-        script = read_script(mark_setup(artifacts[file]))
+        script = read_script(replace_setup_by_marker(artifacts[file]))
         result = _compare_script_lines(file, plan, script, start)
         verify_program(file, result.found, result.expected, sink)
 
@@ -136,7 +136,7 @@ def _checked_program_start(
         start = program_start(plan, artifacts)
         return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.launch is missing or has the wrong type"
         ) from None
 
@@ -153,7 +153,7 @@ def read_environment_settings(
     try:
         expected = expected_environment(plan, framework)
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.cluster is missing or has the wrong type"
         ) from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
@@ -172,7 +172,7 @@ def read_environment_settings(
 
 def _compare_script_lines(
     file: str, plan: Mapping[str, Any], script: ScriptLines, start: ProgramStart
-) -> Comparison:
+) -> ScriptComparison:
     """Return a comparison of the commands in a launch script with those that the plan requires."""
     try:
         conditions = set(_script_conditions(plan, start))
@@ -195,7 +195,7 @@ def _compare_script_lines(
             ExpectedValue("arguments", start.arguments, "problem.launch.args"),
         )
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.launch is missing or has the wrong type"
         ) from None
     known = known_lines(PACKAGE, LINES, conditions, texts)

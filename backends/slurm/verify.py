@@ -12,7 +12,7 @@ from parc.backends.shared.verify_launch_script import (
     verify_launch_script,
 )
 from parc.backends.slurm.verify_directives import JOB, SLURM, read_directive_settings
-from parc.backends.slurm.verify_job import absent_container, compare_job
+from parc.backends.slurm.verify_job import compare_job_script, unset_container_settings
 from parc.backends.verifier import (
     DerivedSetting,
     FileDependencies,
@@ -59,10 +59,10 @@ class SlurmVerifier(Verifier):
         plan = read_plan(artifacts[PLAN])
         if JOB in artifacts:
             yield from read_directive_settings(artifacts[JOB], plan, artifacts)
-            comparison = compare_job(plan, artifacts)
+            comparison = compare_job_script(plan, artifacts)
             if comparison is not None:
                 yield from comparison.derive_settings(JOB, plan)
-            yield from absent_container(artifacts[JOB])
+            yield from unset_container_settings(artifacts[JOB])
         if SCRIPT in artifacts:
             yield from read_launch_script_settings(SCRIPT, plan, artifacts)
 
@@ -72,7 +72,7 @@ class SlurmVerifier(Verifier):
             return
         plan = read_plan(artifacts[PLAN])
         if JOB in artifacts:
-            comparison = compare_job(plan, artifacts)
+            comparison = compare_job_script(plan, artifacts)
             if comparison is not None:
                 verify_program(JOB, comparison.found, comparison.expected, sink)
         if SCRIPT in artifacts:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
+from parc.backends.shared.torch.verify_program_start import python_path_command, start_of_program
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
@@ -40,7 +40,7 @@ def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh in the module; a size that the module omits is 1.
 
     Raises:
-        Malformed: the text is not such a module, or a size is not a positive integer.
+        MalformedFileError: the text is not such a module, or a size is not a positive integer.
     """
     return _mesh_sizes(read_module(text).settings)
 
@@ -70,8 +70,8 @@ class TorchtitanVerifier(DeviceMeshVerifier):
 
         The arguments name the emitted module, and PYTHONPATH contains its folder.
         """
-        start = start_of_script(plan, "", ("--module", "parc_titan", "--config", "run"))
-        start = replace(start, setup=(search_path("torchtitan"),))
+        start = start_of_program(plan, "", ("--module", "parc_titan", "--config", "run"))
+        start = replace(start, setup=(python_path_command("torchtitan"),))
         own = plan["problem"]["launch"]["program"]
         return start if own else replace(start, program="", module="torchtitan.train")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parc.backends.verifier import DerivedSetting
-from parc.backends.vllm.verify_script import Word
+from parc.backends.vllm.verify_script import ScriptWord
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
@@ -21,7 +21,7 @@ Value = int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class PlannedFlag:
     """A flag whose value is a setting of the plan."""
 
     path: str
@@ -30,18 +30,18 @@ class Flag:
 
 
 NUMBERS = {
-    "tensor-parallel-size": Flag("layout.tp", 1),
-    "pipeline-parallel-size": Flag("layout.pp", 1),
-    "prefill-context-parallel-size": Flag("layout.pcp", 1),
-    "decode-context-parallel-size": Flag("layout.dcp", 1),
-    "data-parallel-size": Flag("layout.dp", 1),
-    "max-model-len": Flag("limits.max_model_len"),
-    "max-num-seqs": Flag("limits.max_num_seqs"),
-    "max-num-batched-tokens": Flag("limits.max_num_batched_tokens"),
-    "gpu-memory-utilization": Flag("limits.gpu_memory_utilization", 0.92),
-    "block-size": Flag("problem.service.block_tokens", 16),
+    "tensor-parallel-size": PlannedFlag("layout.tp", 1),
+    "pipeline-parallel-size": PlannedFlag("layout.pp", 1),
+    "prefill-context-parallel-size": PlannedFlag("layout.pcp", 1),
+    "decode-context-parallel-size": PlannedFlag("layout.dcp", 1),
+    "data-parallel-size": PlannedFlag("layout.dp", 1),
+    "max-model-len": PlannedFlag("limits.max_model_len"),
+    "max-num-seqs": PlannedFlag("limits.max_num_seqs"),
+    "max-num-batched-tokens": PlannedFlag("limits.max_num_batched_tokens"),
+    "gpu-memory-utilization": PlannedFlag("limits.gpu_memory_utilization", 0.92),
+    "block-size": PlannedFlag("problem.service.block_tokens", 16),
 }
-TEXTS = {"all2all-backend": Flag("problem.pins.all2all")}
+TEXTS = {"all2all-backend": PlannedFlag("problem.pins.all2all")}
 SWITCHES = ("enable-expert-parallel", "enable-eplb")
 FORMATS = ("dtype", "quantization", "kv-cache-dtype")
 OTHERS = ("distributed-executor-backend", "eplb-config")
@@ -65,7 +65,7 @@ class SharedArguments:
     """Arguments that all processes share: flags of the plan, and all other words."""
 
     flags: dict[str, FlagValue]
-    extra: tuple[Word, ...]
+    extra: tuple[ScriptWord, ...]
 
     def __getitem__(self, flag: str) -> FlagValue:
         """Return the value of the flag ``--<flag>``."""
@@ -85,14 +85,14 @@ class SharedArguments:
         return value if isinstance(value, int) and value > 0 else 1
 
 
-def read_shared(words: Sequence[Word]) -> SharedArguments:
+def read_shared(words: Sequence[ScriptWord]) -> SharedArguments:
     """Return the arguments, separated into flags of the plan and other words.
 
     The last value of a repeated flag counts. A flag with a wrong number of values is stored among
     the other words.
     """
     flags: dict[str, FlagValue] = {}
-    extra: list[Word] = []
+    extra: list[ScriptWord] = []
     at = 0
     while at < len(words):
         word = words[at]
@@ -116,14 +116,14 @@ def read_shared(words: Sequence[Word]) -> SharedArguments:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class PlannedCommand:
     """A ``vllm serve`` command whose settings are compared with the plan."""
 
     file: str
-    checkpoint: Word
-    words: tuple[Word, ...]
+    checkpoint: ScriptWord
+    words: tuple[ScriptWord, ...]
     """Arguments after the checkpoint."""
-    partition: Word | None
+    partition: ScriptWord | None
     """Value of the variable with the layers per stage; None if it is not set."""
     executor: str
     """Mechanism that must start the workers of an engine with several ranks."""
@@ -131,7 +131,7 @@ class Command:
     """True if the executor must also be set for engines of a single rank."""
 
 
-def read_flag_settings(command: Command, layers: int | None) -> Iterator[DerivedSetting]:
+def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that a command and its variables express.
 
     Args:
@@ -168,7 +168,7 @@ def _parse_number(text: str | None, default: Value) -> Value:
     return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", text) else text
 
 
-def _executor_words(command: Command, shared: SharedArguments) -> list[str]:
+def _executor_words(command: PlannedCommand, shared: SharedArguments) -> list[str]:
     """Return the executor flag of the command if its value is not the required executor.
 
     Return an empty list if the executor is correct. Only the multiprocessing executor has a fixed
@@ -247,7 +247,7 @@ def _read_number_formats(shared: SharedArguments) -> Iterator[DerivedSetting]:
 
 
 def _read_stage_settings(
-    command: Command, shared: SharedArguments, layers: int | None
+    command: PlannedCommand, shared: SharedArguments, layers: int | None
 ) -> Iterator[DerivedSetting]:
     """Yield the number of layers of each pipeline stage.
 

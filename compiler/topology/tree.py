@@ -47,7 +47,7 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
     inside.sort(key=lambda level: level.gpus)
     tiers = []
     for index, level in enumerate(cluster.switch_tiers):
-        under = _most_hosts(cluster, index) * node.gpus
+        under = _hosts_below_largest_switch(cluster, index) * node.gpus
         if index == 0 and cluster.fabric.rails > 1:
             own = max(under // cluster.fabric.rails, 1)
             tiers.append(TreeLevel("rail", own, rate, level.latency_seconds, 1.0))
@@ -59,7 +59,7 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
     return (*inside, *tiers)
 
 
-def _most_hosts(cluster: Cluster, level: int) -> int:
+def _hosts_below_largest_switch(cluster: Cluster, level: int) -> int:
     """Return the number of hosts below the largest switch at ``level``."""
     return max(Counter(number_switches(cluster.hosts, level)).values(), default=0)
 

@@ -23,7 +23,7 @@ from parc.backends.verifier import (
     LauncherNumber,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed
+from parc.compiler.verify.read_emitted import LARGEST, TABLE, MalformedFileError
 
 Axes = tuple[tuple[str, int], ...]
 """Axes of a mesh: one pair (axis, size) per axis, the slowest-varying axis first."""
@@ -107,12 +107,12 @@ def positive_sizes(file: str, sizes: Mapping[str, Any]) -> dict[str, int]:
     """Return a copy of ``sizes``, which must all be positive integers.
 
     Raises:
-        Malformed: a size is not a positive integer, or exceeds LARGEST.
+        MalformedFileError: a size is not a positive integer, or exceeds LARGEST.
     """
     for name, size in sizes.items():
         # type() instead of isinstance(), because a boolean is an instance of int.
         if type(size) is not int or not 0 < size <= LARGEST:
-            raise Malformed(file, 1, f"{name} is {size!r:.60}, must be an integer > 0")
+            raise MalformedFileError(file, 1, f"{name} is {size!r:.60}, must be an integer > 0")
     return dict(sizes)
 
 
@@ -124,7 +124,8 @@ class DeviceMeshVerifier(FrameworkVerifier):
     builder: str
     """Name of the framework in findings."""
     read_sizes: Callable[[str], MeshSizes]
-    """Function that returns the sizes that the text of ``file`` configures. Raises Malformed for
+    """Function that returns the sizes that the text of ``file`` configures. Raises
+    MalformedFileError for
     any other text."""
     columns: tuple[str, ...]
     """Kinds of process groups that are columns of the framework's rank map."""
@@ -134,7 +135,7 @@ class DeviceMeshVerifier(FrameworkVerifier):
     launcher: tuple[LauncherNumber, ...] = ()
 
     def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Raise Malformed if the mesh sizes cannot be read from ``file``.
+        """Raise MalformedFileError if the mesh sizes cannot be read from ``file``.
 
         The sizes are not compared with the rank map here, but in ``derive_groups``.
         """

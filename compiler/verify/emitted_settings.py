@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.read_emitted import LARGEST, Malformed, read_json
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError, read_json
 
 FOREIGN = "problem.launch.args"
 """Path of the plan in reports about a setting for which the plan has no field."""
@@ -52,11 +52,11 @@ class EmittedSettings:
         """Return the value of the setting ``path``, which must be a positive integer.
 
         Raises:
-            Malformed: the value is not a positive integer.
+            MalformedFileError: the value is not a positive integer.
         """
         value = self.get(path, default)
         if type(value) is not int or not 0 < value <= LARGEST:
-            raise Malformed(
+            raise MalformedFileError(
                 self.file, self.line(path), f"{path} is {value!r:.40}, must be a number > 0"
             )
         return value
@@ -136,7 +136,7 @@ class EmittedSettings:
                 yield self.unexpected_setting(setting)
 
 
-def translate(names: Mapping[Any, Any], value: Any) -> Any:
+def translate_name(names: Mapping[Any, Any], value: Any) -> Any:
     """Return the name that a plan uses for ``value``.
 
     ``names`` maps values in the file to names in the plan. Return ``value`` unchanged if ``names``
@@ -146,7 +146,7 @@ def translate(names: Mapping[Any, Any], value: Any) -> Any:
     return names.get(value, value) if isinstance(value, str) else value
 
 
-def product(*values: Any) -> float | None:
+def product_of_numbers(*values: Any) -> float | None:
     """Return the product of ``values``.
 
     Return None if a value is not a number or if the product overflows.
@@ -160,7 +160,7 @@ def product(*values: Any) -> float | None:
 
 
 def json_settings(file: str, text: str) -> EmittedSettings:
-    """Return the settings of a JSON file; raise Malformed if the text is not a JSON object."""
+    """Return the settings of a JSON file; raise MalformedFileError if it is no JSON object."""
     return EmittedSettings(file, read_json(file, text), json_lines(text))
 
 
@@ -168,7 +168,7 @@ def yaml_settings(file: str, text: str) -> EmittedSettings:
     """Return the settings of a YAML file, read as YAML 1.1, which Python programs support.
 
     Raises:
-        Malformed: the text is not YAML, or not a mapping.
+        MalformedFileError: the text is not YAML, or not a mapping.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -184,9 +184,9 @@ def yaml_settings(file: str, text: str) -> EmittedSettings:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         reason = error.problem if isinstance(error, MarkedYAMLError) else type(error).__name__
         line = mark.line + 1 if mark is not None else 1
-        raise Malformed(file, line, f"the text is not YAML: {reason}") from None
+        raise MalformedFileError(file, line, f"the text is not YAML: {reason}") from None
     if not isinstance(tree, dict):
-        raise Malformed(file, 1, "the text is not a YAML mapping")
+        raise MalformedFileError(file, 1, "the text is not a YAML mapping")
     return EmittedSettings(file, tree, dict(_yaml_lines(node, "")))
 
 

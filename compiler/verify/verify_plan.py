@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from parc.backends.registry import declaration
+from parc.backends.registry import backend_declaration
 from parc.backends.verifier import (
     DerivedGroups,
     EngineVerifier,
@@ -23,7 +23,7 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import (
     DOCUMENT,
     TABLE,
-    Malformed,
+    MalformedFileError,
     RankMap,
     read_document,
     read_lock,
@@ -161,7 +161,7 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
         _report_malformed(lambda: one.check_file_contents(artifacts, sink), sink, folder)
 
     for name, one in folder.verifiers.items():
-        if not declaration(name).is_framework:
+        if not backend_declaration(name).is_framework:
             report_contents(one)
 
 
@@ -187,7 +187,7 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
     # The combination of a wrapper and its framework replaces the framework's own verifier.
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
     for name, one in folder.verifiers.items():
-        if not (replaced and declaration(name).is_framework):
+        if not (replaced and backend_declaration(name).is_framework):
             report_settings(one)
     if replaced and folder.framework is not None:
         report_settings(folder.framework)
@@ -207,7 +207,7 @@ def _report_malformed(
     """
     try:
         return run()
-    except Malformed as error:
+    except MalformedFileError as error:
         file, line, message = error.file, error.line, error.message
     except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
         edited = next(_edited_files(folder), None) if folder is not None else None
@@ -232,7 +232,7 @@ def _verify_rank_map(folder: _EmittedFolder) -> None:
     """Verify ``rankmap.csv`` and all files that must agree with it.
 
     Raises:
-        Malformed: ``rankmap.csv`` cannot be read.
+        MalformedFileError: ``rankmap.csv`` cannot be read.
     """
     found = read_outline(folder.artifacts[TABLE])
     if found is None or SERVING_COLUMN in found.columns:

@@ -14,8 +14,8 @@ from typing import Any
 
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import Malformed, read_json
-from parc.compiler.verify.verify_program import CONTEXT, cut_text, cut_to_difference
+from parc.compiler.verify.read_emitted import MalformedFileError, read_json
+from parc.compiler.verify.verify_program import CONTEXT, cut_to_difference, shorten_for_finding
 
 PLAN = "plan.json"
 RELATIVE_TOLERANCE = 1e-9
@@ -28,12 +28,12 @@ def read_plan(text: str) -> dict[str, Any]:
     """Return the content of ``plan.json``.
 
     Raises:
-        Malformed: the text is not JSON, or has no object ``layout`` or ``problem``.
+        MalformedFileError: the text is not JSON, or has no object ``layout`` or ``problem``.
     """
     tree = read_json(PLAN, text)
     for key in ("layout", "problem"):
         if not isinstance(tree.get(key), dict):
-            raise Malformed(PLAN, 1, f"the key {key!r} is missing or not an object")
+            raise MalformedFileError(PLAN, 1, f"the key {key!r} is missing or not an object")
     return tree
 
 
@@ -90,7 +90,7 @@ def _setting_in_file(one: DerivedSetting, text: str) -> str:
     if not one.setting and one.line == 1:
         return ""
     line = next(islice(text.split("\n"), one.line - 1, None), "").strip()
-    return line if 0 < len(line) <= CONTEXT else cut_text(one.setting)
+    return line if 0 < len(line) <= CONTEXT else shorten_for_finding(one.setting)
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from parc.compiler.ir import SwitchTier
-from parc.compiler.report.formatting import rounded
+from parc.compiler.report.formatting import round_to_six_digits
 from parc.compiler.report.json.locked_plan import (
     LockUnreadable,
     changed_decisions,
@@ -82,8 +82,8 @@ def test_files_end_in_one_newline_and_have_sorted_keys() -> None:
     [(1 / 3, 0.333333), (2e9, 2000000000), (1234567.8, 1234570), (1e-5, 1e-5), (0.0, 0)],
 )
 def test_a_float_keeps_six_digits(value: float, expected: float) -> None:
-    assert rounded(value) == expected
-    assert isinstance(rounded(value), type(expected))
+    assert round_to_six_digits(value) == expected
+    assert isinstance(round_to_six_digits(value), type(expected))
 
 
 def test_equal_decisions_do_not_differ() -> None:

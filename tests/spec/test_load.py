@@ -6,7 +6,7 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.spec.job_spec import BatchInTokens
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.model_spec import ModelSpec
-from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, Source
+from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, SpecSource
 from parc.compiler.spec.reading.tree_builder import MAX_DEPTH, MAX_KEY, MAX_VALUES
 from parc.compiler.spec.spec import Spec
 
@@ -21,7 +21,7 @@ job: {sequence_length: 8192, global_batch: 1024}
 
 def load(text: str, *overrides: str) -> tuple[Spec | None, Sink]:
     sink = Sink()
-    return load_spec(Source("spec.yaml", text, Path()), overrides, sink), sink
+    return load_spec(SpecSource("spec.yaml", text, Path()), overrides, sink), sink
 
 
 def loaded(text: str, *overrides: str) -> Spec:

@@ -9,12 +9,12 @@ from parc.backends.megatron.launch_files import import_arguments
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.tools.importers.flags import (
     IMPLIED,
-    import_table,
+    load_import_table,
 )
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.import_files import _check_characters
-from parc.compiler.tools.importers.launch_commands import is_program
-from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.tools.importers.launch_commands import is_python_program
+from parc.compiler.tools.importers.shell_words import ShellWord, shell_words
 from tests.topology.reading import finding_lines, read
 
 
@@ -23,12 +23,12 @@ from tests.topology.reading import finding_lines, read
     [("train.py", True), ("a/b.py", True), ("--x.py", False), ("x=a.py", False), ("train", False)],
 )
 def test_a_program_is_a_python_file_that_is_no_flag(text: str, expected: bool) -> None:
-    assert is_program(Word(text, Span("run.sh", 1, 1), 0)) is expected
+    assert is_python_program(ShellWord(text, Span("run.sh", 1, 1), 0)) is expected
 
 
 def test_flags_that_follow_from_other_fields_are_implied_and_have_no_row() -> None:
     package = import_arguments.__name__.rpartition(".launch_files")[0]
-    table = import_table(package)
+    table = load_import_table(package)
     assert "--sequence-parallel" in table.rows
     assert table.implied
     assert table.implied.isdisjoint(table.rows)

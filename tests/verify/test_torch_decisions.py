@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from parc.backends.accelerate.verify_plugin import VERIFIER as PLUGIN
-from parc.backends.registry import verifier
+from parc.backends.registry import verifier_of_backend
 from parc.backends.verifier import DerivedSetting, Verifier
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_plan import verify_artifacts
@@ -40,7 +40,7 @@ SECTIONS = ("layout", "problem.job", "problem.model")
 
 def verifier_of(target: str) -> Verifier:
     """Return the verifier of a target."""
-    return PLUGIN if target == "plugin" else verifier(target)
+    return PLUGIN if target == "plugin" else verifier_of_backend(target)
 
 
 def leaves(tree: Any, path: str) -> Iterator[str]:

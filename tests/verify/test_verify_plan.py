@@ -21,7 +21,7 @@ from parc.backends.registry import backend
 from parc.backends.shared.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import Files
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, with_hosts
@@ -298,7 +298,7 @@ def test_each_quoted_word_is_read_back(value: str) -> None:
     "text", ["", "MEGATRON_ARGS=(", "MEGATRON_ARGS=(x)", "y\nMEGATRON_ARGS=()"]
 )
 def test_text_that_is_not_an_array_is_malformed(text: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedFileError):
         read_arguments(text)
 
 

@@ -16,7 +16,7 @@ from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
-from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
+from parc.compiler.tools.lint.check_rules import LaunchFacts, framework_or_even_split
 from parc.compiler.tools.lint.complete_facts import (
     cluster_section,
     known_cluster,
@@ -53,16 +53,16 @@ Known = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts(LaunchFacts[Problem, Layout]):
+class MegatronJobFacts(LaunchFacts[Problem, Layout]):
     """Problem and layout that a launch script of Megatron determines."""
 
     guessed_experts: bool
     """True if it is unknown whether the model has experts."""
 
 
-def megatron_facts(
+def read_megatron_facts(
     spec: Mapping[str, Any], known: Known, options: LintOptions
-) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
+) -> tuple[MegatronJobFacts | None, tuple[Diagnostic, ...]]:
     """Return (problem and layout of a Megatron launch, findings on single flag values).
 
     The first item is None if no problem can be built from the flags.
@@ -72,7 +72,7 @@ def megatron_facts(
         known: predicate that is true for spec fields which the launch determines.
         options: additional facts that the user gave on the command line.
     """
-    tree = _complete_spec(spec, options)
+    tree = _complete_spec_tree(spec, options)
     trial = Sink()
     problem = resolve_spec_tree(tree, options, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
@@ -84,7 +84,7 @@ def megatron_facts(
     partial = _known_problem(problem, known, options)
     layout, partial_layout = _full_and_known_layout(problem, partial, known)
     guessed = options.model is None and not known("model.experts.count")
-    return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
+    return MegatronJobFacts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
 
 def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
@@ -94,7 +94,7 @@ def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
     invalid.
     """
     options = LintOptions()
-    tree = _complete_spec(spec, options)
+    tree = _complete_spec_tree(spec, options)
     tree["job"] |= spec.get("job", {})
     tree["versions"] = {}
     problem = resolve_spec_tree(tree, options, Sink())
@@ -111,7 +111,7 @@ def is_gpu_count_known(known: Known, options: LintOptions) -> bool:
     return options.gpus is not None or whole
 
 
-def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
+def _complete_spec_tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
     """Return a complete spec: the fields of ``spec``, and placeholder values for other fields."""
     model: Any = options.model
     if model is None:
@@ -233,8 +233,8 @@ def _full_and_known_layout(
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
     )
-    hidden = [name for name in _layout_fields() if not _is_given(name, known)]
-    tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
+    hidden = [name for name in _layout_fields() if not _is_field_given(name, known)]
+    tiled = all(_is_field_given(name, known) for name in ("tp", "cp", "pp"))
     # dp follows from the number of ranks, so it is unknown if one of these sizes or the cluster is.
     if not tiled or not is_field_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
@@ -247,7 +247,7 @@ def _layout_fields() -> tuple[str, ...]:
     return (*DEFAULTS, "etp", "micro_batch", "sequence_parallel", "order", *FIELDS)
 
 
-def _is_given(name: str, known: Known) -> bool:
+def _is_field_given(name: str, known: Known) -> bool:
     if name == "etp":
         return known("layout.etp") and known("layout.tp")
     return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
@@ -257,4 +257,4 @@ def _split_from_flags(problem: Problem, pp: int, vpp: int) -> PipelineSplit:
     """Return the split into pipeline stages that the flags specify, or Megatron's even split."""
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
-    return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))
+    return framework_or_even_split(problem, FRAMEWORK, pp, vpp, bool(given))

@@ -71,7 +71,7 @@ class TorchFramework:
 
         A family contains all groups along the same mesh axes.
         """
-        return torch_mesh.families_named(*self.axes)
+        return torch_mesh.families_with_names(*self.axes)
 
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the split into one stage with all layers; None if ``pp`` or ``vpp`` is above 1."""

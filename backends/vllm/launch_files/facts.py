@@ -15,7 +15,7 @@ from parc.backends.vllm.launch_files.import_command import DEGREES, LIMITS, SPRE
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.tools.importers.flags import Flag, whole_number
+from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.complete_facts import (
     MODEL,
@@ -53,7 +53,7 @@ class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
 
 
 def vllm_facts(
-    model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
+    model: str, sure: Mapping[str, LaunchFlag], written: Collection[str], options: LintOptions
 ) -> VllmFacts | None:
     """Return the problem and the layout that a vLLM command describes.
 
@@ -90,12 +90,12 @@ def vllm_facts(
     return VllmFacts(problem, layout, known, layout, tuple(trial.diagnostics))
 
 
-def flag_number(flag: Flag | None) -> int | None:
+def flag_number(flag: LaunchFlag | None) -> int | None:
     """Return the whole number that ``flag`` sets; None if the flag is absent or sets none."""
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
-def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
+def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions) -> dict[str, Any]:
     """Return a complete spec with the parallel sizes of a vLLM command.
 
     The spec has a cluster of 64 nodes unless the user gives a cluster or a number of GPUs.
@@ -124,7 +124,7 @@ def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> di
 
 
 def _memory_settings(
-    plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
+    plain: ServingProblem, checkpoint: str, sure: Mapping[str, LaunchFlag], written: Collection[str]
 ) -> dict[str, Any] | None:
     """Return the spec fields that determine the memory of the weights and the KV cache.
 

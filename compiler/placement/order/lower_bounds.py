@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from parc.compiler.placement.order.placement_problem import PlacementProblem, round_cost
+from parc.compiler.placement.order.placement_problem import (
+    PlacementProblem,
+    round_significant_digits,
+)
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.switch_level import SwitchLevel
-from parc.compiler.topology.uplinks import Flow
+from parc.compiler.topology.uplinks import TrafficFlow
 
 MOST_CUT_EVALUATIONS = 600_000
 """Limit on the grid cuts that are evaluated for one level. A level that needs more is skipped,
@@ -43,7 +46,7 @@ class TimeBound:
             # weaker but valid.
             if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
                 found = max(found, level.least_seconds(self._least_job_seconds, found))
-        return round_cost(found)
+        return round_significant_digits(found)
 
     @cached_property
     def least_phase_seconds(self) -> tuple[float, ...]:
@@ -121,7 +124,7 @@ class _SinglePhaseBound:
     """Least time for which one phase keeps the uplink of a switch busy, without other phases."""
 
     model: CutModel
-    flow: Flow
+    flow: TrafficFlow
     host_bytes_per_s: float
     """For an NVLink domain, the rate of the NICs of one host, because the hosts share no uplink.
     0.0 for a switch."""
@@ -172,12 +175,12 @@ class ByteBound:
             if self._is_affordable(level):
                 # ``least_seconds`` minimizes any cost per switch: here bytes in place of seconds.
                 found = max(found, level.least_seconds(self._switch_bytes.bytes_out, found))
-        return round_cost(found)
+        return round_significant_digits(found)
 
     @cached_property
     def total_weighted(self) -> float:
         """Return a lower bound on the weighted bytes per step, summed over all uplinks."""
-        return round_cost(sum(map(self._least_total_bytes, self._tiers)))
+        return round_significant_digits(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
     def _tiers(self) -> tuple[SwitchLevel, ...]:
@@ -193,10 +196,12 @@ class ByteBound:
         """Return the least weighted bytes per step, summed over all uplinks of ``level``."""
         found = self._cut_group_bytes(level)
         if self._is_affordable(level):
-            found = max(found, level.sum_of_minima(self._switch_bytes.bytes_out))
+            found = max(found, level.sum_of_least_switch_costs(self._switch_bytes.bytes_out))
             # A pipeline split into k parts sends 2 (k - 1) messages, more than one per part if
             # k > 2. Counting two per part and subtracting two per pipeline gives exactly that.
-            twice = level.sum_of_minima(self._switch_bytes_with_split_pipelines.bytes_out)
+            twice = level.sum_of_least_switch_costs(
+                self._switch_bytes_with_split_pipelines.bytes_out
+            )
             found = max(found, twice - self._pipeline_bytes)
         return found
 

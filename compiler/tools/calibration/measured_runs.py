@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.base import Framework
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
@@ -23,7 +23,7 @@ from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.spec.reading.scalars import plain_scalar
-from parc.compiler.spec.reading.source import Source, UnreadableFileError, read_source
+from parc.compiler.spec.reading.source import SpecSource, UnreadableFileError, read_source
 from parc.compiler.spec.similar_names import did_you_mean
 
 # Python's csv module does not report the column at which a cell starts.
@@ -178,7 +178,7 @@ class MeasuredRun:
     """Measured seconds per optimizer step."""
 
 
-def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
+def read_measured_runs(source: SpecSource, sink: Sink) -> tuple[MeasuredRun, ...]:
     """Return the valid runs of a table in the order of its rows; report errors in other rows.
 
     Paths of specs and model configs are relative to ``source.folder``.
@@ -191,7 +191,7 @@ def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
 class _RowReader:
     """Reader of one row of the table, which reports each error at the cell that caused it."""
 
-    def __init__(self, source: Source, row: CsvRow, sink: Sink) -> None:
+    def __init__(self, source: SpecSource, row: CsvRow, sink: Sink) -> None:
         self.source = source
         self.row = row
         self.sink = sink
@@ -234,7 +234,7 @@ class _RowReader:
             # JSON is valid YAML, so the usual reader of specs checks the cells.
             text = json.dumps(self._build_spec_tree())
             problem = resolve_spec(
-                Source(self.source.name, text, self.source.folder), (), spec_sink
+                SpecSource(self.source.name, text, self.source.folder), (), spec_sink
             )
         self._report_at_cells(spec_sink.diagnostics)
         if isinstance(problem, ServingProblem):
@@ -248,7 +248,7 @@ class _RowReader:
     def _filled_columns(self) -> list[str]:
         return [name for name in PATHS if self.row.cell_text(name)]
 
-    def _read_spec(self) -> Source | None:
+    def _read_spec(self) -> SpecSource | None:
         path = self.row.cell_text("spec")
         try:
             folder = self.source.folder or Path()
@@ -290,7 +290,7 @@ class _RowReader:
             )
             self.sink.report("Q02", finding, span=self.row.cell_span("spec"))
             return None
-        target = framework_of(problem)
+        target = framework_of_problem(problem)
         layout = _layout_from_pins(problem, target)
         if not any(rule.broken(problem, layout) for rule in all_rules(problem, target)):
             return layout

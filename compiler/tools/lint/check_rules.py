@@ -45,7 +45,7 @@ from parc.compiler.tools.lint.partial_ir import (
     mark_fields_unknown,
     with_field_values,
 )
-from parc.compiler.tools.lint.script import Script, ScriptSink
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 from parc.compiler.topology.node_groups import ranks_per_node
 
 P = TypeVar("P", Problem, ServingProblem)
@@ -178,7 +178,7 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
     return build_partial_instance(Plan, **known)
 
 
-def split_or_even(
+def framework_or_even_split(
     problem: Problem, framework: Framework, pp: int, vpp: int, given: bool
 ) -> PipelineSplit:
     """Return the split of the layers into pipeline stages.
@@ -255,7 +255,9 @@ def _check_rule(
 _VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
 
 
-def lint_environment(script: Script, problem: Problem, layout: Layout, sink: ScriptSink) -> None:
+def lint_environment(
+    script: LintedScript, problem: Problem, layout: Layout, sink: ScriptSink
+) -> None:
     """Report environment variables of NCCL and CUDA that do not fit the cluster or the layout.
 
     The findings (N04, N06, N08, N09) point to the line of ``script`` that sets the variable.

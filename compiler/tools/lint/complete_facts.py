@@ -17,7 +17,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Problem, ServingLayout, ServingProblem
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize
 from parc.compiler.tools.lint.options import LintOptions
@@ -30,7 +30,7 @@ VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
 """Suffix of a checkpoint name that does not change the dimensions of the model."""
 
 
-def check_options(options: LintOptions, sink: Sink) -> bool:
+def check_lint_options(options: LintOptions, sink: Sink) -> bool:
     """Return True if the model and the cluster that ``options`` name are valid.
 
     Otherwise report the errors that a spec with these names has, such as an unknown model (K01).
@@ -64,7 +64,7 @@ def resolve_spec_tree(
     # JSON is valid YAML, so the usual reader of specs can parse the tree.
     # The user can name any file with --model; a script can name only files below the folder.
     root = Path("/") if options.model else None
-    return resolve_spec(Source("lint", json.dumps(tree), options.folder, root), (), sink)
+    return resolve_spec(SpecSource("lint", json.dumps(tree), options.folder, root), (), sink)
 
 
 def read_hosts(size: JobSize) -> dict[str, Any]:

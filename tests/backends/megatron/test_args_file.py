@@ -10,7 +10,7 @@ import pytest
 
 from parc.backends.megatron.arguments.args_file import args_file
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.arguments.environment import environment
+from parc.backends.megatron.arguments.environment import megatron_environment
 from parc.backends.megatron.arguments.extra_arguments import spec_fields_of_flag
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Sink
@@ -195,4 +195,4 @@ def test_the_environment_follows_generation_and_strategy(
 ) -> None:
     found, sink = plan(DENSE, {"cluster.node": node, **changes})
     assert found is not None, sink.diagnostics
-    assert environment(found) == wanted
+    assert megatron_environment(found) == wanted

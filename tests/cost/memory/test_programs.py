@@ -9,7 +9,7 @@ import pytest
 from parc.backends.accelerate.memory import accelerate_memory, deepspeed_plugin_memory
 from parc.backends.deepspeed.memory import deepspeed_decoder_memory
 from parc.backends.megatron.memory import megatron_memory, with_gradient_bytes
-from parc.backends.registry import framework, framework_of
+from parc.backends.registry import framework, framework_of_problem
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
@@ -156,7 +156,7 @@ def test_every_framework_has_a_memory_model_of_its_program(
     plan: Plan, emit: tuple[str, ...]
 ) -> None:
     problem = replace(plan.problem, framework=emit[-1], emit=emit)
-    cost_model = cost_model_for(problem, framework_of(problem))
+    cost_model = cost_model_for(problem, framework_of_problem(problem))
     assert memory_model_at_zero_stage(cost_model, 3).name == PROGRAMS[emit]
 
 
