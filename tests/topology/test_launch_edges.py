@@ -142,3 +142,11 @@ def test_a_closing_bracket_of_a_case_does_not_join_later_lines() -> None:
     words = shell_words("case $x in\n a) run --tp 2 ;;\nesac\nfirst --a\nsecond --b\n", "r")
     statements = {word.text: word.statement for word in words}
     assert statements["first"] == statements["--a"] < statements["second"] == statements["--b"]
+
+
+def test_a_flag_that_vllm_does_not_have_is_listed_with_its_value() -> None:
+    text, sink = read("vllm-args", "vllm serve org/model -tp 2 --seed 7 --no-such-flag 9 8\n")
+    assert YAML(typ="safe", pure=True).load(text)["launch"]["args"] == ["--seed", "7"]
+    (found,) = [line for line in finding_lines(sink) if "--no-such-flag" in line]
+    assert "--no-such-flag 9" in found
+    assert "--no-such-flag 9 8" not in found
