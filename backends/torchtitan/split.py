@@ -76,8 +76,8 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
             causes=cause,
         )
         return "P04", at, finding
-    # No vpp is valid if pp exceeds the number of layers.
-    at, other = ("layout.vpp", pp) if vpp > 1 and pp <= layers else ("layout.pp", vpp)
+    # No vpp is valid if pp exceeds the number of layers, otherwise vpp 1 is.
+    at, other = ("layout.vpp", pp) if pp <= layers else ("layout.pp", vpp)
     good = [size for size in divisors(layers) if size * other <= layers]
     example = f"; for example {at}: {format_values(good)}" if good else ""
     finding = Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -85,3 +86,14 @@ def test_a_bug_in_a_rule_is_not_taken_for_an_unknown_fact(
     monkeypatch.setattr(check_rules, "all_rules", lambda *_: (rule,))
     with pytest.raises(AttributeError):
         lint_text(MEGATRON, "run.sh", LintOptions())
+
+
+@pytest.mark.parametrize("hidden", [4096, 4097])
+def test_a_hidden_size_that_heads_do_not_divide_does_not_hide_other_findings(hidden: int) -> None:
+    text = MEGATRON.replace("--tensor-model-parallel-size 4", "--tensor-model-parallel-size 3")
+    assert text != MEGATRON
+    changed = re.sub(r"--hidden-size \d+", f"--hidden-size {hidden}", text)
+    sink = lint_text(changed, "run.sh", LintOptions())[0]
+    found = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
+    assert found >= {"D01"}
+    assert ("D07" in found) is (hidden == 4097)

@@ -166,3 +166,19 @@ def test_each_flag_of_the_tables_is_compared() -> None:
             if found != [one.value for one in derive_settings(type(arguments)(wrong), fields)]:
                 seen.add(flag)
     assert seen == FLAGS
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [("", False), (" --recompute-modules core_attn", False), (" --recompute-modules mlp", True)],
+)
+def test_selective_recompute_without_modules_is_that_of_the_core_attention(
+    written: str, named: bool
+) -> None:
+    modules = {"granularity": "selective", "modules": ["core_attn"]}
+    files = emitted(plan_of(changed(DENSE, {"layout.recompute": modules})))
+    text = files[ARGUMENTS]
+    assert text.count("  --recompute-modules core_attn\n") == 1
+    text = text.replace("  --recompute-modules core_attn\n", f" {written}\n")
+    found = findings(files | {ARGUMENTS: text})
+    assert any("layout.recompute.modules" in message for message in found) is named, found

@@ -64,7 +64,7 @@ def _load_besides_decoder_layers(count: int, ends: MtpAndLossLoads, *, split: bo
     last stage. The loss is always in the last stage.
     """
     tail = [0] * count
-    tail[0] = EMBEDDING_LOAD if count > 1 else 0
+    tail[0] = EMBEDDING_LOAD
     mtp = ends.mtp_layers * ends.mtp_load * HALF
     if split:
         tail[-2] += mtp

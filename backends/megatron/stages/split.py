@@ -208,7 +208,7 @@ def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> PipelineSp
     # layers.
     each = -(-depth.layers // (pp * vpp)) * vpp
     rest = depth.layers - each * (pp - 2)
-    if rest % vpp or rest < 2 * vpp:
+    if rest < 2 * vpp:
         return None
     last = rest // vpp // 2 * vpp
     return _first_last_split(depth, (pp, vpp), (rest - last, each, last))

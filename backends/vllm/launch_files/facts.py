@@ -103,9 +103,8 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
     layout: dict[str, Any] = {
         path.partition(".")[2]: flag_number(sure.get(flag)) or 1 for flag, path in DEGREES.items()
     }
-    nodes: dict[str, Any] = (
-        {} if options.cluster is not None or options.gpus is not None else {"nodes": 64}
-    )
+    # A given number of GPUs determines the number of nodes instead.
+    nodes: dict[str, Any] = {"nodes": 64} if options.cluster is None else {}
     return {
         "parc": 1,
         "name": "lint",

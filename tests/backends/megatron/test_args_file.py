@@ -196,3 +196,20 @@ def test_the_environment_follows_generation_and_strategy(
     found, sink = plan(DENSE, {"cluster.node": node, **changes})
     assert found is not None, sink.diagnostics
     assert megatron_environment(found) == wanted
+
+
+SCALINGS = {
+    "none": {},
+    "linear": {"--rotary-seq-len-interpolation-factor": "4"},
+    "llama3": {"--use-rope-scaling": None, "--rope-scaling-factor": "4.0"},
+}
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_the_scaling_of_positions_is_set_by_its_own_flags(scaling: str) -> None:
+    factor = {} if scaling == "none" else {"model.position.scaling_factor": 4.0}
+    argv = emitted(DENSE, {"model.position.scaling": scaling, **factor})
+    for one, flags in SCALINGS.items():
+        for flag, value in flags.items():
+            assert (flag in argv) is (one == scaling)
+            assert one != scaling or value is None or argv[argv.index(flag) + 1] == value

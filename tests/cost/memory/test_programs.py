@@ -196,3 +196,16 @@ def test_the_optimizer_of_megatron_copies_16_bit_gradients_to_fp32(
     start = ProgramMemory("any", StateBytes(2.0, 4.0, 12.0))
     found = with_gradient_bytes(start, gradient_bytes, precision)
     assert (found.state.gradient, found.state.step) == (gradient_bytes, copied)
+
+
+@pytest.mark.parametrize(
+    ("precision", "gradient", "state"),
+    [("bf16", 4.0, (2, 6, 12)), ("bf16", 2.0, (2, 2, 16)), ("fp16", 4.0, (2, 2, 16))],
+)
+def test_deepspeed_has_two_buckets_and_unsharded_fp32_gradients_only_for_bf16(
+    precision: str, gradient: float, state: tuple[float, ...]
+) -> None:
+    found = deepspeed_decoder_memory(precision, gradient)
+    # 2 buckets of 5e8 16-bit elements, and 3 GB for libraries.
+    assert found.workspace_bytes == 2 * 5e8 * 2 + 3e9
+    assert found.state == StateBytes(*state)
