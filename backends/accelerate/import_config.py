@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.tools.importers.formats import Importers
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.tools.importers.formats import BackendImporters
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.registry import Format
+from parc.compiler.topology.readers.registry import FileFormat
 
 SIZES = {
     "parallelism_config.parallelism_config_tp_size": "tp",
@@ -85,7 +85,7 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _leaves(node: Node) -> Iterator[Node]:
+def _leaves(node: DocumentNode) -> Iterator[DocumentNode]:
     """Yield the values below ``node`` that are neither null nor a mapping with further keys."""
     if not isinstance(node.value, dict):
         yield node
@@ -96,7 +96,7 @@ def _leaves(node: Node) -> Iterator[Node]:
             yield from _leaves(child)
 
 
-def _pop_number(found: dict[str, Node], key: str, most: int = 999_999) -> int | None:
+def _pop_number(found: dict[str, DocumentNode], key: str, most: int = 999_999) -> int | None:
     """Remove a whole number from 1 to ``most`` and return it; None if ``key`` has no such value."""
     node = found.get(key)
     if node is None or isinstance(node.value, bool) or not isinstance(node.value, int):
@@ -107,7 +107,7 @@ def _pop_number(found: dict[str, Node], key: str, most: int = 999_999) -> int | 
     return int(node.value)
 
 
-def _read_hosts(found: dict[str, Node]) -> dict[str, Any]:
+def _read_hosts(found: dict[str, DocumentNode]) -> dict[str, Any]:
     """Return the numbers of hosts and GPUs; ``num_processes`` counts the ranks of all hosts."""
     nodes = _pop_number(found, "num_machines")
     ranks = found.get("num_processes")
@@ -117,7 +117,7 @@ def _read_hosts(found: dict[str, Node]) -> dict[str, Any]:
     return {"nodes": nodes, **({"node": {"gpus_per_node": whole // nodes}} if whole else {})}
 
 
-def _read_sizes(found: dict[str, Node]) -> dict[str, Any]:
+def _read_sizes(found: dict[str, DocumentNode]) -> dict[str, Any]:
     """Return the parallel sizes; Accelerate has no pipeline parallelism."""
     sizes: dict[str, Any] = {}
     for key, field in SIZES.items():
@@ -130,7 +130,7 @@ def _read_sizes(found: dict[str, Node]) -> dict[str, Any]:
     return sizes
 
 
-def _read_sharding(found: dict[str, Node]) -> dict[str, Any]:
+def _read_sharding(found: dict[str, DocumentNode]) -> dict[str, Any]:
     """Return the ZeRO stage, and the recomputation with FSDP."""
     kind = found.get("distributed_type")
     if kind is None or kind.value not in ("FSDP", "MULTI_GPU", "DEEPSPEED"):
@@ -151,7 +151,7 @@ def _read_sharding(found: dict[str, Node]) -> dict[str, Any]:
     return layout
 
 
-def _read_deepspeed(found: dict[str, Node]) -> dict[str, Any]:
+def _read_deepspeed(found: dict[str, DocumentNode]) -> dict[str, Any]:
     """Return the ZeRO stage that the config itself sets, not a file that the config names."""
     stage = found.get("deepspeed_config.zero_stage")
     if stage is not None and str(stage.value) in ("0", "1", "2", "3"):
@@ -163,9 +163,9 @@ def _read_deepspeed(found: dict[str, Node]) -> dict[str, Any]:
     return {}
 
 
-IMPORTERS = Importers(
+IMPORTERS = BackendImporters(
     {
-        "accelerate-yaml": Format(
+        "accelerate-yaml": FileFormat(
             read_accelerate_yaml, "config of accelerate launch", (r"(?m)^distributed_type:",)
         )
     }

@@ -5,7 +5,7 @@ A function that returns None leaves the key out.
 
 from __future__ import annotations
 
-from parc.backends.registry import wrapper_of
+from parc.backends.registry import launching_wrapper
 from parc.compiler.ir import Layout, Problem
 
 AIO_BLOCK_BYTES = 1 << 20
@@ -51,7 +51,7 @@ def print_interval(problem: Problem, layout: Layout) -> int | None:
 
     Accelerate sets the key ``steps_per_print`` itself.
     """
-    return None if wrapper_of(problem) == "accelerate" else 1
+    return None if launching_wrapper(problem) == "accelerate" else 1
 
 
 def bf16_enabled(problem: Problem, layout: Layout) -> bool | None:
@@ -204,7 +204,7 @@ def partition_activations(problem: Problem, layout: Layout) -> bool | None:
     if (
         layout.pp > 1
         or layout.recompute.granularity == "none"
-        or wrapper_of(problem) == "accelerate"
+        or launching_wrapper(problem) == "accelerate"
     ):
         return None
     return False

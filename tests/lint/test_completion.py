@@ -9,7 +9,7 @@ import pytest
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.complete_facts import cluster_section
 from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
@@ -58,7 +58,7 @@ def test_hosts_are_the_written_ones_or_as_many_as_the_gpus_need(name: str) -> No
         },
         "job": {"sequence_length": 8, "global_batch": 8},
     }
-    problem = resolve_spec(Source("x", json.dumps(tree), None), (), Sink())
+    problem = resolve_spec(SpecSource("x", json.dumps(tree), None), (), Sink())
     assert problem is not None
     assert (problem.cluster.nodes, problem.cluster.node.gpus) == hosts
 

@@ -10,7 +10,7 @@ import pytest
 from parc.backends.accelerate.import_config import read_accelerate_yaml
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from tests.compiled import emitted, example
 
 
@@ -50,6 +50,6 @@ def test_an_imported_config_compiles_to_the_same_config(name: str) -> None:
     spec["cluster"] = {"node": spec["cluster"]["node"], "nodes": fragment["cluster"]["nodes"]}
     if "layout" in fragment:
         spec["layout"] = fragment["layout"]
-    again = plan_spec(Source("again.yaml", json.dumps(spec), None), (), sink)
+    again = plan_spec(SpecSource("again.yaml", json.dumps(spec), None), (), sink)
     assert again is not None
     assert emitted(again)["accelerate/config.yaml"] == config

@@ -1,0 +1,87 @@
+"""Sources of the published runs, and the locked third of them that no fit may see.
+
+A source is one document: versions of it, and all of its lines, count as one. Only tables for
+different hardware in one document count as several. The locked sources were drawn once, by
+``LOCKED_SEED``, from each combination of GPU generation and model type. They have had no influence
+on parameters, priors, classes or formulas since then, and are scored once per change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from random import Random
+
+from benchmarks.accuracy.cases import Case
+
+LOCKED_SEED = 20261122
+LOCKED_SHARE = 1 / 3
+
+
+def source_of(text: str) -> str:
+    """Return the document that the ``source`` of a run names, without version and line.
+
+    >>> source_of("NVIDIA/dgxc-benchmarking tag v24.11.1 grok1_README_314b.md")
+    'NVIDIA/dgxc-benchmarking grok1_README_314b.md'
+    """
+    text = re.sub(r"\[(?!.*GB).*?\]", "", text)  # a bracket with a memory size names a table
+    text = re.sub(r" (tag v\S+|@\w+|line \d+.*|\(.*)", "", text).replace("-archive", "")
+    # All systems of one submitter in one round of MLPerf come from the same people.
+    return re.sub(r"(training_results_v\S+) (\S+?)/results.*", r"\1 \2", text).strip()
+
+
+def draw_locked_sources(cases: Sequence[Case]) -> list[str]:
+    """Return the names of the locked sources, sorted, as drawn from ``cases``.
+
+    The draw takes a third of the sources of each GPU generation and model type, rounded, and one of
+    two. A source belongs to the combination of most of its rows.
+    """
+    kinds: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for case in cases:
+        if case.scored:
+            generation = case.problem.cluster.gpu.generation
+            kinds[source_of(case.run.source)][generation, case.kind] += 1
+    strata: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for source, counts in sorted(kinds.items()):
+        strata[counts.most_common(1)[0][0]].append(source)
+    random = Random(LOCKED_SEED)
+    locked: list[str] = []
+    for _, sources in sorted(strata.items()):
+        count = 1 if len(sources) == 2 else round(LOCKED_SHARE * len(sources))
+        locked += random.sample(sources, count)
+    return sorted(locked)
+
+
+LOCKED: frozenset[str] = frozenset(
+    {
+        "MLCommons training_results_v3.0 NVIDIA_CoreWeave",
+        "MLCommons training_results_v4.1 Oracle",
+        "MLCommons training_results_v5.1 AMD",
+        "MLCommons training_results_v5.1 Cisco",
+        "MLCommons training_results_v5.1 Nebius",
+        "MLCommons training_results_v5.1 Oracle",
+        "NVIDIA-NeMo/Megatron-Bridge skills/*.md",
+        "NVIDIA/JAX-Toolbox rosetta maxtext README",
+        "NVIDIA/Megatron-LM README.md + images/model_table.png",
+        "NVIDIA/Megatron-LM README.md + images/strong_scaling.png",
+        "NVIDIA/Megatron-LM dev docs",
+        "NVIDIA/Megatron-LM examples/llama/README.md",
+        "NVIDIA/NeMo docs/source/performance/performance_summary.md",
+        "NVIDIA/NeMo-Framework-Launcher README section 7.1.2",
+        "NVIDIA/dgxc-benchmarking grok1_README_314b.md",
+        "NVIDIA/dgxc-benchmarking nemotron_README.md",
+        "NVIDIA/dgxc-benchmarking nemotronh_README.md",
+        "VIA-Research/vTrain data/ground_truth_single.csv",
+        "mosaicml/llm-foundry scripts/train/benchmarking/README.md "
+        "[A100 80GB with 1600 Gbps node-node interconnect",
+        "mosaicml/llm-foundry scripts/train/benchmarking/README.md [H100 80GB BF16]",
+    }
+)
+"""The locked sources, as drawn from 60 sources. A source that is added later is
+open."""
+
+
+def is_locked(case: Case) -> bool:
+    """Return True if ``case`` comes from a locked source, which no fit may use."""
+    return source_of(case.run.source) in LOCKED
