@@ -14,7 +14,7 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.import_files import _check_characters
 from parc.compiler.tools.importers.launch_commands import is_python_program
-from parc.compiler.tools.importers.shell_words import ShellWord, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words
 from tests.topology.reading import finding_lines, read
 
 
@@ -23,7 +23,7 @@ from tests.topology.reading import finding_lines, read
     [("train.py", True), ("a/b.py", True), ("--x.py", False), ("x=a.py", False), ("train", False)],
 )
 def test_a_program_is_a_python_file_that_is_no_flag(text: str, expected: bool) -> None:
-    assert is_python_program(ShellWord(text, Span("run.sh", 1, 1), 0)) is expected
+    assert is_python_program(Word(text, Span("run.sh", 1, 1), 0)) is expected
 
 
 def test_flags_that_follow_from_other_fields_are_implied_and_have_no_row() -> None:

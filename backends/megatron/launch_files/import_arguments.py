@@ -33,7 +33,7 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines
 from parc.compiler.tools.importers.launch_commands import framework_words
 from parc.compiler.tools.importers.script_commands import launch_words, read_script
-from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
@@ -80,7 +80,7 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def read_words(words: list[ShellWord], reading: Reading) -> None:
+def read_words(words: list[Word], reading: Reading) -> None:
     """Add the spec fields that Megatron's flags in ``words`` set to the fragment in ``reading``."""
     flags = [
         flag
@@ -270,7 +270,7 @@ _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
 """Pattern of the values of --moe-layer-freq with which every layer has experts."""
 
 
-def starts_megatron(words: list[ShellWord]) -> bool:
+def starts_megatron(words: list[Word]) -> bool:
     """Return True if ``words`` contain a flag that only Megatron has."""
     return not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
 

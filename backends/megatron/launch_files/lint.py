@@ -36,7 +36,7 @@ from parc.backends.shared.extra_arguments import (
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import LaunchFlag
-from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_layout, lint_environment
 from parc.compiler.tools.lint.complete_facts import read_hosts
 from parc.compiler.tools.lint.flag_rules import broken_couplings, check_learning_rate
@@ -224,7 +224,7 @@ def _check_flag_values(flag: LaunchFlag, stock: bool) -> Finding | None:
     )
 
 
-def _is_redirection(word: ShellWord) -> bool:
+def _is_redirection(word: Word) -> bool:
     """Return True if ``word`` contains a redirection or wildcard, which the shell replaces."""
     return any(sign in word.text for sign in "<>{}*?")
 

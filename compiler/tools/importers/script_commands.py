@@ -28,7 +28,7 @@ from parc.compiler.tools.importers.setup_commands import (
     setup_lines,
 )
 from parc.compiler.tools.importers.shell_words import (
-    ShellWord,
+    Word,
     command_with_separators,
     shell_statements,
     shell_words,
@@ -101,9 +101,7 @@ USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-def read_environment(
-    words: list[ShellWord], reading: Reading, carried: Collection[int] = ()
-) -> None:
+def read_environment(words: list[Word], reading: Reading, carried: Collection[int] = ()) -> None:
     """Set ``launch.env`` from the variables that the script passes to its programs.
 
     Variables whose values are known only at run time are reported. Variables about hosts and ranks
@@ -128,16 +126,16 @@ def read_environment(
         reading.spec.setdefault("launch", {})["env"] = environment
 
 
-def exported_variables(words: list[ShellWord], text: str) -> dict[str, ShellWord]:
+def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
     """Return (name -> assignment) of the environment variables of the launched program."""
     arrays = set(ARRAY.findall(text))
-    values: dict[str, ShellWord] = {}
-    exported: dict[str, ShellWord] = {}
+    values: dict[str, Word] = {}
+    exported: dict[str, Word] = {}
     for statement in shell_statements(words):
         prefix = dict(_leading_assignments(statement))
         if prefix.keys() & arrays:
             continue
-        if _exported_assignments(statement):
+        if _exports_variables(statement):
             exported |= _exported_variables(statement[1:], values)
             values |= exported
         elif len(prefix) < len(statement) and not _is_substitution(prefix):
@@ -151,21 +149,19 @@ def exported_variables(words: list[ShellWord], text: str) -> dict[str, ShellWord
     return {name: word for name, word in exported.items() if "= " not in word.text[: len(name) + 2]}
 
 
-def _exported_assignments(statement: list[ShellWord]) -> bool:
+def _exports_variables(statement: list[Word]) -> bool:
     """Return True if a statement exports variables, such as ``export`` and ``declare -x``."""
     first, *rest = (word.text for word in statement)
     declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
     return declares or first in ("export", "env")
 
 
-def _is_substitution(prefix: Mapping[str, ShellWord]) -> bool:
+def _is_substitution(prefix: Mapping[str, Word]) -> bool:
     """Return True if the statement assigns the output of a command, as in ``A=$(cmd)``."""
     return any(word.text.endswith("$") for word in prefix.values())
 
 
-def _exported_variables(
-    words: list[ShellWord], values: dict[str, ShellWord]
-) -> dict[str, ShellWord]:
+def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
     """Return (name -> assignment) of the variables in the arguments of ``export``.
 
     For ``export A`` without a value, the assignment of ``A`` is taken from ``values``.
@@ -180,7 +176,7 @@ def _exported_variables(
     return found
 
 
-def _leading_assignments(statement: list[ShellWord]) -> Iterator[tuple[str, ShellWord]]:
+def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
     for word in statement:
         match = _ASSIGNMENT.fullmatch(word.text)
         if match is None:
@@ -193,7 +189,7 @@ def is_script_from_parc(text: str) -> bool:
     return _OWN_SCRIPTS.search(text) is not None
 
 
-def commands_for_launch_setup(words: list[ShellWord], text: str) -> list[SetupLine]:
+def commands_for_launch_setup(words: list[Word], text: str) -> list[SetupLine]:
     """Return the commands of a script that ``launch.setup`` of the spec will contain.
 
     If the job runs in a container, the result is empty: the commands of the script prepare the
@@ -225,7 +221,7 @@ def commands_not_in_launch(
 
 
 def _other_commands(
-    words: list[ShellWord], text: str, name: str, carried: Collection[int]
+    words: list[Word], text: str, name: str, carried: Collection[int]
 ) -> Iterator[tuple[Span, str]]:
     """Yield (position, command) of every command that PARC's launch scripts do not run.
 
@@ -289,7 +285,7 @@ def _begins_command(before: str) -> bool:
     return not text or text.endswith(ends)
 
 
-def launch_words(reading: Reading) -> list[ShellWord]:
+def launch_words(reading: Reading) -> list[Word]:
     """Return the words of a script without the values that its launch does not use.
 
     These unused values of variables are reported.
@@ -303,7 +299,7 @@ def launch_words(reading: Reading) -> list[ShellWord]:
     return words
 
 
-def words_used_by_launch(text: str, name: str) -> tuple[list[ShellWord], list[ShellWord]]:
+def words_used_by_launch(text: str, name: str) -> tuple[list[Word], list[Word]]:
     """Return (words that the launch of a script uses, words of quoted values that it does not use).
 
     If the file contains no launch, the values of all variables count as used, because another
@@ -314,7 +310,7 @@ def words_used_by_launch(text: str, name: str) -> tuple[list[ShellWord], list[Sh
     return split_last_values(words, used)
 
 
-def launch_statement(words: list[ShellWord]) -> int:
+def launch_statement(words: list[Word]) -> int:
     """Return the number of the statement that starts the ranks; -1 if there is none.
 
     This is the last statement with a launcher such as torchrun. If no statement has a launcher, it
@@ -343,12 +339,12 @@ def launch_command(text: str, name: str) -> tuple[str, int]:
     return command_with_separators(text, first)[0], first.span.line
 
 
-def starts_program(words: Iterable[ShellWord]) -> bool:
+def starts_program(words: Iterable[Word]) -> bool:
     """Return True if ``words`` contain a program, an interpreter or a launcher."""
     return any(map(_starts_ranks, words))
 
 
-def _starts_ranks(word: ShellWord) -> bool:
+def _starts_ranks(word: Word) -> bool:
     """Return True if ``word`` is a program, an interpreter, or a launcher.
 
     Launchers are the programs that backends declare as such.
@@ -357,7 +353,7 @@ def _starts_ranks(word: ShellWord) -> bool:
     return name in ("python", "python3") or is_python_program(word) or _is_launcher(word)
 
 
-def _is_launcher(word: ShellWord) -> bool:
+def _is_launcher(word: Word) -> bool:
     """Return True if ``word`` names a program that starts all ranks."""
     return word.text.rpartition("/")[2] in _launchers()
 
@@ -378,7 +374,7 @@ _OWN_SCRIPTS = re.compile(
 _OWN_LOGS = re.compile(r"^logs=\$SLURM_SUBMIT_DIR/(\S+)$", re.M)
 
 
-def read_script(words: list[ShellWord], reading: Reading) -> None:
+def read_script(words: list[Word], reading: Reading) -> None:
     """Read the launchers, variables and commands of a script into a spec fragment.
 
     Flags of the framework are not read here. Commands of a batch script that PARC wrote are not

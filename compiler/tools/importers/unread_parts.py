@@ -17,7 +17,7 @@ from parc.compiler.tools.importers.script_commands import (
 from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.tools.importers.shell_words import (
     UNKNOWN_VALUE,
-    ShellWord,
+    Word,
     lines_inside_branches,
     shell_assignments,
     shell_statements,
@@ -25,7 +25,7 @@ from parc.compiler.tools.importers.shell_words import (
 from parc.compiler.topology.readers.reader_state import Reading
 
 
-def report_unread_parts(words: list[ShellWord], reading: Reading, known: bool = True) -> None:
+def report_unread_parts(words: list[Word], reading: Reading, known: bool = True) -> None:
     """Report the parts of a script that the spec fragment does not represent.
 
     These are flags that were not read, and settings that apply only to some runs of the script. The
@@ -46,7 +46,7 @@ def report_unread_parts(words: list[ShellWord], reading: Reading, known: bool = 
     _note_conditional_flags(words, reading)
 
 
-def _report_unread_flags(words: list[ShellWord], reading: Reading) -> None:
+def _report_unread_flags(words: list[Word], reading: Reading) -> None:
     """Report each flag of the script that was neither read nor reported before.
 
     Flags of a command that was itself reported are left out.
@@ -66,9 +66,9 @@ def _report_unread_flags(words: list[ShellWord], reading: Reading) -> None:
                 reading.leave_out(text, flag.word.span)
 
 
-def _report_alternative_values(words: list[ShellWord], reading: Reading) -> None:
+def _report_alternative_values(words: list[Word], reading: Reading) -> None:
     """Report variables that the script sets to several values, such as one per model size."""
-    values: dict[str, list[tuple[str, ShellWord]]] = {}
+    values: dict[str, list[tuple[str, Word]]] = {}
     for word in words:
         for name, value in shell_assignments([word]):
             if not UNKNOWN_VALUE.search(value) and f"${name}" not in value:
@@ -84,7 +84,7 @@ def _report_alternative_values(words: list[ShellWord], reading: Reading) -> None
                 reading.leave_out(f"{name}={value}", word.span, hint)
 
 
-def _note_conditional_flags(words: list[ShellWord], reading: Reading) -> None:
+def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
     """Add a note on each imported flag that the script sets only in a branch.
 
     The fragment contains such a flag as if every run of the script had it.

@@ -11,7 +11,7 @@ from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
 from parc.compiler.tools.importers.shell_words import (
-    ShellWord,
+    Word,
     shell_statements,
     shell_words,
     unexpanded_ranges,
@@ -277,7 +277,7 @@ def _explain_early_expansion(name: str) -> Finding:
 
 def _check_network(script: LintedScript, sink: Sink) -> None:
     """Report addresses and interfaces that other hosts cannot reach (L09, N01, N02)."""
-    found: dict[str, tuple[str, ShellWord]] = {}
+    found: dict[str, tuple[str, Word]] = {}
     for word in script.words:
         match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
         if match and not word.dynamic and word.span.line not in script.branches:
