@@ -37,7 +37,7 @@ from parc.compiler.tools.importers.script_commands import (
     read_environment,
     read_script,
 )
-from parc.compiler.tools.importers.shell_words import Word, shell_statements, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.fragment import Fragment
@@ -223,7 +223,7 @@ SETTING_DEFAULTS = {
 def starts_vllm(words: list[Word]) -> bool:
     """Return True if ``words`` start vLLM's server or are only arguments of the server."""
     served = any(starts_server(word, after) for word, after in pairwise(words))
-    return served or any(map(_has_vllm_flag, shell_statements(words)))
+    return served or any(map(_has_vllm_flag, statements(words)))
 
 
 def _has_vllm_flag(statement: list[Word]) -> bool:

@@ -12,7 +12,7 @@ from parc.compiler.tools.importers.flags import (
     split_flags,
     whole_number,
 )
-from parc.compiler.tools.importers.shell_words import Word, shell_statements, split_quoted_flag
+from parc.compiler.tools.importers.shell_words import Word, split_quoted_flag, statements
 from parc.compiler.topology.readers.reader_state import Reading
 
 _TORCHRUN_SET = {
@@ -70,7 +70,7 @@ def framework_words(words: list[Word]) -> list[Word]:
     statement, all words up to the last flag of srun are left out.
     """
     kept: list[Word] = []
-    for statement in shell_statements(words):
+    for statement in statements(words):
         start = next((at for at, word in enumerate(statement) if is_python_program(word)), None)
         if start is None:
             _, start = _srun_flags(statement)
@@ -85,7 +85,7 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
     statement that starts the ranks.
     """
     programs = []
-    for written in shell_statements(words):
+    for written in statements(words):
         statement = [part for word in written for part in split_quoted_flag(word)]
         flags, after = _srun_flags(statement)
         flags = flags or [one for one in split_flags(statement) if _is_container_flag(one)]
@@ -248,4 +248,4 @@ def _report_unless_zero(flag: LaunchFlag, text: str, reading: Reading) -> None:
 
 def srun_flags(words: list[Word]) -> list[LaunchFlag]:
     """Return the flags of all srun commands in ``words``."""
-    return [flag for statement in shell_statements(words) for flag in _srun_flags(statement)[0]]
+    return [flag for statement in statements(words) for flag in _srun_flags(statement)[0]]

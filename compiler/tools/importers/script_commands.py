@@ -30,9 +30,9 @@ from parc.compiler.tools.importers.setup_commands import (
 from parc.compiler.tools.importers.shell_words import (
     Word,
     command_with_separators,
-    shell_statements,
     shell_words,
     split_last_values,
+    statements,
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -131,7 +131,7 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
     arrays = set(ARRAY.findall(text))
     values: dict[str, Word] = {}
     exported: dict[str, Word] = {}
-    for statement in shell_statements(words):
+    for statement in statements(words):
         prefix = dict(_leading_assignments(statement))
         if prefix.keys() & arrays:
             continue
@@ -202,9 +202,7 @@ def commands_for_launch_setup(words: list[Word], text: str) -> list[SetupLine]:
     return setup_lines(words, launch_statement(words), once, text)
 
 
-def commands_not_in_launch(
-    text: str, name: str, run: Collection[str] = ()
-) -> list[tuple[int, str]]:
+def unlaunched_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
     """Return (line, command) of every command that PARC's launch scripts do not run.
 
     Args:
@@ -232,7 +230,7 @@ def _other_commands(
     lines = text.split("\n")
     launch = launch_statement(words)
     seen = set()
-    for statement in shell_statements(words):
+    for statement in statements(words):
         while statement[0].text in _BEFORE_COMMANDS and len(statement) > 1:
             statement = statement[1:]
         first = statement[0]
@@ -316,9 +314,7 @@ def launch_statement(words: list[Word]) -> int:
     This is the last statement with a launcher such as torchrun. If no statement has a launcher, it
     is the last statement with a program.
     """
-    started = [
-        one for one in shell_statements(words) if not _INSTALLERS & {word.text for word in one}
-    ]
+    started = [one for one in statements(words) if not _INSTALLERS & {word.text for word in one}]
     for starts in (_is_launcher, _starts_ranks):
         found = [one[0].statement for one in started if any(map(starts, one))]
         if found:

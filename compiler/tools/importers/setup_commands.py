@@ -16,7 +16,7 @@ from parc.compiler.tools.importers.shell_words import (
     command_with_separators,
     lines_inside_branches,
     shell_assignments,
-    shell_statements,
+    statements,
 )
 
 SET_BY_LAUNCHERS = re.compile(
@@ -78,7 +78,7 @@ def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[S
     inside = lines_inside_branches(text) | _function_lines(text)
     found: list[SetupLine] = []
     moved = False
-    before_launch = (one for one in shell_statements(words) if one[0].statement < launch)
+    before_launch = (one for one in statements(words) if one[0].statement < launch)
     for statement in before_launch:
         first = statement[0]
         if first.text not in _PREPARING:

@@ -342,7 +342,7 @@ def split_quoted_flag(word: Word) -> list[Word]:
     return [replace(word, text=part) for part in word.text.replace("'", "").split()]
 
 
-def shell_statements(words: Iterable[Word]) -> list[list[Word]]:
+def statements(words: Iterable[Word]) -> list[list[Word]]:
     """Return the words of each statement, in the order of the script."""
     return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 

@@ -20,7 +20,7 @@ from parc.compiler.tools.importers.shell_words import (
     Word,
     lines_inside_branches,
     shell_assignments,
-    shell_statements,
+    statements,
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -51,7 +51,7 @@ def _report_unread_flags(words: list[Word], reading: Reading) -> None:
 
     Flags of a command that was itself reported are left out.
     """
-    for statement in shell_statements(words):
+    for statement in statements(words):
         first = statement[0]
         if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):
             continue  # a command that was reported, or a substitution such as A=$(hostname -f)

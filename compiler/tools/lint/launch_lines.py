@@ -12,8 +12,8 @@ from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
 from parc.compiler.tools.importers.shell_words import (
     Word,
-    shell_statements,
     shell_words,
+    statements,
     unexpanded_ranges,
 )
 from parc.compiler.tools.lint.script import LintedScript
@@ -213,7 +213,7 @@ def _check_tasks_per_host(
     count = _parse_count(tasks.value) if tasks else None
     if tasks is None or count is None:
         return
-    for words in shell_statements(script.words):
+    for words in statements(script.words):
         texts = [word.text for word in words]
         # srun's own --ntasks or --ntasks-per-node overrides the directive.
         if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
