@@ -13,10 +13,10 @@ from parc.compiler.tools.importers.formats import FrameworkSettings, importers_b
 from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.tools.importers.launch_commands import srun_flags
 from parc.compiler.tools.importers.script_commands import (
-    commands_not_in_launch,
     exported_variables,
     is_script_from_parc,
     starts_program,
+    unlaunched_commands,
 )
 from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS, is_inherited_assignment
 from parc.compiler.tools.importers.shell_words import shell_words
@@ -151,7 +151,7 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
         # A file without directives, such as a script or a config, requests nothing.
         directives=tuple(_changed_settings(requested, written, {})) if requested else (),
         commands=tuple(
-            f"line {line}: {command}" for line, command in commands_not_in_launch(text, old, lines)
+            f"line {line}: {command}" for line, command in unlaunched_commands(text, old, lines)
         ),
     )
 

@@ -25,7 +25,7 @@ from tests.topology.reading import finding_lines, read
     [("train.py", True), ("a/b.py", True), ("--x.py", False), ("x=a.py", False), ("train", False)],
 )
 def test_a_program_is_a_python_file_that_is_no_flag(text: str, expected: bool) -> None:
-    assert is_python_program(ShellWord(text, Span("run.sh", 1, 1), 0)) is expected
+    assert is_python_program(Word(text, Span("run.sh", 1, 1), 0)) is expected
 
 
 def test_flags_that_follow_from_other_fields_are_implied_and_have_no_row() -> None:

@@ -97,7 +97,7 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def read_words(words: list[ShellWord], reading: Reading) -> None:
+def read_words(words: list[Word], reading: Reading) -> None:
     """Add the spec fields that Megatron's flags in ``words`` set to the fragment in ``reading``."""
     flags = [
         flag

@@ -227,7 +227,7 @@ def _check_flag_values(flag: LaunchFlag, stock: bool) -> Finding | None:
     )
 
 
-def _is_redirection(word: ShellWord) -> bool:
+def _is_redirection(word: Word) -> bool:
     """Return True if ``word`` contains a redirection or wildcard, which the shell replaces."""
     return any(sign in word.text for sign in "<>{}*?")
 

@@ -37,7 +37,7 @@ from parc.compiler.tools.importers.script_commands import (
     read_environment,
     read_script,
 )
-from parc.compiler.tools.importers.shell_words import ShellWord, shell_statements, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.fragment import Fragment
@@ -86,7 +86,7 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def read_words(words: list[ShellWord], reading: Reading) -> None:
+def read_words(words: list[Word], reading: Reading) -> None:
     """Store the model, flags and environment of a ``vllm serve`` command in ``reading``.
 
     ``words`` are the words of the script that contains the command.
@@ -147,7 +147,7 @@ def _is_symbolic_length(flag: LaunchFlag) -> bool:
     return value is not None and not value.dynamic and whole_number(value.text) is None
 
 
-def _read_checkpoint(words: list[ShellWord], reading: Reading) -> None:
+def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     """Store the served checkpoint in ``reading``, and the model if the catalog contains it."""
     reading.spec.pop("checkpoint", None)
     for at, (word, following) in enumerate(pairwise(words)):
@@ -167,7 +167,7 @@ def _read_checkpoint(words: list[ShellWord], reading: Reading) -> None:
         reading.notes.append(f"set model: the catalog has no entry for {named}")
 
 
-def starts_server(word: ShellWord, after: ShellWord) -> bool:
+def starts_server(word: Word, after: Word) -> bool:
     """Return True if two consecutive words of a statement start vLLM's server.
 
     Examples are ``vllm serve``, the module of the API server, and the name of vLLM's container
@@ -182,7 +182,7 @@ _IMAGE = re.compile(r"(?:\S+/)?vllm/vllm-openai[\w-]*(?:[:@]\S+)?")
 API_SERVER = "vllm.entrypoints.openai.api_server"
 
 
-def _set_checkpoint(word: ShellWord, reading: Reading) -> None:
+def _set_checkpoint(word: Word, reading: Reading) -> None:
     if word.dynamic:
         finding = f"vllm serve {word.text}"
         reading.leave_out(finding, word.span, "set model and job.checkpoint")
@@ -220,13 +220,13 @@ SETTING_DEFAULTS = {
 """Flag -> value that vLLM uses without the flag."""
 
 
-def starts_vllm(words: list[ShellWord]) -> bool:
+def starts_vllm(words: list[Word]) -> bool:
     """Return True if ``words`` start vLLM's server or are only arguments of the server."""
     served = any(starts_server(word, after) for word, after in pairwise(words))
-    return served or any(map(_has_vllm_flag, shell_statements(words)))
+    return served or any(map(_has_vllm_flag, statements(words)))
 
 
-def _has_vllm_flag(statement: list[ShellWord]) -> bool:
+def _has_vllm_flag(statement: list[Word]) -> bool:
     """Return True if the statement contains flags of vLLM.
 
     Other programs have flags of the same name, so the statement must name vLLM, be an assignment,

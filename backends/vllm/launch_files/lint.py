@@ -34,7 +34,7 @@ from parc.backends.vllm.plan_checks import PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import LaunchFlag
-from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.flag_rules import broken_couplings
 from parc.compiler.tools.lint.launch_lines import read_job_size
@@ -61,7 +61,7 @@ def is_vllm(script: LintedScript) -> bool:
     return any(starts_server(word, after) for word, after in _word_pairs(script))
 
 
-def _word_pairs(script: LintedScript) -> list[tuple[ShellWord, ShellWord]]:
+def _word_pairs(script: LintedScript) -> list[tuple[Word, Word]]:
     """Return (word, next word) for each word of the script except the last."""
     return list(zip(script.words, script.words[1:], strict=False))
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import LONGEST_TEXT, Reading
 
 TORCHRUN = {
@@ -67,12 +67,12 @@ class LaunchFlag:
     """Flag of a launch command, with the words between it and the next flag."""
 
     name: str
-    word: ShellWord
-    values: tuple[ShellWord, ...]
+    word: Word
+    values: tuple[Word, ...]
 
 
 def flags_in_statements(
-    words: list[ShellWord], known: Iterable[str], whole: bool = False
+    words: list[Word], known: Iterable[str], whole: bool = False
 ) -> list[LaunchFlag]:
     """Return the flags of the statements that contain flags of a framework.
 
@@ -91,7 +91,7 @@ def flags_in_statements(
     return found
 
 
-def split_flags(statement: list[ShellWord]) -> list[LaunchFlag]:
+def split_flags(statement: list[Word]) -> list[LaunchFlag]:
     """Return the flags of a statement, each with all words before the next flag."""
     starts = [index for index, word in enumerate(statement) if word.is_flag]
     flags = []
@@ -100,7 +100,7 @@ def split_flags(statement: list[ShellWord]) -> list[LaunchFlag]:
         name, equals, rest = word.text.partition("=")
         values = statement[start + 1 : end]
         if equals:  # --flag=value: the first value is a part of the word of the flag
-            values = [ShellWord(rest, word.span, word.statement), *values]
+            values = [Word(rest, word.span, word.statement), *values]
         flags.append(LaunchFlag(name, word, tuple(values)))
     return flags
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from parc.backends.registry import all_declarations
-from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -19,9 +19,9 @@ class LaunchLines:
     The directives of the script are read by ``read_sbatch``.
     """
 
-    recognizes: Callable[[list[ShellWord]], bool]
+    recognizes: Callable[[list[Word]], bool]
     """Return True if the words of a script launch the framework."""
-    read: Callable[[list[ShellWord], Reading], None]
+    read: Callable[[list[Word], Reading], None]
     """Add the spec fields that the flags in the words set."""
 
 

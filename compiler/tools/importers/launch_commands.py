@@ -12,7 +12,7 @@ from parc.compiler.tools.importers.flags import (
     split_flags,
     whole_number,
 )
-from parc.compiler.tools.importers.shell_words import ShellWord, shell_statements, split_quoted_flag
+from parc.compiler.tools.importers.shell_words import Word, split_quoted_flag, statements
 from parc.compiler.topology.readers.reader_state import Reading
 
 _TORCHRUN_SET = {
@@ -48,12 +48,12 @@ _GAP = re.compile(r"[$`<>]")
 """Matches a value that only the shell has, or a gap in a template: ``<mounts>``."""
 
 
-def is_python_program(word: ShellWord) -> bool:
+def is_python_program(word: Word) -> bool:
     """Return True if ``word`` names a Python program."""
     return word.text.endswith(".py") and not word.is_flag and "=" not in word.text
 
 
-def program_position(statement: list[ShellWord]) -> int:
+def program_position(statement: list[Word]) -> int:
     """Return the index of the word of a statement that names the program.
 
     If no word names a program, return the index of the module after ``-m``; 0 if there is none.
@@ -63,14 +63,14 @@ def program_position(statement: list[ShellWord]) -> int:
     return next(programs, next(modules, 0))
 
 
-def framework_words(words: list[ShellWord]) -> list[ShellWord]:
+def framework_words(words: list[Word]) -> list[Word]:
     """Return ``words`` without launchers, such as srun and torchrun, and their flags.
 
     In a statement that starts a program, all words before the program are left out. In any other
     statement, all words up to the last flag of srun are left out.
     """
-    kept: list[ShellWord] = []
-    for statement in shell_statements(words):
+    kept: list[Word] = []
+    for statement in statements(words):
         start = next((at for at, word in enumerate(statement) if is_python_program(word)), None)
         if start is None:
             _, start = _srun_flags(statement)
@@ -78,14 +78,14 @@ def framework_words(words: list[ShellWord]) -> list[ShellWord]:
     return kept
 
 
-def read_launchers(words: list[ShellWord], launch: int, reading: Reading) -> None:
+def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
     """Set spec fields from the flags of srun and torchrun, and from the name of the program.
 
     Flags of srun and torchrun that no field supports are reported. ``launch`` is the number of the
     statement that starts the ranks.
     """
     programs = []
-    for written in shell_statements(words):
+    for written in statements(words):
         statement = [part for word in written for part in split_quoted_flag(word)]
         flags, after = _srun_flags(statement)
         flags = flags or [one for one in split_flags(statement) if _is_container_flag(one)]
@@ -111,7 +111,7 @@ def _is_container_flag(flag: LaunchFlag) -> bool:
     return flag.name.startswith("--container-")
 
 
-def _srun_flags(statement: list[ShellWord]) -> tuple[list[LaunchFlag], int]:
+def _srun_flags(statement: list[Word]) -> tuple[list[LaunchFlag], int]:
     """Return (flags of srun, index of the first word after these flags).
 
     For a statement without srun, the result is an empty list and 0.
@@ -126,9 +126,7 @@ def _srun_flags(statement: list[ShellWord]) -> tuple[list[LaunchFlag], int]:
         name, equals, rest = word.text.partition("=")
         name = _SRUN_SHORT.get(name, name)
         at += 1
-        values: tuple[ShellWord, ...] = (
-            (ShellWord(rest, word.span, word.statement),) if equals else ()
-        )
+        values: tuple[Word, ...] = (Word(rest, word.span, word.statement),) if equals else ()
         plain = not equals and name not in _SRUN_SWITCHES and not word.text.startswith("$")
         if plain and at < len(statement) and not statement[at].text.startswith("-"):
             values = (statement[at],)
@@ -179,7 +177,7 @@ _OF_PYTHON = ("-u", "-m", "-O", "-B", "-c", "-l", "-e")
 """Flags of the interpreter and of shells, which change nothing about the ranks."""
 
 
-def _report_launcher_flags(words: list[ShellWord], reading: Reading) -> None:
+def _report_launcher_flags(words: list[Word], reading: Reading) -> None:
     """Report flags of launchers other than srun and torchrun, such as those of mpirun."""
     end = next((at for at, word in enumerate(words) if is_python_program(word)), 0)
     for at, word in enumerate(words[:end]):
@@ -190,7 +188,7 @@ def _report_launcher_flags(words: list[ShellWord], reading: Reading) -> None:
             reading.leave_out(f"{word.text}{value}", word.span)
 
 
-def _read_torchrun_flags(words: list[ShellWord], reading: Reading) -> None:
+def _read_torchrun_flags(words: list[Word], reading: Reading) -> None:
     """Read the flags of torchrun, up to the program."""
     known: dict[str, Callable[[LaunchFlag, str, Reading], None]] = {
         "--nproc-per-node": _read_process_count,
@@ -248,6 +246,6 @@ def _report_unless_zero(flag: LaunchFlag, text: str, reading: Reading) -> None:
         reading.leave_out(f"{flag.name} {text}", flag.word.span)
 
 
-def srun_flags(words: list[ShellWord]) -> list[LaunchFlag]:
+def srun_flags(words: list[Word]) -> list[LaunchFlag]:
     """Return the flags of all srun commands in ``words``."""
-    return [flag for statement in shell_statements(words) for flag in _srun_flags(statement)[0]]
+    return [flag for statement in statements(words) for flag in _srun_flags(statement)[0]]

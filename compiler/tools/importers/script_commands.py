@@ -31,9 +31,9 @@ from parc.compiler.tools.importers.shell_words import (
     ASSIGNMENT,
     ShellWord,
     command_with_separators,
-    shell_statements,
     shell_words,
     split_last_values,
+    statements,
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -79,9 +79,7 @@ USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 """Matches a use of a variable; the group is its name."""
 
 
-def read_environment(
-    words: list[ShellWord], reading: Reading, carried: Collection[int] = ()
-) -> None:
+def read_environment(words: list[Word], reading: Reading, carried: Collection[int] = ()) -> None:
     """Set ``launch.env`` from the variables that the script passes to its programs.
 
     Variables whose values are known only at run time are reported. Variables about hosts and ranks
@@ -106,16 +104,16 @@ def read_environment(
         reading.spec.setdefault("launch", {})["env"] = environment
 
 
-def exported_variables(words: list[ShellWord], text: str) -> dict[str, ShellWord]:
+def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
     """Return (name -> assignment) of the environment variables of the launched program."""
     arrays = set(ARRAY.findall(text))
-    values: dict[str, ShellWord] = {}
-    exported: dict[str, ShellWord] = {}
-    for statement in shell_statements(words):
+    values: dict[str, Word] = {}
+    exported: dict[str, Word] = {}
+    for statement in statements(words):
         prefix = dict(_leading_assignments(statement))
         if prefix.keys() & arrays:
             continue
-        if _exported_assignments(statement):
+        if _exports_variables(statement):
             exported |= _exported_variables(statement[1:], values)
             values |= exported
         elif len(prefix) < len(statement) and not _is_substitution(prefix):
@@ -129,21 +127,19 @@ def exported_variables(words: list[ShellWord], text: str) -> dict[str, ShellWord
     return {name: word for name, word in exported.items() if "= " not in word.text[: len(name) + 2]}
 
 
-def _exported_assignments(statement: list[ShellWord]) -> bool:
+def _exports_variables(statement: list[Word]) -> bool:
     """Return True if a statement exports variables, such as ``export`` and ``declare -x``."""
     first, *rest = (word.text for word in statement)
     declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
     return declares or first in ("export", "env")
 
 
-def _is_substitution(prefix: Mapping[str, ShellWord]) -> bool:
+def _is_substitution(prefix: Mapping[str, Word]) -> bool:
     """Return True if the statement assigns the output of a command, as in ``A=$(cmd)``."""
     return any(word.text.endswith("$") for word in prefix.values())
 
 
-def _exported_variables(
-    words: list[ShellWord], values: dict[str, ShellWord]
-) -> dict[str, ShellWord]:
+def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
     """Return (name -> assignment) of the variables in the arguments of ``export``.
 
     For ``export A`` without a value, the assignment of ``A`` is taken from ``values``.
@@ -158,7 +154,7 @@ def _exported_variables(
     return found
 
 
-def _leading_assignments(statement: list[ShellWord]) -> Iterator[tuple[str, ShellWord]]:
+def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
     for word in statement:
         match = ASSIGNMENT.fullmatch(word.text)
         if match is None:
@@ -186,9 +182,7 @@ def commands_for_launch_setup(words: list[ShellWord], launch: int, text: str) ->
     return setup_lines(words, launch, once, text)
 
 
-def commands_not_in_launch(
-    text: str, name: str, run: Collection[str] = ()
-) -> list[tuple[int, str]]:
+def unlaunched_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
     """Return (line, command) of every command that PARC's launch scripts do not run.
 
     Args:
@@ -217,7 +211,7 @@ def _other_commands(
     """
     lines = text.split("\n")
     seen = set()
-    for statement in shell_statements(words):
+    for statement in statements(words):
         while statement[0].text in _BEFORE_COMMANDS and len(statement) > 1:
             statement = statement[1:]
         first = statement[0]
@@ -270,7 +264,7 @@ def _begins_command(before: str) -> bool:
     return not text or text.endswith(ends)
 
 
-def launch_words(reading: Reading) -> list[ShellWord]:
+def launch_words(reading: Reading) -> list[Word]:
     """Return the words of a script without the values that its launch does not use.
 
     These unused values of variables are reported.
@@ -284,7 +278,7 @@ def launch_words(reading: Reading) -> list[ShellWord]:
     return words
 
 
-def words_used_by_launch(text: str, name: str) -> tuple[list[ShellWord], list[ShellWord]]:
+def words_used_by_launch(text: str, name: str) -> tuple[list[Word], list[Word]]:
     """Return (words that the launch of a script uses, words of quoted values that it does not use).
 
     If the file contains no launch, the values of all variables count as used, because another
@@ -295,15 +289,13 @@ def words_used_by_launch(text: str, name: str) -> tuple[list[ShellWord], list[Sh
     return split_last_values(words, used)
 
 
-def launch_statement(words: list[ShellWord]) -> int:
+def launch_statement(words: list[Word]) -> int:
     """Return the number of the statement that starts the ranks; -1 if there is none.
 
     This is the last statement with a launcher such as torchrun. If no statement has a launcher, it
     is the last statement with a program.
     """
-    started = [
-        one for one in shell_statements(words) if not _INSTALLERS & {word.text for word in one}
-    ]
+    started = [one for one in statements(words) if not _INSTALLERS & {word.text for word in one}]
     for starts in (_is_launcher, _starts_ranks):
         found = [one[0].statement for one in started if any(map(starts, one))]
         if found:
@@ -324,12 +316,12 @@ def launch_command(text: str, name: str) -> tuple[str, int]:
     return command_with_separators(text, first)[0], first.span.line
 
 
-def starts_program(words: Iterable[ShellWord]) -> bool:
+def starts_program(words: Iterable[Word]) -> bool:
     """Return True if ``words`` contain a program, an interpreter or a launcher."""
     return any(map(_starts_ranks, words))
 
 
-def _starts_ranks(word: ShellWord) -> bool:
+def _starts_ranks(word: Word) -> bool:
     """Return True if ``word`` is a program, an interpreter, or a launcher.
 
     Launchers are the programs that backends declare as such.
@@ -369,7 +361,7 @@ _OWN_SCRIPTS = re.compile(
 _OWN_LOGS = re.compile(r"^logs=\$SLURM_SUBMIT_DIR/(\S+)$", re.M)
 
 
-def read_script(words: list[ShellWord], reading: Reading) -> None:
+def read_script(words: list[Word], reading: Reading) -> None:
     """Read the launchers, variables and commands of a script into a spec fragment.
 
     Flags of the framework are not read here. Commands of a batch script that PARC wrote are not

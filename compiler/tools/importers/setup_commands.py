@@ -12,11 +12,11 @@ import shlex
 from dataclasses import dataclass
 
 from parc.compiler.tools.importers.shell_words import (
-    ShellWord,
+    Word,
     command_with_separators,
     lines_inside_branches,
     shell_assignments,
-    shell_statements,
+    statements,
 )
 
 SET_BY_LAUNCHERS = re.compile(
@@ -60,11 +60,11 @@ class SetupLine:
     """Command that becomes an entry of ``launch.setup``."""
 
     text: str
-    word: ShellWord
+    word: Word
     """First word of the command."""
 
 
-def setup_lines(words: list[ShellWord], launch: int, once: bool, text: str) -> list[SetupLine]:
+def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[SetupLine]:
     """Return the commands of a script that ``launch.setup`` of the spec will contain, in order.
 
     Args:
@@ -78,7 +78,7 @@ def setup_lines(words: list[ShellWord], launch: int, once: bool, text: str) -> l
     inside = lines_inside_branches(text) | _function_lines(text)
     found: list[SetupLine] = []
     moved = False
-    before_launch = (one for one in shell_statements(words) if one[0].statement < launch)
+    before_launch = (one for one in statements(words) if one[0].statement < launch)
     for statement in before_launch:
         first = statement[0]
         if first.text not in _PREPARING:
@@ -99,7 +99,7 @@ def setup_lines(words: list[ShellWord], launch: int, once: bool, text: str) -> l
     return found
 
 
-def is_inherited_assignment(word: ShellWord) -> bool:
+def is_inherited_assignment(word: Word) -> bool:
     """Return True for an assignment such as ``A=$A``.
 
     Such an assignment passes a variable of the calling environment to the launched program.
@@ -109,7 +109,7 @@ def is_inherited_assignment(word: ShellWord) -> bool:
 
 
 def _setup_entry(
-    text: str, first: ShellWord, after_carried: bool, known: _Variables, once: bool
+    text: str, first: Word, after_carried: bool, known: _Variables, once: bool
 ) -> str | None:
     """Return the entry of ``launch.setup`` for the command that starts with ``first``.
 
@@ -134,7 +134,7 @@ def _setup_entry(
 class _Variables:
     """Variables that the script assigns, and their values."""
 
-    def __init__(self, words: list[ShellWord], text: str) -> None:
+    def __init__(self, words: list[Word], text: str) -> None:
         self.set_by_setup: set[str] = set()
         inside = lines_inside_branches(text)
         self._values: dict[str, set[str | None]] = {}

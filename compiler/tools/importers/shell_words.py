@@ -54,7 +54,7 @@ _VARIABLE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class ShellWord:
+class Word:
     """Word of a shell script, with variables expanded and quotes removed."""
 
     text: str
@@ -91,7 +91,7 @@ class _WordScanner:
         self._skipped = {
             one.body_start: one.end for one in HereDocuments(text) if not one.is_script
         }
-        self.words: list[ShellWord] = []
+        self.words: list[Word] = []
 
     def scan_words(self, start: int, end: int, depth: int) -> None:
         """Append the words of a part of the text to ``words``.
@@ -188,7 +188,7 @@ class _WordScanner:
         first = not self.words or self.words[-1].statement != self._statement
         if text in _MESSAGES and (first or self.words[-1].text in _BEFORE_COMMANDS):
             self._message = self._statement
-        self.words.append(ShellWord(text, span, self._statement, self._variable))
+        self.words.append(Word(text, span, self._statement, self._variable))
 
 
 def _assigned_name(before: str, value: str) -> str:
@@ -210,7 +210,7 @@ def _remove_quotes(kind: str, text: str) -> str:
     return "" if text == '"' else re.sub(r"\\(.)", r"\1", text)
 
 
-def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[ShellWord]:
+def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     """Return the first MOST_WORDS words of a script in order, without comments.
 
     Variables are expanded, except those in ``kept``. As in the shell, a variable with an empty
@@ -230,8 +230,8 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[ShellW
 
 
 def split_last_values(
-    words: list[ShellWord], names: Collection[str] | None
-) -> tuple[list[ShellWord], list[ShellWord]]:
+    words: list[Word], names: Collection[str] | None
+) -> tuple[list[Word], list[Word]]:
     """Return (words that the script uses, words of quoted values that it does not use).
 
     A value is not used if its variable is not in ``names``, or if a later assignment replaces the
@@ -307,7 +307,7 @@ def lines_inside_branches(text: str) -> frozenset[int]:
     return frozenset(inside)
 
 
-def command_with_separators(text: str, word: ShellWord) -> tuple[str, str, str]:
+def command_with_separators(text: str, word: Word) -> tuple[str, str, str]:
     """Return (command, separator before the command, separator after the command).
 
     The command is the part of the script ``text`` that starts with ``word``. A separator, such as
@@ -333,7 +333,7 @@ def command_with_separators(text: str, word: ShellWord) -> tuple[str, str, str]:
     )
 
 
-def split_quoted_flag(word: ShellWord) -> list[ShellWord]:
+def split_quoted_flag(word: Word) -> list[Word]:
     """Return the words of an array element such as ``"--flag value"``, split at the spaces.
 
     Any other word is returned unchanged.
@@ -343,12 +343,12 @@ def split_quoted_flag(word: ShellWord) -> list[ShellWord]:
     return [replace(word, text=part) for part in word.text.replace("'", "").split()]
 
 
-def shell_statements(words: Iterable[ShellWord]) -> list[list[ShellWord]]:
+def statements(words: Iterable[Word]) -> list[list[Word]]:
     """Return the words of each statement, in the order of the script."""
     return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 
 
-def shell_assignments(words: list[ShellWord]) -> Iterator[tuple[str, str]]:
+def shell_assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each assignment ``NAME=value``, with or without ``export``."""
     for word in words:
         match = ASSIGNMENT.fullmatch(word.text)
@@ -375,10 +375,10 @@ def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> st
     own = ASSIGNMENT.fullmatch(text)
     if own is not None and own[1] in values and "$" in own[2]:
         values = {name: value for name, value in values.items() if name != own[1]}
-    return _expand_variables(text, values, kept, DEEPEST)
+    return _expand(text, values, kept, DEEPEST)
 
 
-def _expand_variables(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
+def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
     """Return ``text`` with each variable replaced by its value in ``values``.
 
     Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
@@ -395,8 +395,4 @@ def _expand_variables(text: str, values: dict[str, str], kept: Collection[str], 
         return match[0] if found is None else found
 
     expanded = _VARIABLE.sub(value, text)
-    return (
-        text
-        if expanded == text
-        else _expand_variables(expanded[:LONGEST_VALUE], values, kept, depth - 1)
-    )
+    return text if expanded == text else _expand(expanded[:LONGEST_VALUE], values, kept, depth - 1)

@@ -21,7 +21,7 @@ from parc.compiler.tools.importers.launch_commands import (
     read_mounts,
 )
 from parc.compiler.tools.importers.script_commands import launch_words, read_script
-from parc.compiler.tools.importers.shell_words import ShellWord, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
@@ -115,9 +115,7 @@ def _read_directive(line: InputLine, start: int, reading: Reading) -> None:
     """Read the options of one ``#SBATCH`` line; ``start`` is the offset of the first option."""
     words = shell_words(line.text[start:], reading.file)
     moved = [
-        ShellWord(
-            word.text, reading.span(line.number, word.span.column + start, word.span.length), 0
-        )
+        Word(word.text, reading.span(line.number, word.span.column + start, word.span.length), 0)
         for word in words
     ]
     if not moved or not moved[0].is_flag:
@@ -125,7 +123,7 @@ def _read_directive(line: InputLine, start: int, reading: Reading) -> None:
     for index, word in enumerate(moved):
         if word.is_flag:
             option, equals, rest = word.text.partition("=")
-            values = [ShellWord(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
+            values = [Word(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
             # The word after an option without a value is the next option.
             plain = tuple(value for value in values if equals or not value.is_flag)
             _read_option(LaunchFlag(_SHORT.get(option, option), word, plain), reading)

@@ -17,15 +17,15 @@ from parc.compiler.tools.importers.script_commands import (
 from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.tools.importers.shell_words import (
     UNKNOWN_VALUE,
-    ShellWord,
+    Word,
     lines_inside_branches,
     shell_assignments,
-    shell_statements,
+    statements,
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
 
-def report_unread_parts(words: list[ShellWord], reading: Reading, known: bool = True) -> None:
+def report_unread_parts(words: list[Word], reading: Reading, known: bool = True) -> None:
     """Report the parts of a script that the spec fragment does not represent.
 
     These are flags that were not read, and settings that apply only to some runs of the script. The
@@ -45,12 +45,12 @@ def report_unread_parts(words: list[ShellWord], reading: Reading, known: bool = 
     _note_conditional_flags(words, reading)
 
 
-def _report_unread_flags(words: list[ShellWord], reading: Reading) -> None:
+def _report_unread_flags(words: list[Word], reading: Reading) -> None:
     """Report each flag of the script that was neither read nor reported before.
 
     Flags of a command that was itself reported are left out.
     """
-    for statement in shell_statements(words):
+    for statement in statements(words):
         first = statement[0]
         if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):
             continue  # a command that was reported, or a substitution such as A=$(hostname -f)
@@ -65,9 +65,9 @@ def _report_unread_flags(words: list[ShellWord], reading: Reading) -> None:
                 reading.leave_out(text, flag.word.span)
 
 
-def _report_alternative_values(words: list[ShellWord], reading: Reading) -> None:
+def _report_alternative_values(words: list[Word], reading: Reading) -> None:
     """Report variables that the script sets to several values, such as one per model size."""
-    values: dict[str, list[tuple[str, ShellWord]]] = {}
+    values: dict[str, list[tuple[str, Word]]] = {}
     for word in words:
         for name, value in shell_assignments([word]):
             if not UNKNOWN_VALUE.search(value) and f"${name}" not in value:
@@ -83,7 +83,7 @@ def _report_alternative_values(words: list[ShellWord], reading: Reading) -> None
                 reading.leave_out(f"{name}={value}", word.span, hint)
 
 
-def _note_conditional_flags(words: list[ShellWord], reading: Reading) -> None:
+def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
     """Add a note on each imported flag that the script sets only in a branch.
 
     The fragment contains such a flag as if every run of the script had it.

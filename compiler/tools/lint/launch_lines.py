@@ -12,9 +12,9 @@ from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
-    ShellWord,
-    shell_statements,
+    Word,
     shell_words,
+    statements,
     unexpanded_ranges,
 )
 from parc.compiler.tools.lint.script import LintedScript
@@ -216,7 +216,7 @@ def _check_tasks_per_host(
     count = _parse_count(tasks.value) if tasks else None
     if tasks is None or count is None:
         return
-    for words in shell_statements(script.words):
+    for words in statements(script.words):
         texts = [word.text for word in words]
         # srun's own --ntasks or --ntasks-per-node overrides the directive.
         if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
@@ -280,7 +280,7 @@ def _explain_early_expansion(name: str) -> Finding:
 
 def _check_network(script: LintedScript, sink: Sink) -> None:
     """Report addresses and interfaces that other hosts cannot reach (L09, N01, N02)."""
-    found: dict[str, tuple[str, ShellWord]] = {}
+    found: dict[str, tuple[str, Word]] = {}
     for word in script.words:
         match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
         if match and not word.dynamic and word.span.line not in script.branches:

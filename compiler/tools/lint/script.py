@@ -18,7 +18,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import (
-    ShellWord,
+    Word,
     lines_inside_branches,
     shell_assignments,
     shell_words,
@@ -36,7 +36,7 @@ class LintedScript:
 
     name: str
     text: str
-    words: tuple[ShellWord, ...]
+    words: tuple[Word, ...]
     branches: frozenset[int]
     """Numbers of the lines inside branches and loops."""
     arrays: frozenset[str]
@@ -96,7 +96,7 @@ class LintedScript:
             and not _is_before(word.span, programs.get(word.statement))
         )
 
-    def _can_expand_to_flags(self, word: ShellWord) -> bool:
+    def _can_expand_to_flags(self, word: Word) -> bool:
         """Return True if ``word`` is a variable that might contain flags (``$ARGS``, ``$@``).
 
         Arrays that the script itself assigns are excluded, because their flags are known.

@@ -12,7 +12,7 @@ from parc.compiler.tools.importers.flags import (
     take_flags,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines
-from parc.compiler.tools.importers.shell_words import ShellWord, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
@@ -24,14 +24,14 @@ FLAGS = {row.setting: row for row in flag_table(__package__ or "").rows}
 """All flags of Minserve."""
 
 
-def starts_minserve(words: list[ShellWord]) -> bool:
+def starts_minserve(words: list[Word]) -> bool:
     """Return True if ``words`` include the command ``minserve serve``."""
     return any(
         one.text.endswith("minserve") and after.text == "serve" for one, after in pairwise(words)
     )
 
 
-def read_words(words: list[ShellWord], reading: Reading) -> None:
+def read_words(words: list[Word], reading: Reading) -> None:
     """Set the fields of the spec that the flags among ``words`` set.
 
     The caller reports the flags that have no field (I04).
