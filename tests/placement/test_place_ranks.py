@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import PlacementAlternative, PlacementPolicy, Plan, Rack
-from parc.compiler.placement.order.placement_problem import Cost
+from parc.compiler.placement.order.placement_problem import PlacementCost
 from parc.compiler.placement.place_ranks import build_proof, place_ranks
 from tests.placement.placement_plans import (
     FABRIC,
@@ -224,6 +224,6 @@ def test_131072_ranks_are_placed_in_seconds(stages: int) -> None:
 def test_the_bytes_gap_is_that_of_the_busiest_uplink_or_else_of_all_uplinks(
     sent: tuple[float, float], least: tuple[float, float], gap: float | None
 ) -> None:
-    proof = build_proof(Cost(0.0, *sent), Cost(0.0, *least), 0.0)
+    proof = build_proof(PlacementCost(0.0, *sent), PlacementCost(0.0, *least), 0.0)
     assert proof.bytes_gap == gap
     assert (proof.quality == "optimal") == (gap == 0.0)

@@ -14,7 +14,7 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.import_files import _check_characters
 from parc.compiler.tools.importers.launch_commands import is_python_program
-from parc.compiler.tools.importers.shell_words import ShellWord, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words
 from tests.compiled import emitted
 from tests.search.serving_specs import plan_of, spec
 from tests.topology.reading import finding_lines, read

@@ -41,7 +41,7 @@ from parc.compiler.tools.importers.script_commands import (
     launch_words,
     read_script,
 )
-from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
@@ -287,7 +287,7 @@ _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
 """Pattern of the values of --moe-layer-freq with which every layer has experts."""
 
 
-def starts_megatron(words: list[ShellWord]) -> bool:
+def starts_megatron(words: list[Word]) -> bool:
     """Return True if ``words`` contain a flag of Megatron, and no program with similar flags."""
     signs = not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
     return signs and find_program_of_others(words) is None

@@ -37,7 +37,7 @@ from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.script_commands import find_program_of_others
-from parc.compiler.tools.importers.shell_words import ShellWord
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_layout, lint_environment
 from parc.compiler.tools.lint.complete_facts import read_hosts
 from parc.compiler.tools.lint.flag_rules import broken_couplings, check_learning_rate

@@ -29,7 +29,7 @@ from parc.compiler.tools.importers.setup_commands import (
 )
 from parc.compiler.tools.importers.shell_words import (
     ASSIGNMENT,
-    ShellWord,
+    Word,
     command_with_separators,
     shell_words,
     split_last_values,
@@ -167,7 +167,7 @@ def is_script_from_parc(text: str) -> bool:
     return _OWN_SCRIPTS.search(text) is not None
 
 
-def commands_for_launch_setup(words: list[ShellWord], launch: int, text: str) -> list[SetupLine]:
+def commands_for_launch_setup(words: list[Word], launch: int, text: str) -> list[SetupLine]:
     """Return the commands of a script that ``launch.setup`` of the spec will contain.
 
     ``launch`` is the number of the statement that starts the ranks.
@@ -201,7 +201,7 @@ def unlaunched_commands(text: str, name: str, run: Collection[str] = ()) -> list
 
 
 def _other_commands(
-    words: list[ShellWord], text: str, name: str, covered: Collection[int]
+    words: list[Word], text: str, name: str, covered: Collection[int]
 ) -> Iterator[tuple[Span, str]]:
     """Yield (position, command) of every command that PARC's launch scripts do not run.
 
@@ -330,13 +330,13 @@ def _starts_ranks(word: Word) -> bool:
     return name in ("python", "python3") or is_python_program(word) or _is_launcher(word)
 
 
-def find_program_of_others(words: Iterable[ShellWord]) -> ShellWord | None:
+def find_program_of_others(words: Iterable[Word]) -> Word | None:
     """Return the first word that names a program which a backend declares as unreadable."""
     names = {name for one in all_declarations() for name in one.programs_of_others}
     return next((word for word in words if word.text.rpartition("/")[2] in names), None)
 
 
-def _is_launcher(word: ShellWord) -> bool:
+def _is_launcher(word: Word) -> bool:
     """Return True if ``word`` names a program that starts all ranks."""
     return word.text.rpartition("/")[2] in _launchers()
 
