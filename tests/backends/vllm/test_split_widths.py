@@ -12,7 +12,7 @@ from parc.backends.vllm.rules_tensor_parallel import (
     _valid_tp,
 )
 from parc.compiler.ir import ServingLayout
-from tests.search.serving_specs import plan_of, spec
+from tests.search.serving_specs import plan_of, problem_of, spec
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_valid_tp_sizes_split_every_width_evenly(
     name: str, tp: int, pcp: int, dp: int, shared: bool
 ) -> None:
     """With expert parallelism, no expert is split; otherwise all ranks of an engine split it."""
-    made = plan_of(spec(name, "hgx-h100")).problem
+    made = problem_of(spec(name, "hgx-h100"))
     model = replace(made.model, ffn=replace(made.model.ffn, size=1536))
     layout = ServingLayout(tp=tp, pcp=pcp, dp=dp, ep=tp * pcp * dp if shared else 1)
     expected = []
