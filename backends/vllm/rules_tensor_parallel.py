@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 from parc.backends.vllm.defaults import engine_constants, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
+from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 
 TARGETS = ("vllm",)
 MOST_SHOWN_DEGREE = 64
@@ -21,9 +22,10 @@ MOST_SHOWN_DEGREE = 64
 Violates = Callable[[ServingProblem, ServingLayout], bool]
 
 
-def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
+@cache
+def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> tuple[int, ...]:
     """Return the divisors of ``number`` that are at most ``most``, in ascending order."""
-    return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
+    return tuple(degree for degree in range(1, min(number, most) + 1) if number % degree == 0)
 
 
 def _splits_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -253,12 +255,13 @@ def _suggest_expert_parallelism(tensor: str) -> str:
 
 
 _TP = ("layout.tp", "model")
+_BLOCKS = (*_TP, "job.precision")
 TENSOR_PARALLEL_RULES: tuple[ServingRule, ...] = (
-    ServingRule("D01", _TP, _splits_heads_unevenly, _explain_heads),
-    ServingRule("D02", _TP, _splits_kv_heads_unevenly, _explain_kv_heads),
-    ServingRule("D18", _TP, _splits_recurrent_heads_unevenly, _explain_recurrent_heads),
-    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven_widths),
-    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocabulary),
-    ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_cut_scale_blocks),
-    ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_cut_scale_blocks),
+    ServingRule("D01", _TP, _splits_heads_unevenly, _explain_heads, ("tp",)),
+    ServingRule("D02", _TP, _splits_kv_heads_unevenly, _explain_kv_heads, ("tp",)),
+    ServingRule("D18", _TP, _splits_recurrent_heads_unevenly, _explain_recurrent_heads, ("tp",)),
+    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven_widths, RANK_FIELDS),
+    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocabulary, ("tp",)),
+    ServingRule("V07", _BLOCKS, _cuts_fp8_blocks, _explain_cut_scale_blocks, RANK_FIELDS),
+    ServingRule("V06", _BLOCKS, _cuts_integer_groups, _explain_cut_scale_blocks, RANK_FIELDS),
 )
