@@ -21,6 +21,19 @@ SCORE_GRADIENT_BYTES = 17
 writes the gradient of the score; dropout reads the gradient, with a mask, and writes it; softmax
 reads this gradient and the output of the forward softmax, except if the score is masked, and
 writes; two products read the result; one product reads the output of dropout."""
+SEPARATE_SOFTMAX_BYTES = 33
+"""Bytes moved in the forward pass per attention score, in addition to ``SCORE_BYTES``, if no kernel
+fuses scale, mask and softmax: a copy to fp32 (6), the scale (8), the mask (8), softmax in fp32 (8)
+and a copy to 16 bit (6), instead of 3."""
+SEPARATE_SOFTMAX_GRADIENT_BYTES = 44
+"""Bytes moved in the backward pass per attention score, in addition to ``SCORE_GRADIENT_BYTES``, if
+no kernel fuses scale, mask and softmax: both copies (12), softmax (12), the mask, which copies the
+gradient first (16), and the scale (8), instead of 4."""
+FUSED_SOFTMAX_BLOCK = 4
+"""Divisor of the rows and of the number of score matrices (micro-batch x heads per rank) that
+Megatron's fused softmax needs (megatron/model/fused_softmax.py, FusedScaleMaskSoftmax)."""
+FUSED_SOFTMAX_COLUMNS = 2048
+"""Largest number of columns of that kernel in the versions without FlashAttention."""
 HEAD_ALIGNMENT = 8
 """16-bit elements to which tensor cores require operands to be aligned (cuBLAS documentation)."""
 MISALIGNED_HEAD = 4
@@ -121,10 +134,25 @@ def unfused_attention_core_seconds(
     if attention.head_dim % HEAD_ALIGNMENT:
         product *= MISALIGNED_HEAD
     rate = fit.bytes_per_second * STREAM_SHARE
+    moved = ForwardBackward(SCORE_BYTES, SCORE_GRADIENT_BYTES)
+    if not has_fused_softmax(heads, sequence):
+        moved = ForwardBackward(
+            SCORE_BYTES + SEPARATE_SOFTMAX_BYTES,
+            SCORE_GRADIENT_BYTES + SEPARATE_SOFTMAX_GRADIENT_BYTES,
+        )
     return ForwardBackward(
-        2 * product + SCORE_BYTES * scores / rate,
-        4 * product + SCORE_GRADIENT_BYTES * scores / rate,
+        2 * product + moved.forward * scores / rate,
+        4 * product + moved.backward * scores / rate,
     )
+
+
+def has_fused_softmax(matrices: float, sequence: int) -> bool:
+    """Return True if Megatron's fused softmax accepts the scores of one layer and micro-batch.
+
+    ``matrices`` is the number of score matrices of a rank, each with ``sequence`` rows and columns.
+    """
+    sizes_fit = matrices % FUSED_SOFTMAX_BLOCK == 0 and sequence % FUSED_SOFTMAX_BLOCK == 0
+    return sizes_fit and 16 < sequence <= FUSED_SOFTMAX_COLUMNS
 
 
 def fused_attention_core_seconds(

@@ -287,14 +287,28 @@ def exposed_seconds(traffic: float, least: float, window: float) -> float:
     return max(overlapped_seconds(traffic, window, OVERLAP_NORM) - window, least)
 
 
-def exposed_seconds_of_rounds(
-    traffic: tuple[float, float, float], window: float, rounds: int
+def exposed_seconds_of_step(
+    traffic: tuple[float, float, float],
+    window: float,
+    rounds: int,
+    chunks: tuple[int, int, int],
 ) -> float:
-    """Return the exposed time in seconds of ``rounds`` rounds of gradient traffic.
+    """Return the exposed seconds of gradient and weight traffic per step.
 
-    ``traffic`` is the result of ``data_parallel_round_seconds``. Each round can overlap with
-    ``window`` seconds of computation.
+    ``traffic`` is the result of ``data_parallel_round_seconds``. Each of the ``rounds`` rounds can
+    overlap with ``window`` seconds of computation, the time of one micro-batch. ``chunks`` is (pp,
+    vpp of an interleaved schedule, micro-batches).
     """
     seconds, least, last = traffic
-    each = exposed_seconds(seconds, least, window)
-    return rounds * each + (exposed_seconds(seconds + last, least, window) - each if last else 0.0)
+    pp, vpp, micro_batches = chunks
+    if rounds > 1 or vpp == 1:
+        each = exposed_seconds(seconds, least, window)
+        more = exposed_seconds(seconds + last, least, window) - each if last else 0.0
+        return rounds * each + more
+    # With interleaving, the gradients of a chunk are complete after its last micro-batch, while the
+    # chunks before it still compute a round of pp micro-batches each (Megatron-Core,
+    # pipeline_parallel/schedules.py calls grad_sync_func, and in the forward pass param_sync_func,
+    # per model chunk). The last chunk has its part of one micro-batch for its part of the traffic.
+    whole = window * ((vpp - 1) * min(pp, micro_batches) + 1) / vpp
+    last_chunk = exposed_seconds(seconds + last, least, window) / vpp
+    return max(last_chunk, exposed_seconds(seconds + last, 0.0, whole))
