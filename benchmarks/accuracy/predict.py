@@ -45,7 +45,6 @@ PRIORS: dict[str, Prior] = {
     "dp_overlap": Prior(0.7, 0.3, 0.1, 1.0),
     "pp": Prior(0.6, 0.4, 0.05, 5.0),
     "ep": Prior(1.0, 0.2, 0.02, 4.0),
-    "experts": Prior(1.5, 0.3, 0.5, 6.0),
     "routed_seconds": Prior(2e-3, 0.25, 1e-4, 2e-2),
     "step_seconds": Prior(0.02, 0.8, 1e-3, 0.5),
     "straggler": Prior(0.003, 0.8, 1e-4, 0.03),

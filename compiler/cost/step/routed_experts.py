@@ -37,7 +37,11 @@ EXPERT_LAUNCH = 0.01
 """Host launch time of one expert, divided by that of the other kernels of a routed layer.
 TransformerEngine's grouped linear layer calls cuBLAS once per expert, and an MLP has two such
 layers: about 2 x 8 us, while the other kernels take 1.5 to 2 ms."""
-UNFUSED_TRAFFIC = 3.0
+SCATTERED = 1.3
+"""Time per byte of kernels that move routed rows, divided by that of other element-wise kernels.
+They read or write rows in random order, in pieces per expert. Fitted to the published runs of all
+GPUs and models together."""
+UNFUSED_TRAFFIC = 2.3
 """Traffic of permutations as separate PyTorch kernels, divided by that of fused kernels. Runs with
 token dropping use separate kernels. Fitted to published runs with and without token dropping."""
 CAST_BYTES = 8
@@ -71,7 +75,7 @@ def routed_expert_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
     )
     gpu, row = cost_model.problem.cluster.gpu, cost_model.efficiency
     factor = cost_model.gemm_factor * (FUSED_GEMMS if row.fused_experts else 1.0)
-    stream = row.stream * row.experts / (gpu.memory_gb_per_s * 1e9)
+    stream = row.stream * SCATTERED / (gpu.memory_gb_per_s * 1e9)
     return ForwardBackward(
         factor * gemms.forward + stream * moved.forward,
         factor * gemms.backward + stream * moved.backward,
