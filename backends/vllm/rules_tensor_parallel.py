@@ -99,7 +99,7 @@ def _quantized_tensors(
     if linear is not None:
         path = "model.linear_attention"
         yield f"{path}.key_dim", "linear attention's keys", linear.key_width, layout.tp
-        yield f"{path}.value_dim", "linear attention's values", linear.inner, layout.tp
+        yield f"{path}.value_dim", "linear attention's values", linear.inner_width, layout.tp
 
 
 def _splits_widths_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -128,7 +128,8 @@ def _valid_tp(
     """Return (valid tp sizes as text, edit that sets tp to a valid size).
 
     A size is valid if ``violates`` returns False for the layout with this tp. The edit sets the
-    largest valid size that is at most the current tp; it is empty if the current tp is valid.
+    largest valid size that is at most the current tp. It is empty if there is no such size or if
+    the current tp is valid.
     """
 
     def is_valid_tp(tp: int) -> bool:
@@ -136,7 +137,7 @@ def _valid_tp(
         return not violates(problem, replace(layout, tp=tp, ep=ep))
 
     valid = [tp for tp in divisors_up_to(problem.model.attention.heads) if is_valid_tp(tp)]
-    largest = max((tp for tp in valid if tp <= layout.tp), default=1)
+    largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
     fix = f"layout.tp: {largest}" if largest != layout.tp else ""
     return ", ".join(map(str, valid)) or "none", fix
 

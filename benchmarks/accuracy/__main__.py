@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
+from benchmarks.accuracy.fit_classes import fit_classes, fit_lines, write_fits
 from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.page import page
-from benchmarks.accuracy.predict import estimate_step, priors, shipped
-from benchmarks.accuracy.refit import refit
+from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.row_lines import row_lines
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.accuracy.score import score
@@ -23,7 +23,10 @@ def main(argv: list[str] | None = None) -> int:
 
     Return exit status 0, or 2 if the data cannot be read.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.write and (not arguments.fit or arguments.group):
+        parser.error("--write requires --fit, and all rows (no --group)")
     try:
         cases = load(arguments.data)
     except OSError as error:
@@ -36,7 +39,10 @@ def main(argv: list[str] | None = None) -> int:
         print(_summary(wanted))
         return 0
     if arguments.fit:
-        print(_fits(wanted))
+        fits = fit_classes(wanted)
+        print(fit_lines(fits))
+        for path in write_fits(fits) if arguments.write else ():
+            print(f"wrote {path}")
         return 0
     cases.cases = wanted
     text = page(cases, arguments.data)
@@ -76,7 +82,10 @@ def _parser() -> argparse.ArgumentParser:
         help="print errors of the shipped parameters, without refits",
     )
     parser.add_argument(
-        "--fit", action="store_true", help="print fitted parameters by hardware class"
+        "--fit", action="store_true", help="fit each hardware class to the open rows and print it"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="with --fit: write the values to the catalog"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the page to FILE")
     return parser
@@ -88,21 +97,6 @@ def _matches_words(case: Case, words: str) -> bool:
     text = f"{case.group} {case.generation} {run.id} {run.framework} {run.cluster} {run.overlap}"
     text += " fsdp" if case.fsdp else ""
     return all(word.lower() in text.lower() for word in words.split())
-
-
-def _fits(cases: list[Case]) -> str:
-    """Return one line per parameter: shipped value, fitted value, spread of its logarithm."""
-    lines = []
-    for generation in sorted({case.generation for case in cases if case.scored}):
-        chosen = [case for case in cases if case.scored and case.generation == generation]
-        now = shipped(generation)
-        found = refit(chosen, generation, now)
-        loose = found.unidentified_parameters(priors(generation))
-        lines.append(f"{generation}: {len(chosen)} rows, loss {found.loss:.1f}")
-        for name, value in found.parameters.items():
-            spread = f"{found.spreads[name]:.2f}" + (" (prior)" if name in loose else "")
-            lines.append(f"  {name:24} {now[name]:10.4g} -> {value:10.4g}  {spread}")
-    return "\n".join(lines)
 
 
 def _summary(cases: list[Case]) -> str:

@@ -22,11 +22,11 @@ from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
 from parc.compiler.cost.fitting import (
     FitResult,
-    Prior,
-    Tangent,
-    extrapolate,
+    LinearizedRun,
+    ParameterPrior,
+    extrapolate_seconds,
     fit_parameters,
-    tangents,
+    linearize_runs,
 )
 
 SITE_SPREAD = 0.05
@@ -135,12 +135,12 @@ def without_site_factors(parameters: Parameters) -> dict[str, float]:
     return {name: value for name, value in parameters.items() if not name.startswith(SITE)}
 
 
-def site_priors(cases: Sequence[Case]) -> dict[str, Prior]:
+def site_priors(cases: Sequence[Case]) -> dict[str, ParameterPrior]:
     """Return a prior for the factor of each cluster.
 
     Similar machines differ by some per cent, which affects all rows of a cluster alike.
     """
-    return {SITE + case.run.cluster: Prior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
+    return {SITE + case.run.cluster: ParameterPrior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
 
 
 def apply_site_factors(
@@ -172,7 +172,7 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
     full = refit(cases, generation, shipped(generation))
     found.fits[generation] = full
     found.fitted.update(_ratios(cases, predict(cases, full.parameters)))
-    found_lines = tangents(partial(predict, cases), full.parameters)
+    found_lines = linearize_runs(partial(predict, cases), full.parameters)
     lines = dict(zip((case.run.id for case in cases), found_lines, strict=True))
     like = {case.run.id for case in _drop_outliers(cases, predict(cases, full.parameters))}
     for column, key in ((found.no_model, _width), (found.no_cluster, _cluster)):
@@ -186,7 +186,7 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
 
 
 def _refit_lines(
-    cases: Sequence[Case], start: dict[str, float], lines: dict[str, Tangent]
+    cases: Sequence[Case], start: dict[str, float], lines: dict[str, LinearizedRun]
 ) -> dict[str, float]:
     """Fit ``cases`` with predictions from the linear approximation ``lines``."""
     if not cases:
@@ -195,7 +195,7 @@ def _refit_lines(
     chosen = [lines[case.run.id] for case in cases]
 
     def predicted(parameters: Parameters) -> list[float]:
-        return apply_site_factors(cases, extrapolate(chosen, start, parameters), parameters)
+        return apply_site_factors(cases, extrapolate_seconds(chosen, start, parameters), parameters)
 
     begin = {name: start.get(name, 1.0) for name in known}
     measured = [case.seconds for case in cases]

@@ -61,8 +61,8 @@ class CheckedMesh:
 class LayoutFilter:
     """Filter for the layouts of one search space.
 
-    Siblings are layouts that differ only in recompute. ``filter_all`` keeps at most one of them in
-    ``survivors``: the valid one with the least recompute that fits into memory.
+    Siblings are layouts that differ only in recompute. ``filter_all_layouts`` keeps at most one of
+    them in ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class LayoutFilter:
         """Return the layout that belongs to ``point``."""
         return self.space.build_layout(point, self._splits[point.pp, point.vpp])
 
-    def filter_all(self) -> None:
+    def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.parallel_sizes():
             splits = self._stage_splits(degrees.pp)

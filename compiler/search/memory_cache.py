@@ -17,8 +17,8 @@ from parc.compiler.cost.memory.peak import (
     gathered_weight_bytes,
     logits_bytes,
     low_precision_copy_bytes,
+    memory_model_at_zero_stage,
     optimizer_step_bytes,
-    program_memory,
 )
 from parc.compiler.cost.memory.workspaces import (
     library_workspace_bytes,
@@ -78,7 +78,7 @@ class PeakMemoryCache:
         self._cost_model, self._build = cost_model, build
         self._kinds = cost_model.problem.model.kinds
         self.activations: dict[ActivationKey, StageActivations] = {}
-        self._program = program_memory(cost_model, zero_stage)
+        self._program = memory_model_at_zero_stage(cost_model, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._fragmentation_factor = 1 + self._program.fragmentation

@@ -51,7 +51,7 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
             break
         for index, one in enumerate(filters):
             if variants[index].last_resort is last_resort:
-                one.filter_all()
+                one.filter_all_layouts()
                 dropped += one.dropped_counts
                 survivors += [row._replace(variant=index) for row in one.survivors]
     if not survivors:

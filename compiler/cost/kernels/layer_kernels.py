@@ -60,7 +60,7 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
     if latent is None:
         # With fewer key-value heads than tensor ranks, every rank computes a whole head.
         keys = max(attention.kv_heads / t, 1.0)
-        width = (attention.projected_heads / t + 2 * keys) * attention.head_dim
+        width = (attention.query_projection_heads / t + 2 * keys) * attention.head_dim
         inner = attention.heads * attention.head_dim / t
         return [(tokens, width, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t

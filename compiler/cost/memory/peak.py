@@ -32,12 +32,14 @@ COMMUNICATOR_BYTES = 0.2e9
 three communicators."""
 
 
-def program_memory(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
+def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
     """Return the memory model of the framework's program at ZeRO stage ``zero_stage``."""
 
     def build_program_memory() -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
-        return cost_model.framework.program_memory(cost_model.problem).for_zero_stage(zero_stage)
+        return cost_model.framework.training_memory_model(cost_model.problem).for_zero_stage(
+            zero_stage
+        )
 
     return cost_model.cached(("program", not zero_stage), build_program_memory)
 
@@ -305,7 +307,7 @@ def stage_memory(
     ``program`` is the memory model of the training program. If it is None, the memory model of the
     framework's own program is used.
     """
-    program = program or program_memory(cost_model, layout.zero_stage)
+    program = program or memory_model_at_zero_stage(cost_model, layout.zero_stage)
     weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
         cost_model, layout, load, program
     )
@@ -348,7 +350,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout) -> float:
 
     The search calls this function instead of ``peak_stage`` because it is faster.
     """
-    program = program_memory(cost_model, layout.zero_stage)
+    program = memory_model_at_zero_stage(cost_model, layout.zero_stage)
     most = 0.0
     for each in cost_model.equal_stage_groups(layout.split):
         dynamic = sum(

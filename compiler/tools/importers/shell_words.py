@@ -44,7 +44,8 @@ _COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
 """Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
 _FLAG = re.compile(r"\s*--[A-Za-z]")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+"""Matches the assignment of a variable; the groups are its name and its value."""
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
 _VARIABLE = re.compile(
@@ -53,7 +54,7 @@ _VARIABLE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ShellWord:
     """Word of a shell script, with variables expanded and quotes removed."""
 
     text: str
@@ -90,9 +91,9 @@ class _WordScanner:
         self._skipped = {
             one.body_start: one.end for one in HereDocuments(text) if not one.is_script
         }
-        self.words: list[Word] = []
+        self.words: list[ShellWord] = []
 
-    def scan(self, start: int, end: int, depth: int) -> None:
+    def scan_words(self, start: int, end: int, depth: int) -> None:
         """Append the words of a part of the text to ``words``.
 
         Args:
@@ -120,7 +121,7 @@ class _WordScanner:
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 outer = self._variable
                 self._variable = outer or _assigned_name(pieces[0] if pieces else "", text)
-                self.scan(match.start() + 1, at - quoted, depth + 1)
+                self.scan_words(match.start() + 1, at - quoted, depth + 1)
                 self._variable = outer
                 began = began if pieces else match.start()
                 continue
@@ -187,7 +188,7 @@ class _WordScanner:
         first = not self.words or self.words[-1].statement != self._statement
         if text in _MESSAGES and (first or self.words[-1].text in _BEFORE_COMMANDS):
             self._message = self._statement
-        self.words.append(Word(text, span, self._statement, self._variable))
+        self.words.append(ShellWord(text, span, self._statement, self._variable))
 
 
 def _assigned_name(before: str, value: str) -> str:
@@ -209,7 +210,7 @@ def _remove_quotes(kind: str, text: str) -> str:
     return "" if text == '"' else re.sub(r"\\(.)", r"\1", text)
 
 
-def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
+def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[ShellWord]:
     """Return the first MOST_WORDS words of a script in order, without comments.
 
     Variables are expanded, except those in ``kept``. As in the shell, a variable with an empty
@@ -217,9 +218,9 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     words of this command are already returned at the assignment.
     """
     scanner = _WordScanner(text, file)
-    scanner.scan(0, len(text), 0)
+    scanner.scan_words(0, len(text), 0)
     values: dict[str, str] = {}
-    for name, value in assignments(scanner.words):
+    for name, value in shell_assignments(scanner.words):
         # The last assignment counts, also if its value is unknown.
         values.pop(name, None)
         if name not in kept and not UNKNOWN_VALUE.search(value):
@@ -229,8 +230,8 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
 
 
 def split_last_values(
-    words: list[Word], names: Collection[str] | None
-) -> tuple[list[Word], list[Word]]:
+    words: list[ShellWord], names: Collection[str] | None
+) -> tuple[list[ShellWord], list[ShellWord]]:
     """Return (words that the script uses, words of quoted values that it does not use).
 
     A value is not used if its variable is not in ``names``, or if a later assignment replaces the
@@ -242,7 +243,7 @@ def split_last_values(
     for at, word in enumerate(words):
         if word.variable and (at == 0 or words[at - 1].variable != word.variable):
             start = at
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match is None or word.variable:
             continue
         # The word ARGS= follows the words of its quoted value.
@@ -270,7 +271,7 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
     at, blank = 0, True
     documents = HereDocuments(text)
     while at < len(text):
-        here = documents.starting_at(at)
+        here = documents.here_document_at(at)
         if here is not None:
             found.append((at, here.end))
             at, blank = here.end, False
@@ -292,7 +293,7 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 
 
-def branch_lines(text: str) -> frozenset[int]:
+def lines_inside_branches(text: str) -> frozenset[int]:
     """Return the numbers of all lines inside ``if`` statements, ``case`` statements and loops."""
     inside, depth = set(), 0
     for number, line in enumerate(text.splitlines(), start=1):
@@ -306,7 +307,7 @@ def branch_lines(text: str) -> frozenset[int]:
     return frozenset(inside)
 
 
-def source_text(text: str, word: Word) -> tuple[str, str, str]:
+def command_with_separators(text: str, word: ShellWord) -> tuple[str, str, str]:
     """Return (command, separator before the command, separator after the command).
 
     The command is the part of the script ``text`` that starts with ``word``. A separator, such as
@@ -332,7 +333,7 @@ def source_text(text: str, word: Word) -> tuple[str, str, str]:
     )
 
 
-def split_quoted_flag(word: Word) -> list[Word]:
+def split_quoted_flag(word: ShellWord) -> list[ShellWord]:
     """Return the words of an array element such as ``"--flag value"``, split at the spaces.
 
     Any other word is returned unchanged.
@@ -342,15 +343,15 @@ def split_quoted_flag(word: Word) -> list[Word]:
     return [replace(word, text=part) for part in word.text.replace("'", "").split()]
 
 
-def statements(words: Iterable[Word]) -> list[list[Word]]:
+def shell_statements(words: Iterable[ShellWord]) -> list[list[ShellWord]]:
     """Return the words of each statement, in the order of the script."""
     return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 
 
-def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
+def shell_assignments(words: list[ShellWord]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each assignment ``NAME=value``, with or without ``export``."""
     for word in words:
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match and len(match[2]) <= LONGEST_VALUE:
             yield match[1], match[2]
 
@@ -371,13 +372,13 @@ def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> st
     In ``PATH=/opt:$PATH``, the variable ``$PATH`` is not expanded, because it refers to the value
     of PATH before this assignment.
     """
-    own = _ASSIGNMENT.fullmatch(text)
+    own = ASSIGNMENT.fullmatch(text)
     if own is not None and own[1] in values and "$" in own[2]:
         values = {name: value for name, value in values.items() if name != own[1]}
-    return _expand(text, values, kept, DEEPEST)
+    return _expand_variables(text, values, kept, DEEPEST)
 
 
-def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
+def _expand_variables(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
     """Return ``text`` with each variable replaced by its value in ``values``.
 
     Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
@@ -394,4 +395,8 @@ def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int
         return match[0] if found is None else found
 
     expanded = _VARIABLE.sub(value, text)
-    return text if expanded == text else _expand(expanded[:LONGEST_VALUE], values, kept, depth - 1)
+    return (
+        text
+        if expanded == text
+        else _expand_variables(expanded[:LONGEST_VALUE], values, kept, depth - 1)
+    )
