@@ -33,12 +33,19 @@ def gradient_accumulation_seconds(
         return 0.0
     row = cost_model.efficiency
     # The time is that of reading and writing the sum. With fused accumulation the GEMM adds to the
-    # sum, so that one write is already part of its time. Stacks from before FlashAttention
-    # (``unfused``) and sequence parallelism used a separate kernel.
-    separate = row.unfused and not layout.sequence_parallel
+    # sum, so that one write is already part of its time.
+    separate = adds_gradients_separately(cost_model, layout)
     nbytes = SEPARATE_BYTES if separate else 2 * cost_model.problem.job.gradient_bytes - 2
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     return row.accumulate * nbytes * parameters / rate
+
+
+def adds_gradients_separately(cost_model: CostModel, layout: Layout) -> bool:
+    """Return True if a separate kernel adds the gradients of a micro-batch to the sum of the step.
+
+    Stacks from before FlashAttention (``unfused``) and sequence parallelism did so.
+    """
+    return cost_model.efficiency.unfused and not layout.sequence_parallel
 
 
 def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
