@@ -40,7 +40,7 @@ from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.search.search_layouts import search_layouts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
-from parc.compiler.spec.load import load_spec, salvage_sections
+from parc.compiler.spec.load import read_spec_tree, salvage_sections, validate_spec_tree
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.spec import Spec
 
@@ -90,12 +90,13 @@ def _resolve(
     If the spec as a whole is invalid, the sections ``model`` and ``cluster`` are still checked, so
     that one run reports all mistakes.
     """
-    spec = load_spec(source, overrides, sink)
+    tree = read_spec_tree(source, overrides, sink)
+    spec = None if tree is None else validate_spec_tree(tree, sink)
     after("load_spec")
     library = Library(source.folder, source.root or source.folder or Path())
     if spec is None:
         # The sections that can be read are still checked for mistakes.
-        sections = salvage_sections(source, overrides)
+        sections = salvage_sections(tree) if tree else {}
         if "model" in sections:
             resolve_model(sections["model"], library, sink)
         if "cluster" in sections:
