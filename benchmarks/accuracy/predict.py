@@ -66,7 +66,8 @@ STACK_PRIORS = {
 DeepSpeed casts a gradient to fp32, adds it and clears its source, about 18 bytes where one kernel
 moves 6 or 10 (its ``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores,
 so GPUs get a smaller share of the NIC rate. The size of that reduction was set after the stack's
-own runs, which pull the common prior down.
+own runs, which pull the common prior down. JAX compiles a step to one program, so that no Python
+code runs between the kernels of a layer: about 20 launches of 5 microseconds each.
 """
 
 
