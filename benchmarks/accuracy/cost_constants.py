@@ -72,7 +72,17 @@ CONSTANTS = (
         "assumed",
     ),
     Constant(
-        "compiler.cost.setup.cost_model.FOUR_BIT",
+        "compiler.cost.kernels.scaling.ROWWISE_GEMM",
+        "time of fp8 GEMMs with scales per row over that with scales per tensor",
+        "torchtitan, commit 7a04053",
+    ),
+    Constant(
+        "compiler.cost.kernels.scaling.MXFP8_GEMM",
+        "time of mxfp8 GEMMs over that of fp8 with scales per tensor",
+        "fitted to four pairs of published runs that differ only in the recipe",
+    ),
+    Constant(
+        "compiler.cost.kernels.scaling.FOUR_BIT",
         "additional factor on `gemm_low` for 4-bit matrix multiplications",
         "fitted to 8 published runs of dense models",
     ),

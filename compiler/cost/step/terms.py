@@ -130,11 +130,11 @@ TERMS: dict[str, EstimateTerm] = {
             "tp_seconds",
             "seconds",
             "tensor parallelism",
-            "an all-gather and a reduce-scatter of 16-bit hidden states around attention and "
-            "around a dense MLP; the backward pass has one more all-gather, and at most half of "
-            "its collectives overlap with weight gradients; without sequence parallelism one "
-            "all-reduce each, which overlaps in the backward pass; times the factor tp of the "
-            "hardware class",
+            "an all-gather and a reduce-scatter of hidden states around attention and around a "
+            "dense MLP (16 bit; in low precision, quantised states are gathered); the backward "
+            "pass has one more all-gather, and at most half of its collectives overlap with "
+            "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
+            "in the backward pass; times the factor tp of the hardware class",
             _KORTHIKANTI,
         ),
         EstimateTerm(
