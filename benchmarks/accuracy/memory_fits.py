@@ -26,7 +26,7 @@ class FitPrediction:
 
     @property
     def fits(self) -> bool:
-        """True if the low end of the memory band is within the device."""
+        """True if the low end of the memory interval is within the device."""
         return self.peak.low_bytes <= self.case.problem.cluster.gpu.memory_bytes
 
     @property

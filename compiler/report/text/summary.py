@@ -96,7 +96,7 @@ def summary_text(plan: AnyPlan) -> str:
             "memory",
             f"{gib(peak.total_bytes)} of {gib(estimate.limit_bytes)} on the fullest GPU"
             f"{format_stage(peak.stage, len(estimate.memory))} "
-            f"(error band {three_digits(peak.low_bytes / GIB)} to {gib(peak.high_bytes)})",
+            f"(80 % interval {three_digits(peak.low_bytes / GIB)} to {gib(peak.high_bytes)})",
         ),
         (
             "step",
