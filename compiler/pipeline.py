@@ -10,6 +10,7 @@ from parc.backends.registry import backend, framework_of_problem, serving_backen
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
 from parc.compiler.checks.advise_idle_gpus import advise_idle_gpus
+from parc.compiler.checks.advise_riskier_layout import advise_riskier_layout
 from parc.compiler.checks.check_host_memory import check_host_memory
 from parc.compiler.checks.check_memory import check_memory
 from parc.compiler.checks.check_placement import check_placement
@@ -156,6 +157,7 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     check_placement(plan, sink)
     advise_dispatch_library(cost_model, plan, sink)
     advise_idle_gpus(cost_model, plan, sink)
+    advise_riskier_layout(cost_model, plan, sink)
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)

@@ -192,9 +192,15 @@ CONSTANTS = (
         "assumed: no reading determines it",
     ),
     Constant(
-        "compiler.ir.estimate.DYNAMIC_BAND",
-        "half width of the memory band, relative to all memory except parameters and their state",
-        "about eight of ten of 120 published readings lie within it",
+        "compiler.ir.estimate.DYNAMIC_SPREAD",
+        "half width of the memory interval, relative to all memory except parameters, their state "
+        "and fragmentation",
+        "80th percentile of the errors of published readings, each program counted once",
+    ),
+    Constant(
+        "compiler.ir.estimate.FRAGMENTATION_SPREAD",
+        "fragmentation at the high end of the interval, relative to the expected fragmentation",
+        "about four of five readings of reserved memory lie within the interval",
     ),
     Constant(
         "compiler.search.rank_layouts.TIE",
