@@ -46,7 +46,6 @@ PRIORS: dict[str, ParameterPrior] = {
     "dp_overlap": ParameterPrior(0.7, 0.3, 0.1, 1.0),
     "pp": ParameterPrior(0.6, 0.4, 0.05, 5.0),
     "ep": ParameterPrior(1.0, 0.2, 0.02, 4.0),
-    "experts": ParameterPrior(1.3, 0.15, 0.5, 4.0),
     "routed_seconds": ParameterPrior(2e-3, 0.25, 1e-4, 2e-2),
     "step_seconds": ParameterPrior(0.02, 0.8, 1e-3, 0.5),
     "straggler": ParameterPrior(0.003, 0.8, 1e-4, 0.03),

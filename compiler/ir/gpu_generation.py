@@ -58,9 +58,6 @@ class Efficiency:
     accumulate: float = 1.0
     """Time of gradient accumulation, relative to its memory traffic at the bandwidth of the data
     sheet."""
-    experts: float = 1.3
-    """Time of the matrix multiplications of all routed experts in a step, relative to one kernel
-    that multiplies all their rows."""
     routed_seconds: float = 2e-3
     """Host time that launches the forward pass of one layer with routed experts in 16 bit, in
     seconds; the layer cannot be faster."""

@@ -79,7 +79,8 @@ def _rule_checker(
 
     Rules that do not read the pipeline stages are checked once for all numbers of stages.
     """
-    shared, others = [], []
+    shared: list[tuple[int, ServingRule]] = []
+    others: list[tuple[int, ServingRule]] = []
     for position, rule in enumerate(rules):
         group = others if _STAGE_FIELDS.intersection(rule.reads) else shared
         group.append((position, rule))

@@ -62,9 +62,6 @@ PARAMETERS: dict[str, EfficiencyParameter] = {
     "ep": EfficiencyParameter(
         spread=0.2, low=0.02, high=8.0, seen_in="mixture-of-experts runs with ep > 1"
     ),
-    "experts": EfficiencyParameter(
-        spread=0.15, low=0.3, high=6.0, seen_in="mixture-of-experts runs of wide experts"
-    ),
     "routed_seconds": EfficiencyParameter(
         spread=0.25,
         low=1e-6,

@@ -178,7 +178,8 @@ TERMS: dict[str, EstimateTerm] = {
             "data parallelism",
             "a reduce-scatter of 4-byte gradients and an all-gather of 2-byte parameters take s "
             "seconds and overlap with w, a share of one micro-batch; (s^3 + w^3)^(1/3) - w is "
-            "exposed, at least 5 % of s; at ZeRO stage 3 two all-gathers and a reduce-scatter per "
+            "exposed, at least 5 % of s; with interleaving max of that / vpp and the same with w x "
+            "((vpp - 1) x pp + 1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per "
             "micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
         ),
