@@ -112,6 +112,31 @@ CONSTANTS = (
         "fitted to published runs with and without token dropping",
     ),
     Constant(
+        "compiler.cost.step.routed_experts.GROUPED_GEMMS",
+        "time of a grouped GEMM over that of the same tiles in one GEMM",
+        "kernel timings of fused experts: 1.0 for bf16 on H100, 1.15 for fp8 on B200",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.SCATTERED",
+        "time per byte of kernels of routed rows over that of other element-wise kernels",
+        "fitted to the published runs of all GPUs together",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.BIAS_BYTES",
+        "traffic per output element of experts with biases in the forward pass, bytes",
+        "counted: PyTorch kernels of Megatron-LM that add the bias",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.BIAS_GRADIENT_BYTES",
+        "the same in the backward pass, bytes",
+        "counted: gradients of the same kernels",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.EXPERT_LAUNCH",
+        "host launch time of one expert over that of the other kernels of a routed layer",
+        "TransformerEngine calls cuBLAS once per expert and weight; the time per call is assumed",
+    ),
+    Constant(
         "compiler.cost.step.routed_experts.FUSED_GEMMS",
         "time of a fused grouped MLP over that of separate kernels",
         "fitted to published runs of both",

@@ -160,6 +160,7 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         gradient_precision=spec.gradient_precision,
         moe_dispatcher=spec.moe_dispatcher,
         moe_overlap=spec.moe_overlap,
+        moe_imbalance=spec.moe_imbalance,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
         min_learning_rate=rate.minimum,

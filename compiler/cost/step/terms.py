@@ -115,8 +115,9 @@ TERMS: dict[str, EstimateTerm] = {
             "seconds",
             "compute",
             "micro-batches x forward and backward pass of the slowest stage: GEMMs and attention "
-            "core by shape, plus traffic of element-wise kernels and of gradient accumulation / "
-            "memory bandwidth; at least the launch time of the host",
+            "core by shape (experts: one GEMM per expert, which adds the weight gradients), plus "
+            "traffic of element-wise kernels, routed rows and gradient accumulation / memory "
+            "bandwidth; at least the launch time of the host, which grows with the experts per rank",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
         ),
         EstimateTerm(
