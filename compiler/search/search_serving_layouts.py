@@ -28,7 +28,7 @@ MAX_EXAMINED = 512
 start of the enumeration, and this many from the end."""
 
 _STAGE_FIELDS = frozenset(("pp", "stages", "replicas"))
-"""Layout fields in which layouts differ that are equal on all axes inside a pipeline stage."""
+"""Layout fields that have several values for each combination of the sizes inside a stage."""
 
 
 def search_serving_layouts(
@@ -79,7 +79,8 @@ def _rule_checker(
 
     Rules that do not read the pipeline stages are checked once for all numbers of stages.
     """
-    shared, others = [], []
+    shared: list[tuple[int, ServingRule]] = []
+    others: list[tuple[int, ServingRule]] = []
     for position, rule in enumerate(rules):
         group = others if _STAGE_FIELDS.intersection(rule.reads) else shared
         group.append((position, rule))
