@@ -114,10 +114,18 @@ PARTIAL_GRAPH_LAUNCH = 0.6
 """The same for graphs of only attention, router and preprocessing."""
 
 
+EAGER_STREAM = 1.8
+"""Traffic of element-wise kernels of torch without torch.compile, divided by that of fused kernels:
+norm and residual addition move 18 bytes per element instead of 10, and the gated activation 10
+instead of 6."""
+
+
 def with_features(row: Efficiency, words: str) -> Efficiency:
     """Return the parameters for a run with these features (``wide_words.features``)."""
     if "unfused-core" in words:
         row = replace(row, unfused=True)
+    if "eager" in words:
+        row = replace(row, stream=row.stream * EAGER_STREAM)
     if "fused-experts" in words:
         row = replace(row, fused_experts=True)
     # Assumption: user buffers of tp-comm-overlap hide half of what other runs expose.

@@ -87,6 +87,8 @@ def features(text: str) -> set[str]:
         found.add("dp-overlap")
     if re.search(r"DeepEP|HybridEP", text, re.IGNORECASE):
         found.add("deep-ep")
+    if re.search(r"\beager\b", text):
+        found.add("eager")
     if "checkpoint-in-cpu" in text:
         found.add("host-checkpoints")
     return found
