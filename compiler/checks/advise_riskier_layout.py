@@ -76,4 +76,4 @@ def _describe_edit(plan: Plan, high_bytes: float) -> str:
     headroom = int(100 * (1 - high_bytes / plan.problem.cluster.gpu.memory_bytes))
     if headroom < 0:
         return pins
-    return f"{pins}; goals.memory_headroom {headroom / 100} leaves room for its whole interval"
+    return f"{pins}; goals.memory_headroom {headroom / 100} covers its whole interval"
