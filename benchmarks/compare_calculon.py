@@ -7,8 +7,8 @@ are those that Calculon can express: dense models on A100 and H100 without conte
 or uneven stages, in formats of its system files. Features that it lacks are mapped in its favour:
 gated MLPs widen the feed-forward by half, grouped queries count as full ones, and the overlap of
 gradients is on or off, whichever is more accurate over all rows of a GPU. PARC's error comes from a
-fit without any row of the model. The table also has the errors of the shipped parameters and of the
-naive formula.
+fit without any row of the source. The table also has the errors of the shipped parameters and of
+the naive formula.
 """
 
 from __future__ import annotations
@@ -157,14 +157,14 @@ def table(rows: Sequence[CalculonPrediction], found: Columns) -> list[str]:
     known = {row.case.run.id: row for row in rows}
     groups = named_groups([row.case for row in rows])
     tiny = [row.case.run.id for row in rows if is_small(row.case)]
-    lines = ["| group | rows | PARC, no model | shipped | Calculon | its bias | naive, no model |"]
+    lines = ["| group | rows | PARC, unseen source | shipped | Calculon | its bias | naive |"]
     lines.append("| --- " * 7 + "|")
     for name, ids in [*groups, *([("one host, small models", tiny)] if tiny else [])]:
         scores = [
-            score([found.no_model[one] for one in ids]),
+            score([found.unseen[one] for one in ids]),
             score([found.shipped[one] for one in ids]),
             score([known[one].calculon for one in ids]),
-            score([found.naive_no_model[one] for one in ids]),
+            score([found.naive[one] for one in ids]),
         ]
         lines.append(_line(name, scores))
     return lines

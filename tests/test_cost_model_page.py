@@ -16,8 +16,10 @@ from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_
 from benchmarks.accuracy.cost_page import BLOCK, fill_blocks, measured_blocks, written_blocks
 from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.hardware_classes import fitted_classes
+from benchmarks.accuracy.page import LOCKED
 from benchmarks.accuracy.page_tables import table_under
 from benchmarks.accuracy.plots import errors_by_group, main, step_times
+from benchmarks.accuracy.sources import is_locked
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.step.terms import TERMS
@@ -112,8 +114,8 @@ def test_a_figure_is_reproducible(draw: Callable[[], str]) -> None:
     assert draw() == draw()
 
 
-def test_every_scored_row_is_a_point_of_the_figure_of_step_times() -> None:
-    cases = [case for case in load(None).cases if case.scored]
+def test_every_open_row_is_a_point_of_the_figure_of_step_times() -> None:
+    cases = [case for case in load(None).cases if case.scored and not is_locked(case)]
     readings = step_times(cases).readings
     assert len(readings) == len(cases)
     chart = step_times(cases)
@@ -149,10 +151,10 @@ def test_bars_are_as_long_as_their_errors() -> None:
 
 
 def test_bars_show_the_errors_of_the_accuracy_page() -> None:
-    table = table_under(ACCURACY, "Step time")
-    shipped = dict(zip(table.column("group"), table.column("shipped"), strict=True))
+    table = table_under(ACCURACY, LOCKED)
+    errors = dict(zip(table.column("group"), table.column("locked"), strict=True))
     bars = {name.rpartition(" (")[0]: errors for name, errors in errors_by_group(ACCURACY).groups}
-    assert {name: f"{bars[name][0]:.1f}" for name in shipped} == shipped
+    assert {name: f"{bars[f'locked: {name}'][0]:.1f}" for name in errors} == errors
 
 
 def test_a_block_that_is_missing_from_the_page_is_an_error() -> None:
@@ -163,13 +165,16 @@ def test_a_block_that_is_missing_from_the_page_is_an_error() -> None:
 
 
 def test_the_generator_writes_four_figures_and_fills_the_page(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    shutil.copy(ROOT / "README.md", tmp_path)
     for name in ("accuracy.md", "kernel-fits.md", "cost-model.md"):
-        shutil.copy(DOCS / name, tmp_path)
+        shutil.copy(DOCS / name, docs)
     emptied = BLOCK.sub(lambda found: found["head"] + found["tail"], PAGE)
-    (tmp_path / "cost-model.md").write_text(emptied, "utf-8")
-    assert main(["--docs", str(tmp_path)]) == 0
-    written = (tmp_path / "cost-model.md").read_text("utf-8")
+    (docs / "cost-model.md").write_text(emptied, "utf-8")
+    assert main(["--docs", str(docs)]) == 0
+    written = (docs / "cost-model.md").read_text("utf-8")
     assert all(f"`{name}`" in written for name in TERMS)
-    assert [path.name for path in sorted((tmp_path / "cost-model").iterdir())] == [
+    assert [path.name for path in sorted((docs / "cost-model").iterdir())] == [
         path.name for path in FIGURES
     ]

@@ -7,14 +7,16 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
-from benchmarks.accuracy.groups import is_small
-from benchmarks.accuracy.page import page
-from benchmarks.accuracy.predict import estimate_step, priors, shipped
-from benchmarks.accuracy.refit import refit
+from benchmarks.accuracy.fit_classes import fit_classes, fit_lines, write_fits
+from benchmarks.accuracy.groups import SMALL, is_small
+from benchmarks.accuracy.page import locked_table, page, regret_table
+from benchmarks.accuracy.predict import estimate_step
+from benchmarks.accuracy.refit import simple_columns
 from benchmarks.accuracy.row_lines import row_lines
-from benchmarks.accuracy.runs import PUBLISHED, read_runs
+from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_models, write_runs
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.small_models import small_runs
+from benchmarks.accuracy.sources import is_locked
 from benchmarks.accuracy.wide_table import read_training_table
 
 
@@ -23,27 +25,44 @@ def main(argv: list[str] | None = None) -> int:
 
     Return exit status 0, or 2 if the data cannot be read.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.write and (not arguments.fit or arguments.group):
+        parser.error("--write requires --fit, and all rows (no --group)")
+    if arguments.publish and not arguments.data:
+        parser.error("--publish requires --data")
     try:
+        if arguments.publish:
+            publish(arguments.data)
+            return 0
         cases = load(arguments.data)
     except OSError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2
-    wanted = [case for case in cases.cases if _matches_words(case, arguments.group)]
+    cases.cases = [case for case in cases.cases if _matches_words(case, arguments.group)]
+    print(_answer(cases, arguments), end="")
+    return 0
+
+
+def _answer(cases: Cases, arguments: argparse.Namespace) -> str:
+    """Return the text that the options ask for."""
+    # Single locked rows are never shown, so that no formula can be chosen by them.
+    rows = [case for case in cases.cases if not is_locked(case)]
     if arguments.rows:
-        print("\n".join(row_lines(wanted)))
-    if arguments.rows or arguments.quick:
-        print(_summary(wanted))
-        return 0
+        return "\n".join([*row_lines(rows), _summary(rows), ""])
+    if arguments.quick:
+        return f"{_summary(rows)}\n"
+    if arguments.locked:
+        found = simple_columns([case for case in cases.cases if case.scored])
+        return f"{locked_table(cases.cases, found)}\n\n{regret_table(cases.cases)}\n"
     if arguments.fit:
-        print(_fits(wanted))
-        return 0
-    cases.cases = wanted
+        fits = fit_classes(rows)
+        written = write_fits(fits) if arguments.write else []
+        return "\n".join([fit_lines(fits), *(f"wrote {path}" for path in written), ""])
     text = page(cases, arguments.data)
     if arguments.output:
         arguments.output.write_text(text, encoding="utf-8")
-    print(text, end="")
-    return 0
+    return text
 
 
 def load(data: Path | None) -> Cases:
@@ -54,6 +73,13 @@ def load(data: Path | None) -> Cases:
     cases = make_cases((*table.runs, *small_runs(data)))
     cases.left_out.update(table.left_out)
     return cases
+
+
+def publish(data: Path) -> None:
+    """Write the runs of the wide table in ``data`` to the project's own tables."""
+    runs = (*read_training_table(data).runs, *small_runs(data))
+    write_runs(PUBLISHED / "runs.csv", runs)
+    write_models(PUBLISHED / "models.jsonl", runs)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,15 +94,26 @@ def _parser() -> argparse.ArgumentParser:
         help="use only rows that contain all words, such as 'h100 fp8'",
     )
     parser.add_argument(
-        "--rows", action="store_true", help="print rows sorted by error, with their terms"
+        "--rows", action="store_true", help="print open rows sorted by error, with their terms"
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="print errors of the shipped parameters, without refits",
+        help="print errors of the shipped parameters on open rows, without refits",
     )
     parser.add_argument(
-        "--fit", action="store_true", help="print fitted parameters by hardware class"
+        "--locked", action="store_true", help="print the errors of the locked sources by group"
+    )
+    parser.add_argument(
+        "--fit", action="store_true", help="fit each hardware class to the open rows and print it"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="with --fit: write the values to the catalog"
+    )
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="write the rows of --data to benchmarks/accuracy/published",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the page to FILE")
     return parser
@@ -90,28 +127,13 @@ def _matches_words(case: Case, words: str) -> bool:
     return all(word.lower() in text.lower() for word in words.split())
 
 
-def _fits(cases: list[Case]) -> str:
-    """Return one line per parameter: shipped value, fitted value, spread of its logarithm."""
-    lines = []
-    for generation in sorted({case.generation for case in cases if case.scored}):
-        chosen = [case for case in cases if case.scored and case.generation == generation]
-        now = shipped(generation)
-        found = refit(chosen, generation, now)
-        loose = found.unidentified_parameters(priors(generation))
-        lines.append(f"{generation}: {len(chosen)} rows, loss {found.loss:.1f}")
-        for name, value in found.parameters.items():
-            spread = f"{found.spreads[name]:.2f}" + (" (prior)" if name in loose else "")
-            lines.append(f"  {name:24} {now[name]:10.4g} -> {value:10.4g}  {spread}")
-    return "\n".join(lines)
-
-
 def _summary(cases: list[Case]) -> str:
     groups: dict[str, list[float]] = {}
     for case in cases:
         if case.scored:
             ratio = estimate_step(case).total_seconds / case.seconds
             whole = (case.group, f"all {case.kind}", f"framework {case.run.framework}")
-            for key in ("small models on one host",) if is_small(case) else whole:
+            for key in (SMALL,) if is_small(case) else whole:
                 groups.setdefault(key, []).append(ratio)
     lines = [f"{'group':36} {'rows':>5} {'MAPE':>6} {'median':>6} {'p90':>6} {'bias':>6}  (%)"]
     for key, ratios in sorted(groups.items()):

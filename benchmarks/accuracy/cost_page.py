@@ -19,7 +19,8 @@ from benchmarks.accuracy.cost_constants import constants_table
 from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.hardware_classes import class_row, fitted_classes
 from benchmarks.accuracy.hardware_classes import generation as catalog_generation
-from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
+from benchmarks.accuracy.page import LOCKED, OPEN
+from benchmarks.accuracy.page_tables import markdown, section_lines, table_under
 from benchmarks.accuracy.predict import PRIORS, estimate_step
 from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
@@ -75,14 +76,15 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
         "serving-hardware": records_table(_serving_hardware()),
         "serving-engines": engine_constants_table(),
         "errors": errors_tables(accuracy),
-        "choice": sentences(accuracy, "Choice of layout"),
+        "choice": choice_table(accuracy),
         "memory-errors": memory_table(accuracy),
         "serving-errors": serving_lines(accuracy),
     }
 
 
 def measured_blocks(cases: Sequence[Case], served: Sequence[ServingPrediction]) -> dict[str, str]:
-    """Return the blocks that contain predictions under the shipped parameters."""
+    """Return the blocks that contain predictions under the shipped parameters, for open
+    ``cases``."""
     return {
         "families": families_table(cases),
         "misses": misses_table(cases),
@@ -226,13 +228,26 @@ def kernels_table(kernels: str) -> str:
 
 
 def errors_tables(accuracy: str) -> str:
-    """Return the error tables of named groups and of GPU, precision and model type, in per cent."""
-    names = ("group", "rows", "shipped", "no model", "bias", "naive", "naive, no model")
-    parts = []
-    for heading in ("Step time", "Step time by GPU, precision and kind"):
-        table = table_under(accuracy, heading).picked(*names)
-        parts.append(markdown(table.columns, list(table.rows)))
-    return "\n\n".join(parts)
+    """Return the error tables of locked and of open sources, in per cent."""
+    tables = [table_under(accuracy, heading) for heading in (LOCKED, OPEN)]
+    return "\n\n".join(markdown(table.columns, list(table.rows)) for table in tables)
+
+
+def step_time_lines(accuracy: str) -> str:
+    """Return the list item of README.md about errors of the step time."""
+    table = table_under(accuracy, LOCKED)
+    errors = dict(zip(table.column("group"), table.column("locked"), strict=True))
+    return (
+        f"- **Step time.** On published sources that no fit has used, the mean error is "
+        f"{errors['all dense']} % for dense\n  models and {errors['all MoE']} % for mixtures of "
+        f"experts ([docs/accuracy.md](docs/accuracy.md))."
+    )
+
+
+def choice_table(accuracy: str) -> str:
+    """Return the table of regrets over sets of sweeps."""
+    table = table_under(accuracy, "Choice of layout")
+    return markdown(table.columns, list(table.rows))
 
 
 def memory_table(accuracy: str) -> str:

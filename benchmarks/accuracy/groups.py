@@ -35,17 +35,41 @@ NAMED: tuple[tuple[str, Callable[[Case], bool]], ...] = (
 """(name, membership test) of each group, in the order of the table."""
 
 
-def named_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
-    """Return (name, run ids) of non-empty groups that publications and other tools report on."""
+CLASS_ROWS = 10
+"""Smallest number of rows for which a hardware class has a line."""
+SMALL = "small models on one host"
+
+Group = tuple[str, list[str]]
+"""Name and run ids."""
+
+
+def named_groups(cases: Sequence[Case]) -> list[Group]:
+    """Return the non-empty groups that publications and other tools report on."""
     large = [case for case in cases if case.scored and not is_small(case)]
     found = [(name, [case.run.id for case in large if has(case)]) for name, has in NAMED]
     return [(name, ids) for name, ids in found if ids]
 
 
-def hardware_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
-    """Return (GPU, precision and model type; run ids), sorted."""
+def class_groups(cases: Sequence[Case]) -> list[Group]:
+    """Return the groups of hardware class and model type with at least ``CLASS_ROWS`` rows."""
+    large = [case for case in cases if not is_small(case)]
+    found = _grouped(large, lambda case: f"{case.generation} {case.kind}")
+    return [(name, ids) for name, ids in found if len(ids) >= CLASS_ROWS]
+
+
+def hardware_groups(cases: Sequence[Case]) -> list[Group]:
+    """Return the groups of GPU, precision and model type, sorted."""
+    return _grouped([case for case in cases if not is_small(case)], lambda case: case.group)
+
+
+def small_group(cases: Sequence[Case]) -> list[Group]:
+    """Return the group of small models on one host, or nothing if there are none."""
+    return _grouped([case for case in cases if is_small(case)], lambda _: SMALL)
+
+
+def _grouped(cases: Sequence[Case], key: Callable[[Case], str]) -> list[Group]:
     table: dict[str, list[str]] = {}
     for case in cases:
-        if case.scored and not is_small(case):
-            table.setdefault(case.group, []).append(case.run.id)
+        if case.scored:
+            table.setdefault(key(case), []).append(case.run.id)
     return sorted(table.items())

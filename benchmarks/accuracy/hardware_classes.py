@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,18 @@ def class_row(hardware: str) -> Efficiency:
     name, _, stack = hardware.partition("/")
     unfused = stack in ("unfused", "bigscience")
     return generation(name).efficiency.get(stack, Efficiency(unfused=unfused))
+
+
+@cache
+def own_parameters(hardware: str) -> tuple[str, ...]:
+    """Return the names of the parameters that the file of the class lists, not the inherited ones.
+
+    A class without a file entry has none.
+    """
+    name, _, stack = hardware.partition("/")
+    row = Library().entry("generations", name)["efficiency"].get(stack, {})
+    names = {field.name for field in fields(Efficiency) if field.type == "float"}
+    return tuple(key for key in row if key in names)
 
 
 def fitted_classes() -> dict[str, Mapping[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,16 @@ def section_lines(page: str, heading: str) -> list[str]:
 
 def table_under(page: str, heading: str) -> PageTable:
     """Return the first table under ``## heading``."""
-    lines = [line for line in section_lines(page, heading) if line.startswith("|")]
-    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    lines = section_lines(page, heading)
+    start = next((at for at, line in enumerate(lines) if line.startswith("|")), len(lines))
+    rows = takewhile(lambda line: line.startswith("|"), lines[start:])
+    return markdown_table("\n".join(rows))
+
+
+def markdown_table(text: str) -> PageTable:
+    """Return the Markdown table ``text``."""
+    cells = [tuple(cell.strip() for cell in line[1:-1].split("|")) for line in text.splitlines()]
     return PageTable(cells[0], tuple(cells[2:]))
-
-
-def sentences(page: str, heading: str) -> str:
-    """Return the prose lines under ``## heading`` that contain digits, joined to one paragraph."""
-    lines = [line for line in section_lines(page, heading) if line and line[0] not in "|#-"]
-    return " ".join(line for line in lines if any(letter.isdigit() for letter in line))
 
 
 def markdown(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int = 1) -> str:

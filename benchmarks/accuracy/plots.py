@@ -1,7 +1,7 @@
 """``python -m benchmarks.accuracy.plots``: write the figures and tables of docs/cost-model.md.
 
-Errors are read from docs/accuracy.md, which ``make accuracy`` writes first. Points are the
-published rows with predictions under the shipped parameters.
+Errors are read from docs/accuracy.md, which ``make accuracy`` writes first. Points are the open
+rows with predictions under the shipped parameters. The accuracy line of README.md is written too.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.bar_plot import Bars, bars_svg
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
-from benchmarks.accuracy.cost_page import fill_blocks, measured_blocks, written_blocks
+from benchmarks.accuracy.cost_page import (
+    fill_blocks,
+    measured_blocks,
+    step_time_lines,
+    written_blocks,
+)
 from benchmarks.accuracy.memory_rows import read_readings
+from benchmarks.accuracy.page import LOCKED, OPEN
 from benchmarks.accuracy.page_tables import table_under
 from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving
 from benchmarks.accuracy.serving_rows import read_published
+from benchmarks.accuracy.sources import is_locked
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "cdna4")
 ENGINES = ("vllm", "sglang", "trtllm")
-BIG = 7
-"""Smallest number of rows for which a group of one GPU and precision has bars."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     docs = parser.parse_args(argv).docs
     accuracy = (docs / "accuracy.md").read_text(encoding="utf-8")
     kernels = (docs / "kernel-fits.md").read_text(encoding="utf-8")
-    cases = [case for case in load(None).cases if case.scored]
+    cases = [case for case in load(None).cases if case.scored and not is_locked(case)]
     served = predict_serving(read_published())
     folder = docs / "cost-model"
     folder.mkdir(exist_ok=True)
@@ -44,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     blocks = {**written_blocks(accuracy, kernels), **measured_blocks(cases, served)}
     page = docs / "cost-model.md"
     page.write_text(fill_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    readme = docs.parent / "README.md"
+    text = fill_blocks(readme.read_text(encoding="utf-8"), {"step-time": step_time_lines(accuracy)})
+    readme.write_text(text, encoding="utf-8")
     return 0
 
 
@@ -71,7 +79,7 @@ def step_times(cases: Sequence[Case]) -> ScatterChart:
         for case in cases
     ]
     return ScatterChart(
-        f"Training step time, {len(rows)} published rows, shipped parameters",
+        f"Training step time, {len(rows)} rows of open sources, shipped parameters",
         "step time, seconds",
         tuple(rows),
         GENERATIONS,
@@ -116,17 +124,18 @@ def decode_latencies(served: Sequence[ServingPrediction]) -> ScatterChart:
 
 
 def errors_by_group(accuracy: str) -> Bars:
-    """Return the mean errors of named groups, then of hardware groups with at least BIG rows."""
-    columns = ("group", "rows", "shipped", "no model", "naive")
-    named = table_under(accuracy, "Step time").picked(*columns).rows
-    hardware = table_under(accuracy, "Step time by GPU, precision and kind").picked(*columns).rows
-    big = [row for row in hardware if int(row[1]) >= BIG]
+    """Return the mean errors of groups: first of locked sources, then of open ones."""
+    locked = table_under(accuracy, LOCKED).picked("group", "rows", "locked", "naive").rows
+    rows = table_under(accuracy, OPEN).picked("group", "rows", "no source", "naive").rows
+    names = [f"locked: {row[0]} ({row[1]})" for row in locked]
+    names += [f"{row[0]} ({row[1]})" for row in rows]
+    errors = [tuple(map(float, row[2:])) for row in (*locked, *rows)]
     return Bars(
         "Step-time error by group",
         "mean of |predicted / measured - 1|, %",
-        ("shipped", "model left out of the fit", "naive: FLOPs over a fitted constant"),
-        tuple((f"{row[0]} ({row[1]})", tuple(map(float, row[2:]))) for row in (*named, *big)),
-        (len(named),),
+        ("sources that the fit has not seen", "naive: FLOPs over a constant of other sources"),
+        tuple(zip(names, errors, strict=True)),
+        (len(locked),),
     )
 
 

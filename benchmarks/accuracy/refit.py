@@ -1,7 +1,8 @@
-"""Refits that leave out a model or a cluster, to predict runs that the fit has not seen.
+"""Predictions of runs that no fit has seen: locked rows, and open rows without their source.
 
-Each hardware class is fitted separately. A left-out group contains every case of one model width
-(or cluster). The class is refitted on the remaining cases, from priors that no training run set.
+Fits use open rows only. Each hardware class is fitted separately. A left-out group contains every
+case of one source. The class is refitted on the remaining cases, from priors that no training run
+set.
 
 To save time, a refit first uses a linear approximation of the logarithms of the predictions around
 the full fit. If the group is a larger part of its class, a few rounds on the cost model follow.
@@ -10,23 +11,23 @@ the full fit. If the group is a larger part of its class, a few rounds on the co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log
 from statistics import median
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
+from benchmarks.accuracy.sources import is_locked, source_of
 from parc.compiler.cost.fitting import (
     FitResult,
-    Prior,
-    Tangent,
-    extrapolate,
+    LinearizedRun,
+    ParameterPrior,
+    extrapolate_seconds,
     fit_parameters,
-    tangents,
+    linearize_runs,
 )
 
 SITE_SPREAD = 0.05
@@ -34,7 +35,6 @@ SITE_SPREAD = 0.05
 LARGE = 0.03
 """Share of its class from which a left-out group is also refitted on the cost model itself."""
 ROUNDS = 2
-Key = Callable[[Case], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +42,49 @@ class Columns:
     """Predicted over measured time of every case, by run id and kind of prediction."""
 
     shipped: dict[str, float]
-    fitted: dict[str, float]
-    no_model: dict[str, float]
-    """The case's model was left out of the fit."""
-    no_cluster: dict[str, float]
+    """Every case, with the shipped parameters, whose fit saw the open cases only."""
+    no_source: dict[str, float]
+    """Open cases, each with a fit without any case of its source."""
     naive: dict[str, float]
-    """Naive formula with rates from all cases."""
-    naive_no_model: dict[str, float]
+    """Naive formula with rates from the open cases of other sources."""
     fits: dict[str, FitResult]
-    """Hardware class -> its fit on all cases."""
+    """Hardware class -> its fit on all open cases."""
+
+    @property
+    def unseen(self) -> dict[str, float]:
+        """Prediction of every case by a fit that has not seen its source."""
+        return {**self.shipped, **self.no_source}
 
 
 def columns(cases: Sequence[Case]) -> Columns:
     """Return all columns for the scored cases."""
     timed = [case for case in cases if case.scored]
     found = simple_columns(timed)
-    for generation in sorted({case.generation for case in timed}):
-        _fit_class([case for case in timed if case.generation == generation], found)
+    rows = [case for case in timed if not is_locked(case)]
+    for generation in sorted({case.generation for case in rows}):
+        _fit_class([case for case in rows if case.generation == generation], found)
     return found
 
 
 def simple_columns(timed: Sequence[Case]) -> Columns:
     """Return the columns that need no fit of the cost model; the other columns are empty."""
-    found = Columns({}, {}, {}, {}, {}, {}, {})
+    found = Columns({}, {}, {}, {})
     found.shipped.update(_ratios(timed, predict(timed)))
-    # Separate rates for the small models, because launches dominate their time.
-    for chosen in ([c for c in timed if not is_small(c)], [c for c in timed if is_small(c)]):
-        found.naive.update(_ratios(chosen, naive_seconds(chosen, chosen)))
-        for out, rest in _left_out(chosen, _width):
-            found.naive_no_model.update(_ratios(out, naive_seconds(rest or chosen, out)))
+    for out, rest in left_out_sources(timed):
+        found.naive.update(_ratios(out, naive_seconds(rest or timed, out)))
     return found
+
+
+def left_out_sources(cases: Sequence[Case]) -> list[tuple[list[Case], list[Case]]]:
+    """Return (cases of one source, open cases of other sources) for every source."""
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(source_of(case.run.source), []).append(case)
+    rows = [case for case in cases if not is_locked(case)]
+    return [
+        (out, [case for case in rows if source_of(case.run.source) != source])
+        for source, out in sorted(groups.items())
+    ]
 
 
 OUTLIER = 2.0
@@ -135,12 +148,12 @@ def without_site_factors(parameters: Parameters) -> dict[str, float]:
     return {name: value for name, value in parameters.items() if not name.startswith(SITE)}
 
 
-def site_priors(cases: Sequence[Case]) -> dict[str, Prior]:
+def site_priors(cases: Sequence[Case]) -> dict[str, ParameterPrior]:
     """Return a prior for the factor of each cluster.
 
     Similar machines differ by some per cent, which affects all rows of a cluster alike.
     """
-    return {SITE + case.run.cluster: Prior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
+    return {SITE + case.run.cluster: ParameterPrior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
 
 
 def apply_site_factors(
@@ -167,58 +180,42 @@ def _model_and_cluster(case: Case) -> tuple[str, str]:
 
 
 def _fit_class(cases: list[Case], found: Columns) -> None:
-    """Fit one class on all its cases, then refit it without each model and each cluster."""
+    """Fit one class on all its cases, then refit it without each source."""
     generation = cases[0].generation
     full = refit(cases, generation, shipped(generation))
     found.fits[generation] = full
-    found.fitted.update(_ratios(cases, predict(cases, full.parameters)))
-    found_lines = tangents(partial(predict, cases), full.parameters)
+    found_lines = linearize_runs(partial(predict, cases), full.parameters)
     lines = dict(zip((case.run.id for case in cases), found_lines, strict=True))
     like = {case.run.id for case in _drop_outliers(cases, predict(cases, full.parameters))}
-    for column, key in ((found.no_model, _width), (found.no_cluster, _cluster)):
-        for out, rest in _left_out(cases, key):
-            plain = [case for case in rest if case.run.id in like]
-            known = _refit_lines(plain, full.parameters, lines)
-            # The linear approximation holds only near the full fit; a large group moves further.
-            if len(out) > LARGE * len(cases):
-                known = refit(rest, generation, known, ROUNDS).parameters
-            column.update(_ratios(out, predict(out, known)))
+    for out, rest in left_out_sources(cases):
+        plain = [case for case in rest if case.run.id in like]
+        known = _refit_lines(plain, full.parameters, lines) if plain else _centres(generation)
+        # The linear approximation holds only near the full fit; a large group moves further.
+        if plain and len(out) > LARGE * len(cases):
+            known = refit(rest, generation, known, ROUNDS).parameters
+        found.no_source.update(_ratios(out, predict(out, known)))
+
+
+def _centres(generation: str) -> dict[str, float]:
+    """Return the prior means, the parameters of a class without rows."""
+    return {name: prior.centre for name, prior in priors(generation).items()}
 
 
 def _refit_lines(
-    cases: Sequence[Case], start: dict[str, float], lines: dict[str, Tangent]
+    cases: Sequence[Case], start: dict[str, float], lines: dict[str, LinearizedRun]
 ) -> dict[str, float]:
     """Fit ``cases`` with predictions from the linear approximation ``lines``."""
-    if not cases:
-        return start
     known = {**priors(cases[0].generation), **site_priors(cases)}
     chosen = [lines[case.run.id] for case in cases]
 
     def predicted(parameters: Parameters) -> list[float]:
-        return apply_site_factors(cases, extrapolate(chosen, start, parameters), parameters)
+        return apply_site_factors(cases, extrapolate_seconds(chosen, start, parameters), parameters)
 
     begin = {name: start.get(name, 1.0) for name in known}
     measured = [case.seconds for case in cases]
     return without_site_factors(
         fit_parameters(predicted, measured, begin, known, 8, error_weights(cases)).parameters
     )
-
-
-def _width(case: Case) -> str:
-    return case.width
-
-
-def _cluster(case: Case) -> str:
-    return case.run.cluster
-
-
-def _left_out(cases: Sequence[Case], key: Key) -> list[tuple[list[Case], list[Case]]]:
-    """Return (left-out cases, remaining cases) for every value of ``key``."""
-    pairs = []
-    for value in sorted({key(case) for case in cases}):
-        out = [case for case in cases if key(case) == value]
-        pairs.append((out, [case for case in cases if key(case) != value]))
-    return pairs
 
 
 def _ratios(cases: Sequence[Case], seconds: Sequence[float]) -> dict[str, float]:

@@ -21,8 +21,7 @@ class Resolver:
     def __init__(self) -> None:
         """Read the catalog and the published models that it lacks."""
         self._library = Library(None)
-        path = PUBLISHED / "models.csv"
-        self._published = dict(read_models(path)) if path.is_file() else {}
+        self._published = read_models(PUBLISHED / "models.jsonl")
         self._models: dict[object, Model | None] = {}
         self._clusters: dict[object, Cluster | None] = {}
 

@@ -1,10 +1,13 @@
-"""A measured training run, and the CSV format of the published runs."""
+"""A measured training run, and the format of the published runs.
+
+``published/runs.csv`` contains the runs, ``published/models.jsonl`` the models that the catalog
+lacks.
+"""
 
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import NoneType
@@ -21,7 +24,7 @@ class Run:
 
     id: str
     model: str
-    """Catalog name, or a name of ``published/models.csv``."""
+    """Catalog name, or a name of ``published/models.jsonl``."""
     layers: int | None
     """Number of layers if the run trained a shortened model; None: all."""
     mtp: int
@@ -107,32 +110,18 @@ def _value(text: str, kind: Any) -> Any:
 def _cell(value: object) -> object:
     if isinstance(value, bool):
         return int(value)
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else value
+    return f"{value:.9g}" if isinstance(value, float) else "" if value is None else value
 
 
-def read_models(path: Path) -> Iterator[tuple[str, ModelSpec]]:
-    """Yield name and dimensions of published models that the catalog lacks; all are dense.
-
-    Position tables are left out, because they do not affect the scored figures.
-    """
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            yield row["name"], _model(row)
+def read_models(path: Path) -> dict[str, ModelSpec]:
+    """Return the published models that the catalog lacks by name: one JSON object per line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    specs = [ModelSpec.model_validate_json(line) for line in lines]
+    return {spec.name: spec for spec in specs if spec.name}
 
 
-def _model(row: dict[str, str]) -> ModelSpec:
-    dims = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab")
-    bias = row["bias"] == "1"
-    tree = {
-        "name": row["name"],
-        "family": "gpt",
-        "norm": row["norm"],
-        "gated": row["gated"] == "1",
-        "tied_embeddings": row["tied"] == "1",
-        "mlp_bias": bias,
-        "qkv_bias": bias,
-        "attention_output_bias": bias,
-        "position": {"max_positions": 1 << 20},
-        **{name: int(row[name]) for name in dims},
-    }
-    return ModelSpec.model_validate_json(json.dumps(tree))
+def write_models(path: Path, runs: Iterable[Run]) -> None:
+    """Write the models of ``runs`` that the catalog lacks, sorted by name."""
+    specs = {run.model: run.spec for run in runs if run.spec is not None}
+    lines = [spec.model_dump_json(exclude_defaults=True) for _, spec in sorted(specs.items())]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -166,15 +166,15 @@ class _GenerationReader:
         }
         values: dict[str, Any] = {}
         for name in own.keys() - types.keys():
-            self._report_unknown_key(entry, _join_keys(above, str(name)), tuple(types))
+            self._report_unknown_key(entry, _join_key_path(above, str(name)), tuple(types))
         for name, type_ in types.items():
             wanted, accepts, convert = _TYPES[type_]
             value = own.get(name, inherited.get(name, MISSING))
             if value is MISSING:
-                self._report_invalid(entry, _join_keys(above, name), "is missing")
+                self._report_invalid(entry, _join_key_path(above, name), "is missing")
             elif not accepts(value):
                 self._report_invalid(
-                    entry, _join_keys(above, name), f"is {str(value)[:40]}, must be {wanted}"
+                    entry, _join_key_path(above, name), f"is {str(value)[:40]}, must be {wanted}"
                 )
             else:
                 values[name] = convert(value)
@@ -200,7 +200,7 @@ class _GenerationReader:
         entry.report(key, finding, self._sink, self._at)
 
 
-def _join_keys(above: str, name: str) -> str:
+def _join_key_path(above: str, name: str) -> str:
     return f"{above}.{name}" if above else name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -10,10 +11,13 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.fields_without_effect import UNUSED_IN_SERVICES
 from parc.compiler.spec.layout_spec import OffloadSpec
-from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
 
-AnySpec = Spec | ServingSpec
+if TYPE_CHECKING:
+    # pydantic builds the models of serving on import, which takes 1 % of a command
+    from parc.compiler.spec.service_spec import ServingSpec
+
+    AnySpec = Spec | ServingSpec
 
 
 def check_unused_settings(
@@ -47,11 +51,11 @@ def paths_of_set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
 
 def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     """Report launch settings that no target uses (E13), in one finding per section."""
-    from parc.backends.registry import Role, can_wrap, declaration, installed_backends
+    from parc.backends.registry import Role, backend_declaration, can_wrap, installed_backends
 
     # A framework that another target starts emits no launch script.
     behind = [targets.framework] * any(can_wrap(one, targets.framework) for one in targets.emit)
-    found = [declaration(name).launch_fields for name in targets.emit if name not in behind]
+    found = [backend_declaration(name).launch_fields for name in targets.emit if name not in behind]
     used = {field for fields in found for field in fields}
     unused: dict[str, list[str]] = {}
     for path in paths_of_set_fields(spec.launch):
@@ -88,7 +92,7 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
     from parc.backends.registry import fields_without_effect
 
     table = fields_without_effect(targets.framework)
-    common = UNUSED_IN_SERVICES if isinstance(spec, ServingSpec) else {}
+    common = UNUSED_IN_SERVICES if not isinstance(spec, Spec) else {}
     for path in paths_of_set_fields(spec):
         if path in {**table, **common} and not _is_description_only(spec, path):
             finding = Finding(
@@ -105,7 +109,7 @@ def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:
     offload = spec.layout.offload if isinstance(spec, Spec) else None
     if not isinstance(offload, OffloadSpec) or not offload.nvme_path:
         return
-    if "nvme" not in (offload.optimizer, offload.parameters):
+    if not offload.uses_nvme:
         at = "layout.offload.nvme_path"
         finding = Finding(
             f"{at} has no effect, because nothing is stored on NVMe",
@@ -124,7 +128,7 @@ def _is_description_only(spec: AnySpec, path: str) -> bool:
     section, _, _ = path.partition(".")
     if section != "model":
         return section == "cluster"
-    own = isinstance(spec, ServingSpec) and spec.job.checkpoint is not None
+    own = not isinstance(spec, Spec) and spec.job.checkpoint is not None
     return own or isinstance(spec.model, str) or spec.model.base is None
 
 
@@ -137,7 +141,7 @@ def _has_own_program(spec: AnySpec, default_program: str) -> bool:
     """
     program = spec.launch.program
     if program is None:
-        return isinstance(spec, ServingSpec)
+        return not isinstance(spec, Spec)
     return bool(spec.launch.args) or program.rpartition("/")[2] != default_program
 
 
@@ -146,9 +150,9 @@ def _check_launchers(targets: Targets, sink: Sink) -> None:
 
     Only the framework's own target writes these arguments.
     """
-    from parc.backends.registry import declaration
+    from parc.backends.registry import backend_declaration
 
-    launchers = [name for name in targets.emit if declaration(name).needs_framework]
+    launchers = [name for name in targets.emit if backend_declaration(name).needs_framework]
     if not launchers:
         return
     finding = Finding(

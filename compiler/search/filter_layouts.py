@@ -62,8 +62,8 @@ class CheckedMesh:
 class LayoutFilter:
     """Filter for the layouts of one search space.
 
-    Siblings are layouts that differ only in recompute. ``filter_all`` keeps at most one of them in
-    ``survivors``: the valid one with the least recompute that fits into memory.
+    Siblings are layouts that differ only in recompute. ``filter_all_layouts`` keeps at most one of
+    them in ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class LayoutFilter:
         """Return the layout that belongs to ``point``."""
         return self.space.build_layout(point, self._splits[point.pp, point.vpp])
 
-    def filter_all(self) -> None:
+    def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.parallel_sizes():
             splits = self._stage_splits(degrees.pp)
@@ -320,8 +320,9 @@ class LayoutFilter:
         self, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[StageActivations, float]:
         """Return (activation bytes of one micro-batch, bytes that activations can use)."""
-        tp, cp, _, _, _, etp, vpp, size, _ = point
-        key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
+        tp, cp, _, _, ep, etp, vpp, size, _ = point
+        load = self._cost_model.problem.job.busiest_rank_load(ep)
+        key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0, load)
         cell = self._memory.activations.get(key)
         if cell is None:
             points = [point.with_recompute_level(level) for level in range(len(split.levels))]

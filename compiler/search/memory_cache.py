@@ -21,8 +21,8 @@ from parc.compiler.cost.memory.peak import (
     gathered_weight_bytes,
     logits_bytes,
     low_precision_copy_bytes,
+    memory_model_at_zero_stage,
     optimizer_step_bytes,
-    program_memory,
 )
 from parc.compiler.cost.memory.workspaces import (
     library_workspace_bytes,
@@ -36,9 +36,9 @@ from parc.compiler.ir import Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
-ActivationKey = tuple[StageShape, int, int, int, int, int]
-"""(shape, tp, cp, etp, micro-batch, vpp). The last number is 0 if the search does not try block
-recompute, because vpp then has no effect."""
+ActivationKey = tuple[StageShape, int, int, int, int, int, float]
+"""(shape, tp, cp, etp, micro-batch, vpp, load of the busiest expert-parallel rank). vpp is 0 if the
+search does not try block recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
 """(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
 of equal stages that can have the memory peak."""
@@ -87,7 +87,7 @@ class PeakMemoryCache:
         self._cost_model, self._build = cost_model, build
         self._kinds = cost_model.problem.model.kinds
         self.activations: dict[ActivationKey, StageActivations] = {}
-        self._program = program_memory(cost_model, zero_stage)
+        self._program = memory_model_at_zero_stage(cost_model, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._factor, self._others = end.activations(self._program), end.others

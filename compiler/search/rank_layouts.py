@@ -53,7 +53,7 @@ class RankedLayout(NamedTuple):
         return self.seconds + self.exposed_seconds
 
 
-def simplicity(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
+def simplicity_key(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
     """Return the key that sorts layouts of equal time by simplicity, the simplest layout first.
 
     The key compares the number of axes larger than 1, then the framework variant, then the
@@ -213,4 +213,4 @@ class LayoutRanking:
         return sorted(placed, key=self._sort_key)
 
     def _simplicity(self, variant: int, point: LayoutPoint) -> tuple[int, ...]:
-        return simplicity(variant, point, self._effort[point.level])
+        return simplicity_key(variant, point, self._effort[point.level])

@@ -51,7 +51,7 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
         for index, space in enumerate(spaces):
             if variants[index].last_resort is last_resort:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
-                filters[index].filter_all()
+                filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
     dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:

@@ -40,7 +40,7 @@ def _sieve(cost_model: CostModel) -> LayoutFilter:
     rules = all_rules(cost_model.problem, cost_model.framework)
     space = LayoutSpace.for_variant(cost_model.problem, cost_model.framework, LayoutVariant())
     sieve = LayoutFilter(cost_model, rules, memory_limit_bytes(cost_model), space)
-    sieve.filter_all()
+    sieve.filter_all_layouts()
     return sieve
 
 

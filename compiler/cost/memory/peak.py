@@ -52,12 +52,14 @@ HIGH = MemoryEnd(1 + DYNAMIC_SPREAD, FRAGMENTATION_SPREAD)
 """High end of the interval, equal to ``StageMemory.high_bytes``."""
 
 
-def program_memory(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
+def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
     """Return the memory model of the framework's program at ZeRO stage ``zero_stage``."""
 
     def build_program_memory() -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
-        return cost_model.framework.program_memory(cost_model.problem).for_zero_stage(zero_stage)
+        return cost_model.framework.training_memory_model(cost_model.problem).for_zero_stage(
+            zero_stage
+        )
 
     return cost_model.cached(("program", not zero_stage), build_program_memory)
 
@@ -99,12 +101,14 @@ def cached_layer_activations(
         """Compute the activation bytes of one layer by module; the caller caches the result."""
         length = cost_model.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
-        layer = layer_activations(cost_model.problem.model, layout, kind, batch, program)
+        busiest = program if load == 1.0 else replace(program, routed_load=load)
+        layer = layer_activations(cost_model.problem.model, layout, kind, batch, busiest)
         keys = gathered_key_value_bytes(cost_model, layout) if kind.mixer == "attention" else 0.0
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
     parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
-    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
+    load = cost_model.problem.job.busiest_rank_load(layout.ep)
+    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch, load)
     return cost_model.cached(("layer", kind, mesh, program.name), compute_layer_activations)
 
 
@@ -325,7 +329,7 @@ def stage_memory(
     ``program`` is the memory model of the training program. If it is None, the memory model of the
     framework's own program is used.
     """
-    program = program or program_memory(cost_model, layout.zero_stage)
+    program = program or memory_model_at_zero_stage(cost_model, layout.zero_stage)
     weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
         cost_model, layout, load, program
     )
@@ -369,7 +373,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
     ``end`` selects the expected value or the high end of its interval. The search calls this
     function instead of ``peak_stage`` because it is faster.
     """
-    program = program_memory(cost_model, layout.zero_stage)
+    program = memory_model_at_zero_stage(cost_model, layout.zero_stage)
     factor, most = end.activations(program), 0.0
     for each in cost_model.equal_stage_groups(layout.split):
         dynamic = sum(

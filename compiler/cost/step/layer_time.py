@@ -18,9 +18,13 @@ from parc.compiler.cost.kernels.layer_kernels import (
     unfused_attention_core_seconds,
 )
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
+from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
-from parc.compiler.cost.step.gradients import gradient_accumulation_seconds
+from parc.compiler.cost.step.gradients import (
+    adds_gradients_separately,
+    gradient_accumulation_seconds,
+)
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     routed_expert_seconds,
@@ -91,10 +95,8 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
-    passes = [
-        _cached_gemm_seconds(cost_model, shape)
-        for shape in _gemm_shapes(cost_model, layout, kind, tokens)
-    ]
+    shapes = _gemm_shapes(cost_model, layout, kind, tokens)
+    passes = [_cached_gemm_seconds(cost_model, shape) for shape in shapes]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
     core, scan = (
         _attention_core_seconds(cost_model, layout, kind),
@@ -102,17 +104,21 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     )
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
+    casts = cast_bytes(shapes, cost_model.scaling)
     forward = cost_model.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = cost_model.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
-    backward += gradient_accumulation_seconds(
-        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
-    )
+    forward += row.stream * casts.forward / rate
+    backward += row.stream * casts.backward / rate
+    dense, routed = cost_model.layer_parameters(kind, layout)
+    # The GEMMs of experts include the traffic of their sums, except if a separate kernel adds them.
+    added = dense + (routed if adds_gradients_separately(cost_model, layout) else 0.0)
+    backward += gradient_accumulation_seconds(cost_model, layout, added)
     # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
     launch = row.layer_seconds * kind.sub_layers / 2
     if kind.routed:
         own = routed_expert_seconds(cost_model, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
-        launch = routed_launch_seconds(cost_model)
+        launch = routed_launch_seconds(cost_model, layout)
     # If the device is faster than the host can launch kernels, the launches determine the time.
     groups = cost_model.group_spans(layout)
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
@@ -218,9 +224,10 @@ def _exposed_tp_seconds(
     groups = cost_model.group_spans(layout)
     dense = dense_collectives(cost_model, layout, kind)
     forward, backward = collective_forward_backward_seconds(cost_model, dense, groups.tp)
-    share = TP_BACKWARD if layout.sequence_parallel else 0.0
-    # Overlap is limited by the GEMMs behind which it happens, and by what the framework overlaps.
-    backward = max(share * backward, backward - window)
+    if cost_model.efficiency.overlaps_tp:
+        share = TP_BACKWARD if layout.sequence_parallel else 0.0
+        # The GEMMs that hide the collectives, and what the framework overlaps, limit the overlap.
+        backward = max(share * backward, backward - window)
     expert = collective_forward_backward_seconds(
         cost_model, expert_collectives(cost_model, layout, kind), groups.etp
     )
