@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from parc.compiler.checks.check_memory import describe_covering_headroom
 from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
@@ -39,6 +40,7 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         return
     seconds, _, layout = min(found)
     expected, high = peak_bytes(cost_model, layout), peak_bytes(cost_model, layout, HIGH)
+    pins = "to measure it, set layout.micro_batch and layout.recompute to these values"
     recompute = layout.recompute
     modules = f" {'+'.join(recompute.modules)}" if recompute.modules else ""
     finding = Finding(
@@ -47,7 +49,7 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         label=f"micro-batch {layout.micro_batch}, recompute {recompute.granularity}{modules}: "
         f"{seconds:.3g} s instead of {now:.3g} s per step; {expected / GIB:.1f} GiB expected, "
         f"80 % interval up to {high / GIB:.1f} GiB, the limit is {limit / GIB:.1f} GiB",
-        help=_describe_edit(plan, high),
+        help="; ".join(filter(None, (pins, describe_covering_headroom(plan, high)))),
         causes=(
             Cause(
                 "goals.memory_headroom",
@@ -67,13 +69,3 @@ def _layouts_on_mesh(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
             layout = replace(plan.layout, micro_batch=size, recompute=level)
             if not any(rule.broken(problem, layout) for rule in rules):
                 yield layout
-
-
-def _describe_edit(plan: Plan, high_bytes: float) -> str:
-    """Return a help text with the edit that allows the riskier layout."""
-    pins = "to measure it, set layout.micro_batch and layout.recompute to these values"
-    # Rounded down to whole per cent, so that the whole interval is below the limit.
-    headroom = int(100 * (1 - high_bytes / plan.problem.cluster.gpu.memory_bytes))
-    if headroom < 0:
-        return pins
-    return f"{pins}; goals.memory_headroom {headroom / 100} leaves room for its whole interval"

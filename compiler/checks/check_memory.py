@@ -59,13 +59,25 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
         if peak_bytes(cost_model, layout, HIGH) <= limit
     ]
     if not safe:
-        return "no layout of this spec is safer; use more GPUs, or set fewer fields of layout"
+        headroom = describe_covering_headroom(plan, plan.estimate.high_bytes)
+        fewer = "no layout of this spec is safer; use more GPUs, or set fewer fields of layout"
+        return "; ".join(filter(None, (fewer, headroom)))
     # On a tie, the index prefers less recomputation.
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_bytes(cost_model, layout, HIGH)
     words = _format_recompute(layout.recompute)
     return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
+
+
+def describe_covering_headroom(plan: Plan, high_bytes: float) -> str:
+    """Return a clause with the largest ``goals.memory_headroom`` that allows ``high_bytes``.
+
+    The headroom is rounded down to whole per cent. If it were below 0, the clause is empty.
+    """
+    percent = int(100 * (1 - high_bytes / plan.problem.cluster.gpu.memory_bytes))
+    allowed = high_bytes <= plan.problem.cluster.gpu.memory_bytes
+    return f"goals.memory_headroom {percent / 100} covers its whole interval" if allowed else ""
 
 
 def _layouts_with_more_recompute(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
