@@ -187,7 +187,7 @@ CONSTANTS = (
         "about eight of ten of 120 published readings lie within it",
     ),
     Constant(
-        "compiler.search.rank_layouts.TIE",
+        "compiler.spec.job_spec.TIE",
         "relative difference below which predictions are ties",
         "run-to-run noise of published sweeps",
     ),
