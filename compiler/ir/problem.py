@@ -133,6 +133,8 @@ class Goals:
     maximize: Literal["throughput", "fewest-gpus", "latency"]
     memory_headroom: float
     """Fraction of device memory that must stay free, for example 0.08 for 8 %."""
+    tie: float
+    """Relative difference between step times up to which layouts count as equally fast."""
     limits: tuple[SizeLimit, ...]
     """At most one limit per axis; layouts that violate a limit are not enumerated."""
 

@@ -169,7 +169,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.(moe_.*)", (EXPERTS,), {}),
     (r"job\.wsd_decay_steps", (DENSE, PLAIN), {"job.lr_decay": "wsd"}),
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
-    (r"goals\.(maximize|memory_headroom)", (), OPEN),
+    (r"goals\.(maximize|memory_headroom|tie)", (), OPEN),
     (r"goals\.limits\.micro_batch\..*", (DENSE, PLAIN), {"layout.micro_batch": 2}),
     (r"goals\.limits\.vpp\..*", (DENSE, PLAIN), {"layout.vpp": 2}),
     (r"goals\.limits\.cp\..*", (DENSE, PLAIN), {"layout.cp": 2}),
