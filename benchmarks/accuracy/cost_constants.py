@@ -132,18 +132,8 @@ CONSTANTS = (
         "counted: gradients of the same kernels",
     ),
     Constant(
-        "compiler.cost.step.routed_experts.EXPERT_LAUNCH",
-        "host launch time of one expert over that of the other kernels of a routed layer",
-        "TransformerEngine calls cuBLAS once per expert and weight; the time per call is assumed",
-    ),
-    Constant(
         "compiler.cost.step.routed_experts.FUSED_GEMMS",
         "time of a fused grouped MLP over that of separate kernels",
-        "fitted to published runs of both",
-    ),
-    Constant(
-        "compiler.cost.step.routed_experts.LOW_LAUNCH",
-        "host launch time of a routed layer in 8 or 4 bit over that in 16 bit",
         "fitted to published runs of both",
     ),
     Constant(

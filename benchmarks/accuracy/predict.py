@@ -41,13 +41,12 @@ PRIORS: dict[str, ParameterPrior] = {
     "gemm_low": ParameterPrior(1.05, 0.10, 0.7, 3.0),
     "attention": ParameterPrior(1.2, 0.25, 0.3, 8.0),
     "stream": ParameterPrior(1.3, 0.25, 0.3, 8.0),
-    "layer_seconds": ParameterPrior(6e-4, 0.7, 2e-5, 5e-3),
+    "launch_seconds": ParameterPrior(13.5e-6, 0.4, 2e-7, 2e-4),
     "tp": ParameterPrior(0.8, 0.3, 0.05, 3.0),
     "network": ParameterPrior(0.75, 0.2, 0.1, 1.1),
     "hop_seconds": ParameterPrior(30e-6, 0.7, 2e-6, 2e-3),
     "dp_overlap": ParameterPrior(0.7, 0.3, 0.1, 1.0),
     "pp": ParameterPrior(0.6, 0.4, 0.05, 5.0),
-    "routed_seconds": ParameterPrior(1.7e-3, 0.25, 1e-4, 2e-2),
     "step_seconds": ParameterPrior(0.02, 0.8, 1e-3, 0.5),
     "straggler": ParameterPrior(0.003, 0.8, 1e-4, 0.03),
     "accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0),
@@ -58,7 +57,8 @@ STACK_PRIORS = {
     "bigscience": {
         "accumulate": ParameterPrior(3.0, 0.7, 0.05, 8.0),
         "network": ParameterPrior(0.5, 0.3, 0.1, 1.1),
-    }
+    },
+    "jax": {"launch_seconds": ParameterPrior(3.4e-6, 0.4, 2e-7, 2e-4)},
 }
 """Priors that differ for one software stack.
 
@@ -132,10 +132,9 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
     if "tp-overlap" in words:
         row = replace(row, tp=row.tp * 0.5)
     if "cuda-graph" in words:
-        launch = row.layer_seconds * WHOLE_GRAPH_LAUNCH, row.routed_seconds * WHOLE_GRAPH_LAUNCH
-        row = replace(row, layer_seconds=launch[0], routed_seconds=launch[1])
+        row = replace(row, launch_seconds=row.launch_seconds * WHOLE_GRAPH_LAUNCH)
     elif "part-graph" in words:
-        row = replace(row, routed_seconds=row.routed_seconds * PARTIAL_GRAPH_LAUNCH)
+        row = replace(row, launch_seconds=row.launch_seconds * PARTIAL_GRAPH_LAUNCH)
     if "token-drop" in words or "unfused-routing" in words:
         row = replace(row, fused_routing=False)
     return row

@@ -32,9 +32,9 @@ class Efficiency:
     stream: float = 1.3
     """Time of norms, activations and residuals, relative to their memory traffic at the bandwidth
     of the data sheet."""
-    layer_seconds: float = 6e-4
-    """Host time that launches the forward pass of one layer, in seconds; the layer cannot be
-    faster."""
+    launch_seconds: float = 13.5e-6
+    """Host time of one operator that Python launches, in seconds (``counts/launches.py``); a layer
+    cannot be faster than its launches."""
     tp: float = 0.8
     """Time of tensor-parallel collectives that computation does not hide, relative to the time of
     the same collectives in a benchmark."""
@@ -58,10 +58,6 @@ class Efficiency:
     accumulate: float = 1.0
     """Time of gradient accumulation, relative to its memory traffic at the bandwidth of the data
     sheet."""
-    routed_seconds: float = 1.7e-3
-    """Host time that launches the forward pass of one layer with routed experts in 16 bit, without
-    the experts themselves, in seconds; the layer cannot be faster. The default is that of about 100
-    kernels."""
     # Properties of the kernels, not fitted.
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate

@@ -43,8 +43,8 @@ PARAMETERS: dict[str, EfficiencyParameter] = {
     "stream": EfficiencyParameter(
         spread=0.25, low=0.2, high=8.0, seen_in="runs of narrow and of wide models"
     ),
-    "layer_seconds": EfficiencyParameter(
-        spread=0.7, low=1e-6, high=2e-2, seen_in="small models, few tokens per micro-batch"
+    "launch_seconds": EfficiencyParameter(
+        spread=0.5, low=1e-8, high=5e-4, seen_in="small models, few tokens per micro-batch"
     ),
     "tp": EfficiencyParameter(spread=0.3, low=0.05, high=4.0, seen_in="one model with several tp"),
     "network": EfficiencyParameter(
@@ -61,12 +61,6 @@ PARAMETERS: dict[str, EfficiencyParameter] = {
     ),
     "ep": EfficiencyParameter(
         spread=0.2, low=0.02, high=8.0, seen_in="mixture-of-experts runs with ep > 1"
-    ),
-    "routed_seconds": EfficiencyParameter(
-        spread=0.25,
-        low=1e-6,
-        high=5e-2,
-        seen_in="mixture-of-experts runs, few tokens per micro-batch",
     ),
     "step_seconds": EfficiencyParameter(
         spread=0.8, low=1e-4, high=2.0, seen_in="runs with short steps"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import layer_flops
+from parc.compiler.cost.counts.launches import forward_launches
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
@@ -28,7 +29,6 @@ from parc.compiler.cost.step.gradients import (
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     routed_expert_seconds,
-    routed_launch_seconds,
 )
 from parc.compiler.cost.step.tensor_exchange import (
     collective_forward_backward_seconds,
@@ -41,6 +41,8 @@ ZERO = ForwardBackward(0.0, 0.0)
 LAUNCH_NORM = 4.0
 """Norm that combines the host's launch time and the device time (1: sum, 8: about the maximum);
 assumed."""
+BACKWARD_LAUNCH = 2.0
+"""Host launch time of the backward pass divided by that of the forward pass."""
 TP_BACKWARD = 0.5
 """Minimum exposed fraction of the backward collectives with sequence parallelism. Assumed, based on
 the collectives that Megatron-LM overlaps with GEMMs."""
@@ -113,16 +115,14 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     # The GEMMs of experts include the traffic of their sums, except if a separate kernel adds them.
     added = dense + (routed if adds_gradients_separately(cost_model, layout) else 0.0)
     backward += gradient_accumulation_seconds(cost_model, layout, added)
-    # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
-    launch = row.layer_seconds * kind.sub_layers / 2
+    launch = launch_seconds(cost_model, layout, kind)
     if kind.routed:
         own = routed_expert_seconds(cost_model, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
-        launch = routed_launch_seconds(cost_model, layout)
     # If the device is faster than the host can launch kernels, the launches determine the time.
     groups = cost_model.group_spans(layout)
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
-    backward = overlapped_seconds(backward, 2 * launch, LAUNCH_NORM)
+    backward = overlapped_seconds(backward, BACKWARD_LAUNCH * launch, LAUNCH_NORM)
     tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
@@ -133,6 +133,19 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
         cp=mixer_exchange_seconds(cost_model, layout, kind, core.forward),
         ep=dispatch_seconds(cost_model, layout, groups, forward + backward) if kind.routed else 0.0,
     )
+
+
+def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
+    """Return the time in seconds in which the host launches the forward pass of a layer."""
+    model, row = cost_model.problem.model, cost_model.efficiency
+    # A fused kernel computes all experts with one launch.
+    alone = kind.routed and model.experts is not None and not row.fused_experts
+    local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
+    low = cost_model.problem.job.is_low_precision
+    launches = cost_model.cached(
+        ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
+    )
+    return row.launch_seconds * launches
 
 
 def _cached_gemm_seconds(cost_model: CostModel, shape: GemmShape) -> ForwardBackward:

@@ -33,10 +33,6 @@ written (10); the pieces of all experts are joined (8) and converted to 16 bit (
 BIAS_GRADIENT_BYTES = 40
 """Traffic of the same kernels in the backward pass: conversions to fp32 and back (12), products of
 the gradient with probability and bias, and their sums (24), and joining of the pieces (4)."""
-EXPERT_LAUNCH = 0.015
-"""Host launch time of one expert, divided by that of the other kernels of a routed layer.
-TransformerEngine's grouped linear layer calls cuBLAS once per expert, and an MLP has two such
-layers: about 2 x 12 us, while the other kernels take 1.5 to 2 ms."""
 GROUPED_GEMMS = 1.1
 """Time of a grouped GEMM, divided by that of the same tiles in one GEMM. Timings of fused experts
 with many rows give 1.0 for bf16 on H100 and 1.15 for fp8 on B200 (docs/kernel-fits.md)."""
@@ -56,9 +52,6 @@ gradients."""
 FUSED_GEMMS = 0.8
 """Time of a grouped MLP in one kernel, divided by the time with one kernel per matrix. Fitted to
 published runs of both variants."""
-LOW_LAUNCH = 1.5
-"""Host launch time with casts per expert, divided by the launch time in 16 bit. Fitted to published
-runs of both variants."""
 MAX_HIDDEN_SHARE = 0.45
 """Largest fraction of dispatch and combine that ``moe_overlap`` hides behind another micro-batch.
 Traces of Qwen3-30B on 16 H100 show 37 % (Megatron-Bridge, expert-parallel overlap). The value is
@@ -144,18 +137,6 @@ def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -
             + BIAS_GRADIENT_BYTES * biased
         ),
     )
-
-
-def routed_launch_seconds(cost_model: CostModel, layout: Layout) -> float:
-    """Return the time in seconds in which the host launches the forward kernels of a routed layer.
-
-    The launches of the backward pass take twice as long.
-    """
-    experts, row = cost_model.problem.model.experts, cost_model.efficiency
-    # A fused kernel computes all experts with one launch.
-    local = 0.0 if experts is None or row.fused_experts else experts.count / layout.ep
-    low = LOW_LAUNCH if cost_model.problem.job.is_low_precision else 1.0
-    return row.routed_seconds * low * (1.0 + EXPERT_LAUNCH * local)
 
 
 def dispatch_seconds(

@@ -1,0 +1,84 @@
+"""Host launches of a layer's forward pass.
+
+The unit is the host time of one operator that Python calls, such as an addition or a linear layer
+of PyTorch. The tables count operators of Megatron-Core 0.19.2: a dispatch counter recorded every
+ATen operator that starts a kernel (views and allocations start none), for layers of its local
+specification on a CPU. Replacements by fused kernels of TransformerEngine and Megatron-Core are
+counted from their code. The recorded operators of the local specification were:
+
+| layer | forward | backward |
+|---|---|---|
+| grouped-query attention (34) and dense SwiGLU MLP (5), norms and residuals (18) | 57 | 79 |
+| latent attention (43) in place of grouped-query attention | 66 | 94 |
+| 8 experts, all-to-all, softmax router with auxiliary loss | 147 | 185 |
+| 8 experts, all-gather of tokens | 148 | 182 |
+| 8 experts, sigmoid router with bias, fp32 and auxiliary loss per sequence | 166 | 217 |
+| 8 experts and a shared expert | 152 | 194 |
+| 64 experts, all-to-all: 6.0 per further expert (forward), 11.4 (backward) | 482 | 824 |
+
+The host time of these layers was proportional to the forward count within 15 %, for 1 to 64
+experts, and an operator of the backward pass took half as long as one of the forward pass.
+"""
+
+from __future__ import annotations
+
+from parc.compiler.ir import LayerKind, Model
+
+LINEAR_MODULE = 3.0
+"""Launches of a linear layer of TransformerEngine. Its call takes 91 to 100 us of host time where
+that of PyTorch takes 33 to 37 us (TransformerEngine issue 2053, Grace)."""
+LOW_PRECISION_MODULE = 2.0
+"""Factor for a linear layer in 8 or 4 bit, which also casts its operands and updates their scales
+(TransformerEngine issue 761: more than twice the host time of 16 bit)."""
+ATTENTION_MODULES = 2
+"""Linear layers of grouped-query attention: query, key and value, and output."""
+LATENT_MODULES = 5
+"""Linear layers of latent attention: two down projections, two up projections, and output."""
+MLP_MODULES = 2
+ATTENTION_OPERATORS = 14
+"""Other operators of grouped-query attention: norm, split and copies of query, key and value (6 of
+the 34 recorded), two fused rotary embeddings, the attention call, which counts as four because it
+selects a kernel in Python, and the fused residual."""
+LATENT_OPERATORS = 23
+"""The same for latent attention: the 9 further operators that were recorded are norms, splits and
+joins of the rotary parts."""
+RECURRENCE_OPERATORS = 20
+"""The same for linear attention and Mamba: convolution, chunked scan (6 kernels), norm, gate and
+copies; assumed."""
+MLP_OPERATORS = 3
+"""Other operators of an MLP: norm, activation, and the fused residual."""
+ROUTING_OPERATORS = 55
+"""Router, dispatch and combine: 46 of the 95 recorded operators of the routed MLP with softmax, 57
+with sigmoid, without the experts. Fused permutations save some; with several ranks, the exchange of
+counts, their copies to the host, the two transfers and the sort by expert add as many."""
+EXPERT_OPERATORS = 1.5
+"""Launches per expert. The two grouped layers call cuBLAS once per expert, and split and allocate
+tensors per expert (TransformerEngine, grouped_linear.py). A call from C++ takes about a third of
+one from Python."""
+
+
+def forward_launches(model: Model, kind: LayerKind, experts: float, low_precision: bool) -> float:
+    """Return the host launches of the forward pass of a layer of type ``kind``.
+
+    ``experts`` is the number of local experts that are launched one by one. With
+    ``low_precision``, the inputs of matrix multiplications have 8 or 4 bits.
+    """
+    modules, operators = 0, 0.0
+    if kind.mixer == "attention":
+        latent = model.attention.latent is not None
+        modules += LATENT_MODULES if latent else ATTENTION_MODULES
+        operators += LATENT_OPERATORS if latent else ATTENTION_OPERATORS
+    elif kind.mixer != "none":
+        modules += ATTENTION_MODULES
+        operators += RECURRENCE_OPERATORS
+    if kind.mlp != "none":
+        modules += MLP_MODULES
+        operators += MLP_OPERATORS
+    if kind.routed and model.experts is not None:
+        operators += ROUTING_OPERATORS
+        if model.experts.shared_size:
+            modules += MLP_MODULES
+            operators += MLP_OPERATORS
+    cast = LOW_PRECISION_MODULE if low_precision else 1.0
+    # Casts of the operands are launched per expert as well.
+    return operators + cast * (LINEAR_MODULE * modules + EXPERT_OPERATORS * experts)
