@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -242,8 +243,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"published_layouts: {error}", file=sys.stderr)
         return 2
     with ProcessPoolExecutor() as executor:
-        text = systems_page(evaluate_systems(systems, rows, executor), excluded)
+        verdicts = evaluate_systems(systems, rows, executor)
+        text = systems_page(verdicts, excluded)
         if not options.systems:
+            seconds = {found.row.id: found.published_seconds for found in verdicts}
+            rows = [
+                replace(row, measured_seconds=seconds.get(row.id, row.measured_seconds))
+                for row in rows
+            ]
             text = "\n".join([HEAD, text, comparison_page(compare_all(rows, executor))])
     if options.output:
         options.output.write_text(text, encoding="utf-8")
