@@ -105,7 +105,7 @@ def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
     All of m, n and k must be positive. The library is assumed to use square tiles of 64 x 64 or of
     128 x 128 elements, whichever are faster.
     """
-    busy = min(_tiled_seconds(fit, m, n, k, 64), _tiled_seconds(fit, m, n, k, 128))
+    busy = min(_tiled_seconds(fit, (m, n, k), edge) for edge in (64, 128))
     # Long kernels lose the boost clock: the slow-down grows with their duration up to
     # ``sustained``.
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
@@ -127,7 +127,7 @@ def batched_gemm_seconds(
     product is added to a sum in fp32.
     """
     m, n, k = shape
-    busy = min(_tiled_seconds(fit, m, n, k, edge, batch) for edge in (64, 128))
+    busy = min(_tiled_seconds(fit, shape, edge, batch) for edge in (64, 128))
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
     nbytes = fit.operand_bytes * (m + n) * k + fit.write_factor * output_bytes * m * n
     moving = batch * nbytes / (fit.bytes_per_second * fit.memory_share)
@@ -135,12 +135,13 @@ def batched_gemm_seconds(
 
 
 def _tiled_seconds(
-    fit: GemmFit, m: float, n: float, k: float, edge: int, batch: float = 1
+    fit: GemmFit, shape: tuple[float, float, float], edge: int, batch: float = 1
 ) -> float:
     """Return the compute time in seconds of GEMMs in square tiles of ``edge`` rows and columns.
 
     ``batch`` GEMMs of the same shape share the GPU.
     """
+    m, n, k = shape
     tiles = batch * -(-m // edge) * -(-n // edge)
     sms = fit.sms
     step = 2.0 * edge * edge * sms / (fit.flops_per_second * fit.peak_share)
