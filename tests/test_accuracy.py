@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.accuracy.__main__ import load, main
 from benchmarks.accuracy.cases import Case, make_cases
-from benchmarks.accuracy.layouts import expert_tensor_size
 from benchmarks.accuracy.groups import hardware_groups, named_groups
+from benchmarks.accuracy.layouts import expert_tensor_size
 from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.refit import Columns, simple_columns
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
