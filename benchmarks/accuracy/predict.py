@@ -61,9 +61,10 @@ STACK_PRIORS = {
 """Priors that differ for one software stack.
 
 Only stacks without fused gradient accumulation have the parameter ``accumulate``. DeepSpeed casts a
-gradient to fp32, adds it and clears its source, about 18 bytes where one kernel moves 10 (its ``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores,
-so GPUs get a smaller share of the NIC rate. The size of that reduction was set after the stack's
-own runs, which pull the common prior down.
+gradient to fp32, adds it and clears its source, about 18 bytes where one kernel moves 10 (its
+``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores, so GPUs get a
+smaller share of the NIC rate. The size of that reduction was set after the stack's own runs, which
+pull the common prior down.
 """
 
 
