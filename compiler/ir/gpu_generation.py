@@ -56,8 +56,8 @@ class Efficiency:
     straggler: float = 0.003
     """Relative increase of the step time each time the number of hosts doubles."""
     accumulate: float = 1.0
-    """Time of gradient accumulation, relative to its memory traffic at the bandwidth of the data
-    sheet."""
+    """Time of separate kernels that accumulate gradients, relative to their memory traffic at the
+    bandwidth of the data sheet. Stacks whose GEMMs accumulate gradients have no such kernels."""
     routed_seconds: float = 1.7e-3
     """Host time that launches the forward pass of one layer with routed experts in 16 bit, without
     the experts themselves, in seconds; the layer cannot be faster. The default is that of about 100
