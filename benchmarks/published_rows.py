@@ -170,6 +170,7 @@ def plan_row(
     sink = Sink()
     source = SpecSource(f"{row.id}.yaml", spec_text(row, pins, ample_memory_gpu), None)
     plan = plan_spec(source, row.overrides, sink)
+    assert plan is None or isinstance(plan, Plan)  # the spec describes a training job
     errors = tuple(
         f"{found.code.removeprefix('PARC-')} {found.finding.message}"
         for found in sink.diagnostics
@@ -181,6 +182,7 @@ def plan_row(
 def _hosts(row: Published) -> dict[str, Any]:
     """Return ``cluster:`` of the spec. The node is a mapping, so that overrides can change it."""
     library = Library(None)
+    base: dict[str, Any]
     if row.hosts in library.names("clusters"):
         node = library.entry("clusters", row.hosts)["node"]
         base = {"base": row.hosts}

@@ -43,7 +43,7 @@ def test_hardware_flops_are_those_of_the_formula_of_megatron() -> None:
     """arXiv:2104.04473, section 5.1: 96 B s l h^2 (1 + s / (6 h) + V / (16 l h))."""
     gpt = model("megatron-1t")
     batch, sequence, layers, hidden = 3072, 2048, gpt.layers, gpt.hidden
-    formula = 96 * batch * sequence * layers * hidden**2
+    formula = 96.0 * batch * sequence * layers * hidden**2
     formula *= 1 + sequence / (6 * hidden) + gpt.vocab / (16 * layers * hidden)
     counted = counted_flops(gpt, batch * sequence, sequence, "hardware")
     assert counted == pytest.approx(formula, rel=1e-3)
@@ -83,6 +83,14 @@ def test_sharded_gradients_free_memory_and_cost_no_time_in_a_pipeline() -> None:
     text = systems_page([whole], {"PaLM": "no TPU"})
     assert f"no, {whole.missing_bytes / 2**30:.1f} GiB too many" in text
     assert "| no TPU |" in text
+
+
+def test_unstated_recompute_is_the_cheapest_that_fits_without_headroom() -> None:
+    system, row = SYSTEMS["grok-1"], ROWS["grok-1"]
+    assert "recompute" not in row.pins
+    found = evaluate(system, row)
+    assert found.layout.recompute.granularity == "none"
+    assert found.peak.low_bytes < found.device_bytes < found.peak.high_bytes
 
 
 def test_the_cause_of_a_large_difference_is_tested() -> None:
