@@ -112,9 +112,10 @@ class GoalsSpec(StrictModel):
     For training, throughput and latency both select the shortest step, because the batch size is
     fixed.
     """
-    memory_headroom: Percent = 0.08
-    """Percentage of device memory that must stay free: 8%. A layout is rejected if its estimated
-    peak memory exceeds the device memory minus this headroom."""
+    memory_headroom: Percent = 0.02
+    """Percentage of device memory that must stay free: 8%. A layout fits if the high end of its
+    memory interval is at most the device memory minus this headroom. The default, 2%, covers the
+    memory that the driver reserves (torch reports 79.1 of 80 GiB)."""
     tie: Percent = TIE
     """Difference between predicted step times up to which layouts count as equally fast: 1%. Of
     the layouts that tie with the fastest one, PARC chooses the simplest. 0% chooses the fastest."""
