@@ -99,8 +99,8 @@ class JobSpec(StrictModel):
 
 
 TIE = 0.01
-"""Default of ``goals.tie``. On published sweeps of layouts, the chosen layout is 1.9 % slower than the
-fastest on average with any tie up to 2 %, and 3.7 % slower with a tie of 3 %."""
+"""Default of ``goals.tie``. In published sweeps of layouts, the chosen layout is on average 1.9 %
+slower than the fastest with any tie up to 2 %, and 3.7 % slower with a tie of 3 %."""
 
 
 class GoalsSpec(StrictModel):
