@@ -49,11 +49,11 @@ PRIORS: dict[str, ParameterPrior] = {
     "pp": ParameterPrior(0.6, 0.4, 0.05, 5.0),
     "step_seconds": ParameterPrior(0.02, 0.8, 1e-3, 0.5),
     "straggler": ParameterPrior(0.003, 0.8, 1e-4, 0.03),
-    "accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0),
 }
 """Name -> prior (centre, spread of the logarithm, minimum, maximum)."""
 
 STACK_PRIORS = {
+    "unfused": {"accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0)},
     "bigscience": {
         "accumulate": ParameterPrior(3.0, 0.7, 0.05, 8.0),
         "network": ParameterPrior(0.5, 0.3, 0.1, 1.1),
@@ -62,11 +62,11 @@ STACK_PRIORS = {
 }
 """Priors that differ for one software stack.
 
-DeepSpeed casts a gradient to fp32, adds it and clears its source, about 18 bytes where one kernel
-moves 6 or 10 (its ``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores,
-so GPUs get a smaller share of the NIC rate. The size of that reduction was set after the stack's
-own runs, which pull the common prior down. JAX compiles a step to one program, so that no Python
-code runs between the kernels of a layer: about 20 launches of 5 microseconds each.
+Only stacks without fused gradient accumulation have the parameter ``accumulate``. DeepSpeed casts a
+gradient to fp32, adds it and clears its source, about 18 bytes where one kernel moves 10 (its
+``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores, so GPUs get a
+smaller share of the NIC rate. The size of that reduction was set after the stack's own runs, which
+pull the common prior down.
 """
 
 

@@ -56,8 +56,8 @@ class Efficiency:
     straggler: float = 0.003
     """Relative increase of the step time each time the number of hosts doubles."""
     accumulate: float = 1.0
-    """Time of gradient accumulation, relative to its memory traffic at the bandwidth of the data
-    sheet."""
+    """Time of separate kernels that accumulate gradients, relative to their memory traffic at the
+    bandwidth of the data sheet. Stacks whose GEMMs accumulate gradients have no such kernels."""
     # Properties of the kernels, not fitted.
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate

@@ -50,8 +50,8 @@ class Job:
     """True if sending tokens to experts and back overlaps with the computation of another
     micro-batch."""
     moe_imbalance: float
-    """Tokens of the busiest rank of an expert-parallel group, divided by the mean over the group; 1 =
-    balanced."""
+    """Tokens of the busiest rank of an expert-parallel group, divided by the mean over the group; 1
+    if balanced."""
     min_learning_rate: float
     """Learning rate after the decay."""
     warmup_steps: int

@@ -47,6 +47,11 @@ RECURRENCE_OPERATORS = 20
 copies; assumed."""
 MLP_OPERATORS = 3
 """Other operators of an MLP: norm, activation, and the fused residual."""
+SEPARATE_ATTENTION = 43
+"""Operators of grouped-query attention without fused kernels: the 34 recorded, and half of the norms
+and residuals of the layer (18)."""
+SEPARATE_MLP = 14
+"""The same for the MLP: the 5 recorded, and the other half of the norms and residuals."""
 ROUTING_OPERATORS = 55
 """Router, dispatch and combine: 46 of the 95 recorded operators of the routed MLP with softmax, 57
 with sigmoid, without the experts. Fused permutations save some; with several ranks, the exchange of
@@ -55,6 +60,14 @@ EXPERT_OPERATORS = 1.5
 """Launches per expert. The two grouped layers call cuBLAS once per expert, and split and allocate
 tensors per expert (TransformerEngine, grouped_linear.py). A call from C++ takes about a third of
 one from Python."""
+
+
+def separate_launches(kind: LayerKind) -> float:
+    """Return the host launches of the forward pass of a layer of type ``kind`` without fusion.
+
+    These are the counts of stacks from before FlashAttention, which have no routed experts.
+    """
+    return SEPARATE_ATTENTION * (kind.mixer != "none") + SEPARATE_MLP * (kind.mlp != "none")
 
 
 def forward_launches(model: Model, kind: LayerKind, experts: float, low_precision: bool) -> float:
@@ -80,5 +93,4 @@ def forward_launches(model: Model, kind: LayerKind, experts: float, low_precisio
             modules += MLP_MODULES
             operators += MLP_OPERATORS
     cast = LOW_PRECISION_MODULE if low_precision else 1.0
-    # Casts of the operands are launched per expert as well.
-    return operators + cast * (LINEAR_MODULE * modules + EXPERT_OPERATORS * experts)
+    return operators + cast * LINEAR_MODULE * modules + EXPERT_OPERATORS * experts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import layer_flops
-from parc.compiler.cost.counts.launches import forward_launches
+from parc.compiler.cost.counts.launches import forward_launches, separate_launches
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
@@ -23,8 +23,8 @@ from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
 from parc.compiler.cost.step.gradients import (
-    adds_gradients_separately,
     gradient_accumulation_seconds,
+    gradient_sum_bytes,
 )
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
@@ -98,7 +98,8 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
     shapes = _gemm_shapes(cost_model, layout, kind, tokens)
-    passes = [_cached_gemm_seconds(cost_model, shape) for shape in shapes]
+    summed = gradient_sum_bytes(cost_model, layout)
+    passes = [_cached_gemm_seconds(cost_model, shape, summed) for shape in shapes]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
     core, scan = (
         _attention_core_seconds(cost_model, layout, kind),
@@ -111,10 +112,9 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     backward = cost_model.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     forward += row.stream * casts.forward / rate
     backward += row.stream * casts.backward / rate
-    dense, routed = cost_model.layer_parameters(kind, layout)
-    # The GEMMs of experts include the traffic of their sums, except if a separate kernel adds them.
-    added = dense + (routed if adds_gradients_separately(cost_model, layout) else 0.0)
-    backward += gradient_accumulation_seconds(cost_model, layout, added)
+    backward += gradient_accumulation_seconds(
+        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
+    )
     launch = launch_seconds(cost_model, layout, kind)
     if kind.routed:
         own = routed_expert_seconds(cost_model, layout, tokens)
@@ -138,6 +138,8 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
 def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
     """Return the time in seconds in which the host launches the forward pass of a layer."""
     model, row = cost_model.problem.model, cost_model.efficiency
+    if row.unfused:
+        return row.launch_seconds * separate_launches(kind)
     # A fused kernel computes all experts with one launch.
     alone = kind.routed and model.experts is not None and not row.fused_experts
     local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
@@ -148,14 +150,17 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     return row.launch_seconds * launches
 
 
-def _cached_gemm_seconds(cost_model: CostModel, shape: GemmShape) -> ForwardBackward:
+def _cached_gemm_seconds(
+    cost_model: CostModel, shape: GemmShape, sum_bytes: float
+) -> ForwardBackward:
     """Return the forward and backward times in seconds of a GEMM of shape (m, n, k).
 
-    The times are computed once per shape.
+    ``sum_bytes`` is the traffic per weight gradient. The times are computed once per shape.
     """
     # Many layers and layouts have GEMMs of the same shape.
     return cost_model.cached(
-        ("gemm", shape), lambda: gemm_forward_backward_seconds(cost_model.gemm, [shape])
+        ("gemm", shape, sum_bytes),
+        lambda: gemm_forward_backward_seconds(cost_model.gemm, [shape], sum_bytes),
     )
 
 
@@ -256,7 +261,8 @@ def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
     tokens = layout.tokens(job.sequence_length)
     vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
-    gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [(tokens, vocab, model.hidden)])
+    shape, sum_bytes = (tokens, vocab, model.hidden), gradient_sum_bytes(cost_model, layout)
+    gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [shape], sum_bytes)
     # The loss reads and writes 18 bytes per logit, forward and backward.
     moved = (
         row.stream * 18 * tokens * vocab / (cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import collective_seconds
-from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
     expert_gemm_seconds,
@@ -12,7 +11,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
 )
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.step.gradients import adds_gradients_separately
+from parc.compiler.cost.step.gradients import gradient_sum_bytes
 from parc.compiler.ir import Experts, Layout
 from parc.compiler.ir.problem import Job
 
@@ -89,22 +88,11 @@ def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
     assert model.experts is not None
     shapes = expert_gemm_shapes(model, layout, tokens)
     local = model.experts.count / layout.ep
-    sum_bytes = expert_sum_bytes(cost_model, layout)
+    sum_bytes = gradient_sum_bytes(cost_model, layout)
     return cost_model.cached(
         ("grouped", local, sum_bytes, *shapes),
         lambda: expert_gemm_seconds(fit, local, shapes, sum_bytes),
     )
-
-
-def expert_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the traffic per weight gradient in the GEMM that computes it, in bytes.
-
-    The GEMM adds the gradient to the sum of the step, which it reads and writes. Otherwise it
-    writes the gradient in 16 bit.
-    """
-    if layout.zero_stage > 1 or adds_gradients_separately(cost_model, layout):
-        return OUTPUT_BYTES
-    return 2 * cost_model.problem.job.gradient_bytes
 
 
 def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:

@@ -115,9 +115,10 @@ TERMS: dict[str, EstimateTerm] = {
             "seconds",
             "compute",
             "micro-batches x forward and backward pass of the slowest stage: GEMMs and attention "
-            "core by shape (experts: one GEMM per expert, which adds the weight gradients), plus "
-            "traffic of element-wise kernels, routed rows and gradient accumulation / memory "
-            "bandwidth; at least the launch time of the host, which grows with the experts per rank",
+            "core by shape (experts: one GEMM per expert; GEMMs of weight gradients add to the sum "
+            "of the step), plus traffic of element-wise kernels and routed rows / memory "
+            "bandwidth; at least the launch time of the host, which depends on the experts per "
+            "rank; job.moe_imbalance multiplies the rows of experts",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
         ),
         EstimateTerm(
