@@ -22,7 +22,7 @@ from benchmarks.accuracy.groups import (
 from benchmarks.accuracy.page import LOCKED, OPEN, REGRET_SETS, locked_table
 from benchmarks.accuracy.page_tables import markdown_table, table_under
 from benchmarks.accuracy.predict import estimate_step
-from benchmarks.accuracy.refit import Columns, left_out_sources, simple_columns
+from benchmarks.accuracy.columns import Columns, left_out_sources, simple_columns
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases
+from benchmarks.accuracy.columns import Columns, columns
+from benchmarks.accuracy.fit_classes import fit_open_rows, parameter_table
 from benchmarks.accuracy.groups import (
     Group,
     class_groups,
@@ -16,10 +18,10 @@ from benchmarks.accuracy.groups import (
     named_groups,
     small_group,
 )
+from benchmarks.accuracy.joint_fit import JointFit
 from benchmarks.accuracy.page_tables import markdown
 from benchmarks.accuracy.peers import peers_of
-from benchmarks.accuracy.predict import priors, shipped
-from benchmarks.accuracy.refit import Columns, columns
+from benchmarks.accuracy.predict import PRIORS
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, sweeps
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked
@@ -49,15 +51,15 @@ their rows (`benchmarks/accuracy/sources.py` lists them). All parameters are fit
 - **naive**: FLOPs divided by a constant, plus the bubble. The constant is the median of the open
   rows of other sources with the same GPU, precision and model type.
 
-Fits start from priors that do not depend on any training run, except for the `network` prior of
-BigScience.
+The priors of the fit do not depend on any training run.
 """
 LOCKED, OPEN = "Step time, locked sources", "Step time, open sources"
 
 
 def page(cases: Cases, data: Path | None) -> str:
     """Return the page as Markdown, the same text for the same rows and parameters."""
-    found = columns(cases.cases)
+    fit = fit_open_rows(cases.cases)
+    found = columns(cases.cases, fit)
     rows = [case for case in cases.cases if not is_locked(case)]
     parts = [
         HEAD,
@@ -67,7 +69,7 @@ def page(cases: Cases, data: Path | None) -> str:
         _peer_section(cases.cases, found),
         "## Step time by GPU, precision and model type, open sources\n\n"
         + _open_table(hardware_groups(rows), found),
-        _fit_section(found),
+        _fit_section(fit),
         _regret_section(cases.cases),
         *_module_sections(data),
     ]
@@ -148,29 +150,24 @@ def _peer_section(cases: Sequence[Case], found: Columns) -> str:
     return "\n".join(lines)
 
 
-def _fit_section(found: Columns) -> str:
-    """Return the table of parameters by class: prior, shipped, fitted, and how well rows determine
-    them."""
-    lines = [
-        "## Parameters by hardware class",
-        "",
-        "*prior* is the starting value of a fit, *shipped* the value in the package, *fitted* the",
-        "value for the open rows of this page. The last column is the uncertainty of the fitted",
-        "value, as the spread of its logarithm; (prior) marks parameters that the rows do not",
-        "determine.",
-        "",
-        "| class | parameter | prior | shipped | fitted | spread of its logarithm |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    for generation, fitted in sorted(found.fits.items()):
-        known, now = priors(generation), shipped(generation)
-        loose = fitted.unidentified_parameters(known)
-        for name, prior in sorted(known.items()):
-            spread = f"{fitted.spreads[name]:.2f}" + (" (prior)" if name in loose else "")
-            numbers = (prior.centre, now[name], fitted.parameters[name])
-            cells = (generation, name, *(f"{number:.3g}" for number in numbers), spread)
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def _fit_section(fit: JointFit) -> str:
+    """Return the section about the fitted parameters and what each of them is worth."""
+    shared, own = len(PRIORS), len(fit.structure)
+    classes = len({line.case.generation for line in fit.lines})
+    return "\n".join(
+        [
+            "## Parameters by hardware class",
+            "",
+            f"{shared} values are shared by all {classes} classes with published runs; {own} "
+            "further values belong to single classes. The other values of a class are inherited.",
+            "*shipped* is the value in the package, *fitted* the one for the open rows of this page,",
+            "and *spread* the uncertainty of its logarithm. *cost of removal* is the increase of the",
+            "error **no source** in percentage points, over the rows that use the value, if the",
+            "class inherits the value instead; a shared value is fixed at its prior instead.",
+            "",
+            parameter_table(fit),
+        ]
+    )
 
 
 REGRET_SETS: tuple[tuple[str, Callable[[Case], bool]], ...] = (

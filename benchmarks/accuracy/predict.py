@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.hardware_classes import class_row, own_parameters
+from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.fitting import Prior
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -22,16 +22,6 @@ Parameters = Mapping[str, float]
 def shipped(generation: str) -> dict[str, float]:
     """Return the shipped parameters of a hardware class."""
     return asdict(class_row(generation))
-
-
-def priors(generation: str) -> dict[str, Prior]:
-    """Return the priors of the parameters that a hardware class fits, those that its file lists.
-
-    They are wide ranges of efficiencies and latencies. They do not depend on the shipped values, so
-    a row that is left out of a fit cannot influence the result through them.
-    """
-    known = {**PRIORS, **STACK_PRIORS.get(generation.partition("/")[2], {})}
-    return {name: known[name] for name in own_parameters(generation) if name in known}
 
 
 PRIORS: dict[str, Prior] = {
@@ -52,21 +42,9 @@ PRIORS: dict[str, Prior] = {
     "straggler": Prior(0.003, 0.8, 1e-4, 0.03),
     "accumulate": Prior(1.0, 0.7, 0.05, 8.0),
 }
-"""Name -> prior (centre, spread of the logarithm, minimum, maximum)."""
-
-STACK_PRIORS = {
-    "bigscience": {
-        "accumulate": Prior(3.0, 0.7, 0.05, 8.0),
-        "network": Prior(0.5, 0.3, 0.1, 1.1),
-    }
-}
-"""Priors that differ for one software stack.
-
-DeepSpeed casts a gradient to fp32, adds it and clears its source, about 18 bytes where one kernel
-moves 6 or 10 (its ``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores,
-so GPUs get a smaller share of the NIC rate. The size of that reduction was set after the stack's
-own runs, which pull the common prior down.
-"""
+"""Name -> prior (centre, spread of the logarithm, minimum, maximum) of the value that all classes
+share. No training run was used to choose them. A class's own value has the same spread around the
+value that it replaces."""
 
 
 _APPLIED: dict[str, Efficiency] = {}
