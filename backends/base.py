@@ -163,7 +163,7 @@ class CostTraits(Protocol):
     gradient_exchange: GradientExchange
     """Points in a step at which the framework reduces gradients and gathers weights."""
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that trains the model of ``problem``."""
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:

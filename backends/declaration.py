@@ -70,6 +70,8 @@ class Declaration:
     launchers: tuple[str, ...] = ()
     """Programs and Python modules, as named in launch scripts, that start all processes of a
     host."""
+    programs_of_others: tuple[str, ...] = ()
+    """Programs whose flags resemble those of this backend, but that PARC cannot read."""
     wrapped_frameworks: tuple[WrappedFramework, ...] = ()
     """Frameworks of other backends whose programs this backend can start."""
     launch_fields: tuple[str, ...] = LAUNCH

@@ -52,7 +52,7 @@ class PluginProblem:
 
 def plugin_names() -> tuple[str, ...]:
     """Return the names of all registered plugins, sorted, without loading any of them."""
-    return tuple(sorted(entry_points()))
+    return tuple(sorted(plugin_entry_points()))
 
 
 @cache
@@ -61,7 +61,7 @@ def load_plugin(name: str) -> Declaration | PluginProblem | None:
 
     Return None if no installed package registers that name.
     """
-    found = entry_points().get(name, ())
+    found = plugin_entry_points().get(name, ())
     if not found:
         return None
     if len(found) > 1:
@@ -91,13 +91,13 @@ def shadowed_plugins(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
             f"{' and '.join(map(_distribution_name, found))} and PARC itself declare this name",
             "give the plugin another name or uninstall it",
         )
-        for name, found in sorted(entry_points().items())
+        for name, found in sorted(plugin_entry_points().items())
         if name in built_in
     )
 
 
 @cache
-def entry_points() -> dict[str, tuple[EntryPoint, ...]]:
+def plugin_entry_points() -> dict[str, tuple[EntryPoint, ...]]:
     """Return the entry points of all plugins, by name and then by package.
 
     PARC calls this function only for names that are not built in, because importing

@@ -28,6 +28,12 @@ BUILT_IN: tuple[Declaration, ...] = (
         linter=".launch_files.lint",
         importers=(".launch_files.import_arguments",),
         checkpoints=".checkpoints",
+        # The commands of NVIDIA BioNeMo 2, which is built on Megatron-Core.
+        programs_of_others=(
+            *("train_esm2", "finetune_esm2", "infer_esm2", "bionemo-esm2-train"),
+            *("train_geneformer", "finetune_geneformer", "infer_geneformer"),
+            *("bionemo-geneformer-train", "train_evo2", "predict_evo2", "infer_evo2"),
+        ),
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",
@@ -63,6 +69,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="accelerate",
         package="parc.backends.accelerate",
         training=".backend",
+        importers=(".import_config",),
         launchers=("accelerate",),
         binds_layout=True,
         verifier=".verify",
@@ -148,7 +155,7 @@ def find_backend_declaration(name: str) -> Declaration | PluginProblem | None:
     return _BY_NAME.get(name) or load_plugin(name)
 
 
-def declaration(name: str) -> Declaration:
+def backend_declaration(name: str) -> Declaration:
     """Return the declaration of the backend ``name``.
 
     Raises:
@@ -167,12 +174,12 @@ def all_backend_names() -> tuple[str, ...]:
 
 def built_in_backends(role: Role) -> tuple[Declaration, ...]:
     """Return the declarations of the built-in backends with ``role``, in their fixed order."""
-    return tuple(one for one in BUILT_IN if has_role(one, role))
+    return tuple(one for one in BUILT_IN if backend_has_role(one, role))
 
 
 def installed_backends(role: Role) -> tuple[Declaration, ...]:
     """Return the declarations of all usable backends with ``role``: built-in ones, then plugins."""
-    return tuple(one for one in all_declarations() if has_role(one, role))
+    return tuple(one for one in all_declarations() if backend_has_role(one, role))
 
 
 def all_declarations() -> tuple[Declaration, ...]:
@@ -181,7 +188,7 @@ def all_declarations() -> tuple[Declaration, ...]:
     return (*BUILT_IN, *(one for one in found if isinstance(one, Declaration)))
 
 
-def has_role(one: Declaration, role: Role) -> bool:
+def backend_has_role(one: Declaration, role: Role) -> bool:
     """Return True if the backend ``one`` has ``role``.
 
     The roles "train" and "serve" mean that the backend emits files for training or serving jobs;
@@ -208,7 +215,7 @@ def backend(name: str) -> Backend:
     Raises:
         KeyError: no training backend has that name.
     """
-    return cast(Backend, _load_backend(name, declaration(name).training))
+    return cast(Backend, _load_backend(name, backend_declaration(name).training))
 
 
 def framework(name: str) -> Framework:
@@ -217,7 +224,7 @@ def framework(name: str) -> Framework:
     Raises:
         KeyError: no framework has that name.
     """
-    if not declaration(name).is_framework:
+    if not backend_declaration(name).is_framework:
         raise KeyError(name)
     return cast(Framework, backend(name))
 
@@ -228,7 +235,7 @@ def serving_backend(name: str) -> ServingBackend:
     Raises:
         KeyError: no serving backend has that name.
     """
-    return cast(ServingBackend, _load_backend(name, declaration(name).serving))
+    return cast(ServingBackend, _load_backend(name, backend_declaration(name).serving))
 
 
 def engine(name: str) -> Engine:
@@ -237,7 +244,7 @@ def engine(name: str) -> Engine:
     Raises:
         KeyError: no engine has that name.
     """
-    if not declaration(name).is_engine:
+    if not backend_declaration(name).is_engine:
         raise KeyError(name)
     return cast(Engine, serving_backend(name))
 
@@ -251,33 +258,33 @@ def fields_without_effect(name: str) -> dict[str, str]:
     Raises:
         KeyError: no usable backend has that name.
     """
-    package = import_module(declaration(name).package)
+    package = import_module(backend_declaration(name).package)
     if not hasattr(package, "__path__"):  # a plugin that is a single module has no data files
         return {}
     file = files(package) / "without_effect.yaml"
     return dict(parse_table(file.read_text("utf-8"))) if file.is_file() else {}
 
 
-def versions_of(name: str) -> tuple[tuple[str, ...], str]:
+def supported_versions(name: str) -> tuple[tuple[str, ...], str]:
     """Return (supported versions from oldest to newest, default version) of the target ``name``.
 
     Raises:
         KeyError: no backend has that name.
     """
-    found = declaration(name)
+    found = backend_declaration(name)
     target = cast(Backend, _load_backend(name, found.training or found.serving))
     # A framework may support a version that is not released yet, so the newest is not always the
     # default.
     return target.versions, str(getattr(target, "default_version", target.versions[-1]))
 
 
-def verifier(name: str) -> Verifier | None:
+def verifier_of_backend(name: str) -> Verifier | None:
     """Return the verifier of the backend ``name``; None if the backend declares none.
 
     Raises:
         KeyError: no backend has that name.
     """
-    found = declaration(name)
+    found = backend_declaration(name)
     return cast(Verifier, found.module(found.verifier).VERIFIER) if found.verifier else None
 
 
@@ -287,7 +294,7 @@ def wrapped_framework_verifiers(name: str) -> dict[str, Verifier]:
     The verifier checks the files that both backends emit together, such as those of Accelerate and
     DeepSpeed.
     """
-    found = declaration(name)
+    found = backend_declaration(name)
     verified = ((one.framework, one.verifier) for one in found.wrapped_frameworks if one.verifier)
     return {one: cast(Verifier, found.module(module).VERIFIER) for one, module in verified}
 
@@ -299,7 +306,7 @@ def built_in_wrappers() -> tuple[tuple[str, str], ...]:
     )
 
 
-def wrapper_of(problem: Problem) -> str:
+def launching_wrapper(problem: Problem) -> str:
     """Return the backend in ``emit`` that starts the job's framework; empty if there is none.
 
     Such a backend is called a wrapper: for example, Accelerate starts DeepSpeed.
@@ -321,13 +328,13 @@ def wrapped_framework(wrapper: str, name: str) -> Framework:
     return cast(Framework, _load_backend(wrapper, found.backend))
 
 
-def framework_of(problem: Problem) -> Framework:
+def framework_of_problem(problem: Problem) -> Framework:
     """Return the framework that determines the layout of ``problem``.
 
     If another backend, a wrapper, starts the framework's program, the result is limited to what the
     wrapper supports.
     """
-    name, wrapper = problem.framework, wrapper_of(problem)
+    name, wrapper = problem.framework, launching_wrapper(problem)
     return wrapped_framework(wrapper, name) if wrapper else framework(name)
 
 
@@ -339,7 +346,8 @@ def can_wrap(wrapper: str, name: str) -> bool:
 def _find_wrapped_framework(wrapper: str, name: str) -> WrappedFramework | None:
     """Return the entry for the framework ``name`` in the declaration of ``wrapper``, or None."""
     return next(
-        (one for one in declaration(wrapper).wrapped_frameworks if one.framework == name), None
+        (one for one in backend_declaration(wrapper).wrapped_frameworks if one.framework == name),
+        None,
     )
 
 
@@ -351,4 +359,4 @@ def _load_backend(name: str, module: str) -> object:
     """
     if not module:
         raise KeyError(name)
-    return declaration(name).module(module).BACKEND
+    return backend_declaration(name).module(module).BACKEND

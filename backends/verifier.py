@@ -4,7 +4,7 @@ A verifier reads the files as the target would, and derives ranks and process gr
 compares the result with the rank map. A verifier must not share code with the backend that emitted
 the files, because a mistake in shared code would stay hidden. ``parc compile`` runs verifiers
 before it writes the files, ``parc verify`` on a folder. Every method may raise
-``compiler.verify.read_emitted.Malformed``, for any text.
+``compiler.verify.read_emitted.MalformedFileError``, for any text.
 
 A verifier class inherits from one of the protocols, whose members have defaults where possible.
 """
@@ -75,7 +75,7 @@ class JobShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class FamilyGroups:
     """Process groups of one family.
 
     Group i contains the ranks ``bases[i] + member`` for each member.
@@ -97,7 +97,7 @@ class DerivedGroups:
     """Rank order: axes from the fastest to the slowest, ``tp-cp-ep-dp-pp``."""
     sizes: dict[str, int]
     """Sizes by the names of the rank map: dp, ep, edp, ..."""
-    families: dict[str, Groups]
+    families: dict[str, FamilyGroups]
     """Groups by the names of the rank map."""
     columns: tuple[str, ...]
     """Families of a single axis, which are the columns of the rank map."""
@@ -112,7 +112,7 @@ class DerivedRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DerivedSetting:
     """A setting that a target takes from its emitted files, to be compared with ``plan.json``."""
 
     path: str
@@ -165,10 +165,10 @@ class Verifier(Protocol):
     files: FileDependencies = NO_FILES
     not_in_files: Mapping[str, str] = MappingProxyType({})
     """Path in ``plan.json`` that the files of this target cannot show -> reason. A path includes
-    everything below it. A test compares these paths, and those of ``decisions``, with all paths of
-    a plan."""
+    everything below it. A test compares these paths, and those of ``derive_settings``, with all
+    paths of a plan."""
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings that the target reads from its files in ``artifacts``.
 
         A setting that the target does not recognize, or that the plan never sets, has the path of
@@ -185,7 +185,7 @@ class Verifier(Protocol):
         """
         return {}
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions in the files of the target, and changed text of programs (A18)."""
         return None
 
@@ -208,7 +208,7 @@ class FrameworkVerifier(Verifier, Protocol):
     launcher: tuple[LauncherNumber, ...] = ()
     """Numbers on the command line of the framework's own launcher; empty if torchrun starts it."""
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions in the files of the framework.
 
         Contradictions are missing layers (A08), lost samples (A09), and sizes that differ between
@@ -231,7 +231,7 @@ class FrameworkVerifier(Verifier, Protocol):
         return None
 
 
-class WrappableVerifier(FrameworkVerifier, Protocol):
+class LauncherWrappedVerifier(FrameworkVerifier, Protocol):
     """Verifier of a framework that another backend can wrap (``WrappedFramework``)."""
 
     def verifier_when_wrapped(
@@ -242,7 +242,7 @@ class WrappableVerifier(FrameworkVerifier, Protocol):
         Args:
             file: configuration file of the wrapper.
             read_world: function that returns the number of ranks in the text of that file; it may
-                raise ``Malformed``.
+                raise ``MalformedFileError``.
             launcher: numbers in the wrapper's launch command.
         """
 
@@ -276,7 +276,7 @@ class EngineVerifier(Verifier, Protocol):
         words: Sequence[str],
         environment: Mapping[str, str],
         plan: Mapping[str, Any],
-    ) -> Iterable[Decision]:
+    ) -> Iterable[DerivedSetting]:
         """Yield the settings in a command with which another target starts the engine.
 
         Args:

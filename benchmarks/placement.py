@@ -22,7 +22,7 @@ from parc.compiler.ir import PlacementProof, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.placement.fixed_hosts import evaluate_placement
 from parc.compiler.placement.replan_hosts import replan_hosts
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.writer import write_artifacts
 from tests.placement.brute_force import best_cost, every_cost
 from tests.placement.random_clusters import irregular, placed, tiny
@@ -92,7 +92,7 @@ def giant(name: str) -> None:
         f"job: {{sequence_length: 8192, global_batch: 16384}}\nlayout: {pins}\n"
     )
     sink, clock = Sink(), _Clock()
-    plan = plan_spec(Source("giant.yaml", text, None), (), sink, clock)
+    plan = plan_spec(SpecSource("giant.yaml", text, None), (), sink, clock)
     assert plan is not None
     artifacts = emit_plan(plan, sink, clock)
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Estimate, Layout, Plan
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.search.explain_oversized import OVERSIZED
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 
 TABLE = Path(__file__).with_name("published_layouts.csv")
 INTEGER_PINS = (
@@ -153,7 +153,7 @@ def _plan(
 ) -> tuple[Plan | None, tuple[str, ...]]:
     """Return the plan, and the errors as code and message."""
     sink = Sink()
-    source = Source(f"{row.id}.yaml", spec_text(row, pins, ample_memory_gpu), None)
+    source = SpecSource(f"{row.id}.yaml", spec_text(row, pins, ample_memory_gpu), None)
     plan = plan_spec(source, row.overrides, sink)
     errors = tuple(
         f"{found.code.removeprefix('PARC-')} {found.finding.message}"

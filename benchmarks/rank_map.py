@@ -77,7 +77,7 @@ def _parc_groups(order: str, dense: dict[str, int], expert: dict[str, int]) -> G
         (Mesh.from_sizes(tuple((name, sizes[name]) for name in order.split("-"))), tokens)
         for sizes, tokens in pairs
     ]
-    return [mesh.groups(*token.split("-")) for mesh, tokens in meshes for token in tokens]
+    return [mesh.groups_along(*token.split("-")) for mesh, tokens in meshes for token in tokens]
 
 
 def _timed(build: Callable[[], Groups]) -> tuple[Groups, float]:

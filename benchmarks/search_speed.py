@@ -32,7 +32,7 @@ from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.search_layouts import search_layouts
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 
 MAX_SECONDS = 2.0
 """Limit on the CPU seconds of `parc search`, start-up included; CPU time equals wall time on an
@@ -133,7 +133,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     rules = all_rules(problem, cost_model.framework)
     space = LayoutSpace.for_variant(cost_model.problem, cost_model.framework, LayoutVariant())
     sieve = LayoutFilter(cost_model, rules, memory_limit_bytes(cost_model), space)
-    sieve.filter_all()
+    sieve.filter_all_layouts()
     return sieve.enumerated, time.process_time() - start
 
 
@@ -180,7 +180,7 @@ def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, f
 
 def measure(case: SearchCase, runs: int) -> tuple[float, list[str]]:
     """Print a line; return (best rate of the sieve, limits that were missed)."""
-    problem = resolve_spec(Source(case.title, case.spec, None), (), Sink())
+    problem = resolve_spec(SpecSource(case.title, case.spec, None), (), Sink())
     if problem is None:
         raise ValueError(f"{case.title}: the spec has errors")
     cold = search_rate(problem)

@@ -10,7 +10,7 @@ from typing import Any
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
 from parc.compiler.pipeline import check_spec, plan_spec
-from parc.compiler.spec.reading.source import Source, read_source
+from parc.compiler.spec.reading.source import SpecSource, read_source
 
 SpecInput = str | Path | Mapping[str, Any]
 
@@ -37,7 +37,7 @@ def compile(spec: SpecInput, *, root: str | Path | None = None) -> AnyPlan:
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()
-    plan = plan_spec(_read_input(spec, root), (), sink)
+    plan = plan_spec(_read_spec_input(spec, root), (), sink)
     if plan is None:
         raise SpecError(sink.diagnostics, render_text(sink.diagnostics, sink.positions))
     return plan
@@ -60,13 +60,13 @@ def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic
     ``root`` is as for ``compile``.
     """
     sink = Sink()
-    check_spec(_read_input(spec, root), (), sink)
+    check_spec(_read_spec_input(spec, root), (), sink)
     return list(sink.diagnostics)
 
 
-def _read_input(spec: SpecInput, root: str | Path | None) -> Source:
+def _read_spec_input(spec: SpecInput, root: str | Path | None) -> SpecSource:
     """Return the source of the spec. A mapping is written as JSON, which is valid YAML."""
     folder = None if root is None else Path(root)
     if isinstance(spec, Mapping):
-        return Source("<mapping>", json.dumps(spec, indent=2), None, folder)
+        return SpecSource("<mapping>", json.dumps(spec, indent=2), None, folder)
     return read_source(str(spec), root=folder)

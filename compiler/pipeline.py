@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from parc.backends.registry import backend, framework_of, serving_backend
+from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
 from parc.compiler.checks.advise_idle_gpus import advise_idle_gpus
@@ -41,7 +41,7 @@ from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.search.search_layouts import search_layouts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import load_spec, salvage_sections
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
@@ -63,7 +63,7 @@ def ignore_pass_end(_: str) -> None:
 
 
 def resolve_spec(
-    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
+    source: SpecSource, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
 ) -> AnyProblem | None:
     """Return the problem that a spec describes, with names, units and defaults resolved.
 
@@ -83,7 +83,7 @@ def resolve_spec(
 
 
 def _resolve(
-    source: Source, overrides: Sequence[str], sink: Sink, after: Watch
+    source: SpecSource, overrides: Sequence[str], sink: Sink, after: Watch
 ) -> AnyProblem | None:
     """Return the problem of a spec; None after reporting errors.
 
@@ -125,7 +125,7 @@ def plan_problem(
     If the lock file ``locked`` contains the layout of this plan, ranks stay on the hosts in the
     lock file.
     """
-    target = framework_of(problem)
+    target = framework_of_problem(problem)
     cost_model = cost_model_for(problem, target)
     search = search_layouts(cost_model, sink)
     after("search_layouts")
@@ -185,7 +185,7 @@ def plan_job(
 
 
 def plan_spec(
-    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
+    source: SpecSource, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
 ) -> AnyPlan | None:
     """Return the plan of the spec in ``source``; None after reporting errors."""
     problem = resolve_spec(source, overrides, sink, after)
@@ -198,7 +198,7 @@ def plan_spec(
 
 
 def try_fixes_of_plan(
-    source: Source, overrides: Sequence[str], problem: AnyProblem, sink: Sink
+    source: SpecSource, overrides: Sequence[str], problem: AnyProblem, sink: Sink
 ) -> None:
     """Try the fixes of the errors in ``sink``, and remove the fixes that do not work.
 
@@ -217,7 +217,7 @@ def try_fixes_of_plan(
         withdraw_failed_fixes(sink, findings_after, tried=("layout", "job"))
 
 
-def check_spec(source: Source, overrides: Sequence[str], sink: Sink) -> None:
+def check_spec(source: SpecSource, overrides: Sequence[str], sink: Sink) -> None:
     """Report all findings of the spec in ``source``, including those of its emitted files.
 
     The files are emitted and verified in memory, so that ``parc check`` reports all errors that

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from parc.backends.registry import engine, framework_of
+from parc.backends.registry import engine, framework_of_problem
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import (
     AnyPlan,
@@ -25,8 +25,8 @@ from parc.compiler.placement.replan_service import ReplannedService, replan_serv
 from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.spec.reading.source import Source
-from parc.compiler.topology.hostlist import HostlistError, expand
+from parc.compiler.spec.reading.source import SpecSource
+from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
 AnyReplanned = ReplannedTraining | ReplannedService
 NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
@@ -56,7 +56,7 @@ class PreviousPlan:
 
 
 def replan_spec(
-    source: Source,
+    source: SpecSource,
     overrides: Sequence[str],
     request: HostReplacement,
     sink: Sink,
@@ -92,7 +92,7 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
     names: list[str] = []
     for text in lists:
         try:
-            names += expand(text)
+            names += expand_host_list(text)
         except HostlistError as error:
             span = Span("--drain", 1, error.column, error.length)
             sink.report("H01", Finding(f"host list {text[:60]!r}: {error.message}"), span=span)
@@ -100,7 +100,7 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
 
 
 def _read_locked_plan(
-    source: Source, overrides: Sequence[str], problem: AnyProblem, lock: str
+    source: SpecSource, overrides: Sequence[str], problem: AnyProblem, lock: str
 ) -> PreviousPlan | None:
     """Return the plan in the lock file; None if it is unreadable or not valid for the spec."""
     try:
@@ -124,7 +124,9 @@ def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | N
         return None
     if isinstance(problem, Problem) and isinstance(layout, Layout):
         problem = replace(problem, cluster=cluster)
-        return plan_on_hosts(cost_model_for(problem, framework_of(problem)), layout, found.hosts)
+        return plan_on_hosts(
+            cost_model_for(problem, framework_of_problem(problem)), layout, found.hosts
+        )
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
         from parc.compiler.placement.fixed_serving_hosts import serving_plan_on_hosts
 
@@ -186,7 +188,7 @@ def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
     """Report the findings of ``plan``. Return ``plan`` with the cost of its host order."""
     if isinstance(plan, Plan):
         plan = replace(plan, placement=evaluate_placement(plan))
-        check_plan(cost_model_for(plan.problem, framework_of(plan.problem)), plan, sink)
+        check_plan(cost_model_for(plan.problem, framework_of_problem(plan.problem)), plan, sink)
         return plan
     from parc.compiler.serving_pipeline import check_service_plan
 

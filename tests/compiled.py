@@ -11,7 +11,7 @@ from typing import Any
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, AnyProblem, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec, resolve_spec
-from parc.compiler.spec.reading.source import Source, read_source
+from parc.compiler.spec.reading.source import SpecSource, read_source
 from parc.compiler.verify.verify_plan import verify_artifacts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,9 +33,9 @@ def changed(base: Spec, changes: Spec) -> Spec:
     return spec
 
 
-def source_of(spec: Spec) -> Source:
+def source_of(spec: Spec) -> SpecSource:
     """Return a spec as JSON text, which is valid YAML, with one line per key."""
-    return Source("spec.yaml", json.dumps(spec, indent=1), None)
+    return SpecSource("spec.yaml", json.dumps(spec, indent=1), None)
 
 
 def resolved(spec: Spec) -> tuple[AnyProblem | None, Sink]:

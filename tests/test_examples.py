@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.compiled import EXAMPLES, ROOT
 from tests.conftest import CHANGES
@@ -63,11 +64,18 @@ def test_changes_of_a_golden_are_described_in_words() -> None:
     assert changes(before, {SUMMARY: before[SUMMARY]}) == ["expected/a.sh: removed"]
 
 
+@cache
+def validator_of(schema: str) -> Draft202012Validator:
+    """Return a validator, after the schema itself is checked, which takes most of the time."""
+    rules = json.loads((ROOT / "schemas" / f"{schema}.schema.json").read_text("utf-8"))
+    Draft202012Validator.check_schema(rules)
+    return Draft202012Validator(rules)
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_json_files_of_an_example_keep_their_schemas(name: str) -> None:
     for path, schema in (("plan.json", "plan"), ("rankmap.json", "rankmap"), ("parc.lock", "lock")):
-        rules = json.loads((ROOT / "schemas" / f"{schema}.schema.json").read_text("utf-8"))
-        jsonschema.validate(json.loads(emitted_by(name)[path]), rules)
+        validator_of(schema).validate(json.loads(emitted_by(name)[path]))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.accelerate.files import accelerate_files
-from parc.backends.accelerate.launch import environment, launch_command
+from parc.backends.accelerate.launch import accelerate_environment, launch_command
 from parc.backends.accelerate.memory import accelerate_memory
 from parc.backends.accelerate.rules import accelerate_rules
 from parc.backends.base import LaunchCommand
@@ -40,7 +40,7 @@ class Accelerate(TorchFramework):
         """Return the rules that Accelerate's layouts for ``problem`` must satisfy."""
         return accelerate_rules(problem)
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that PARC emits, under FSDP2 or DDP.
 
         The program trains the Llama of the library transformers.
@@ -52,7 +52,7 @@ class Accelerate(TorchFramework):
 
         Accelerate's config file has no key for this number.
         """
-        return environment(plan)
+        return accelerate_environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the ``accelerate launch`` command, which contains the machine rank of the host."""

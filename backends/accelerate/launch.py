@@ -10,7 +10,7 @@ from parc.backends.shared.torch.program import gradient_accumulation_steps
 from parc.compiler.ir import Plan
 
 
-def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
+def accelerate_environment(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return the variable that sets the number of micro-batches per step.
 
     With DeepSpeed, ``ds_config.json`` contains the same number.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.accelerate.launch import environment, launch_command
+from parc.backends.accelerate.launch import accelerate_environment, launch_command
 from parc.backends.accelerate.memory import deepspeed_plugin_memory
 from parc.backends.accelerate.rules import model_rules
 from parc.backends.base import LaunchCommand
@@ -60,13 +60,13 @@ class DeepSpeedPlugin:
             *model_rules(problem),
         )
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Accelerate's program when DeepSpeed trains the model."""
-        return deepspeed_plugin_memory(framework("deepspeed").program_memory(problem))
+        return deepspeed_plugin_memory(framework("deepspeed").training_memory_model(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable that sets the number of micro-batches per step."""
-        return environment(plan)
+        return accelerate_environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the ``accelerate launch`` command, with the path of DeepSpeed's config."""

@@ -19,12 +19,12 @@ from parc.backends.shared.verify_torch import (
     llama_model_settings,
     settings_fixed_by_framework,
 )
-from parc.backends.verifier import Decision, FileDependencies, LauncherNumber, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, LauncherNumber, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 CONFIG = "accelerate/config.yaml"
 JOB = "accelerate/job.json"
@@ -48,8 +48,8 @@ def read_sizes(text: str) -> MeshSizes:
     process is a replica, and under FSDP all processes share one sharded replica.
 
     Raises:
-        Malformed: the text is not YAML with a number of processes, or a size is not a positive
-            integer.
+        MalformedFileError: the text is not YAML with a number of processes, or a size is not a
+            positive integer.
     """
     return _mesh_sizes(yaml_settings(CONFIG, text))
 
@@ -57,7 +57,7 @@ def read_sizes(text: str) -> MeshSizes:
 def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     ranks = settings.values.get("num_processes")
     if ranks is None:
-        raise Malformed(CONFIG, 1, "the key num_processes is missing")
+        raise MalformedFileError(CONFIG, 1, "the key num_processes is missing")
     values = {axis: settings.values.get(path, 1) for axis, path in AXES.items()}
     sequence = settings.values.get(f"{MESH}sp_size", 1)
     if not any(path.startswith(MESH) for path in settings.values):
@@ -69,7 +69,7 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     return MeshSizes(**found)
 
 
-def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[Decision]:
+def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that config.yaml, job.json and train.py express."""
     if CONFIG not in artifacts:
         return
@@ -81,7 +81,7 @@ def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[Decision]
         yield from read_job_settings(json_settings(JOB, artifacts[JOB]), sizes, kind, emitted)
     if PROGRAM in artifacts:
         yield from llama_model_settings(PROGRAM)
-        yield Decision("problem.model.attention.qkv_bias", False, PROGRAM)
+        yield DerivedSetting("problem.model.attention.qkv_bias", False, PROGRAM)
 
 
 def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -89,7 +89,7 @@ def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None
     verify_programs(artifacts, read_program_digests(__package__), sink)
 
 
-def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
+def accelerate_program_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
     """Return how the launch script must start the emitted program or the user's program.
 
     ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
@@ -119,29 +119,29 @@ class AccelerateVerifier(DeviceMeshVerifier):
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report emitted programs whose code differs from the code that PARC emits (A18)."""
-        super().check_contents(artifacts, sink)
+        super().check_file_contents(artifacts, sink)
         verify_accelerate_programs(artifacts, sink)
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
         """Return the ``accelerate launch`` command that the launch script must contain."""
-        return accelerate_start(plan)
+        return accelerate_program_start(plan)
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that config.yaml, job.json and train.py express."""
         yield from read_accelerate_settings(artifacts)
         if CONFIG in artifacts:
             yield from settings_fixed_by_framework(CONFIG)
             # Accelerate 1.15 refuses sequence parallelism in the norms.
-            yield Decision("layout.sequence_parallel", False, CONFIG)
+            yield DerivedSetting("layout.sequence_parallel", False, CONFIG)
             kind = yaml_settings(CONFIG, artifacts[CONFIG]).get("distributed_type")
             # The emitted program sets the format of FSDP2; without it, that of the weights applies.
             if kind != "FSDP" or PROGRAM not in artifacts:
                 gradients = "bf16" if kind == "FSDP" else "fp32"
-                yield Decision("problem.job.gradient_precision", gradients, CONFIG)
+                yield DerivedSetting("problem.job.gradient_precision", gradients, CONFIG)
 
 
 VERIFIER = AccelerateVerifier(

@@ -12,19 +12,19 @@ from typing import Any, cast
 from parc.backends.accelerate.verify import (
     CONFIG,
     LAUNCHER,
-    accelerate_start,
+    accelerate_program_start,
     read_accelerate_settings,
     read_sizes,
     verify_accelerate_programs,
 )
 from parc.backends.accelerate.verify_settings import DEEPSPEED_CONFIG
-from parc.backends.registry import verifier
+from parc.backends.registry import verifier_of_backend
 from parc.backends.verifier import (
-    Decision,
     DerivedGroups,
+    DerivedSetting,
     FrameworkVerifier,
+    LauncherWrappedVerifier,
     ProgramStart,
-    WrappableVerifier,
 )
 from parc.compiler.diagnostics import Sink
 
@@ -43,17 +43,17 @@ class PluginVerifier(FrameworkVerifier):
         self.file, self.needs, self.launcher = deepspeed.file, deepspeed.needs, deepspeed.launcher
         self.files, self.not_in_files = deepspeed.files, deepspeed.not_in_files
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that the files of DeepSpeed and Accelerate express."""
-        yield from self._deepspeed.decisions(artifacts)
+        yield from self._deepspeed.derive_settings(artifacts)
         yield from read_accelerate_settings(artifacts)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions between the files of DeepSpeed and Accelerate (A18).
 
         Emitted programs whose code differs from the code that PARC emits are reported too.
         """
-        self._deepspeed.check_contents(artifacts, sink)
+        self._deepspeed.check_file_contents(artifacts, sink)
         verify_accelerate_programs(artifacts, sink)
 
     def program_start(
@@ -63,7 +63,7 @@ class PluginVerifier(FrameworkVerifier):
 
         The command includes the path of DeepSpeed's config.
         """
-        return accelerate_start(plan, DEEPSPEED_CONFIG)
+        return accelerate_program_start(plan, DEEPSPEED_CONFIG)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
@@ -73,7 +73,7 @@ class PluginVerifier(FrameworkVerifier):
 
 
 VERIFIER = PluginVerifier(
-    cast(WrappableVerifier, verifier("deepspeed")).verifier_when_wrapped(
+    cast(LauncherWrappedVerifier, verifier_of_backend("deepspeed")).verifier_when_wrapped(
         CONFIG, read_world, LAUNCHER
     )
 )

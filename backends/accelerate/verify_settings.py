@@ -14,9 +14,9 @@ from parc.backends.shared.verify_torch import (
     read_recompute_settings,
     single_stage_settings,
 )
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import MeshSizes
-from parc.compiler.verify.emitted_settings import EmittedSettings, translate
+from parc.compiler.verify.emitted_settings import EmittedSettings, translate_name
 from parc.compiler.verify.read_emitted import read_json
 
 DEEPSPEED_CONFIG = "deepspeed/ds_config.json"
@@ -51,7 +51,7 @@ MODEL = {
 
 def read_config_settings(
     settings: EmittedSettings, sizes: MeshSizes, artifacts: Mapping[str, str]
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that ``config.yaml`` expresses.
 
     ``artifacts`` maps paths to the texts of all emitted files.
@@ -74,7 +74,7 @@ def read_config_settings(
 
 def _deepspeed_plugin_settings(
     settings: EmittedSettings, artifacts: Mapping[str, str]
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings in ``deepspeed_config``, a section of ``config.yaml``, that are wrong.
 
     The section must name ``ds_config.json`` and have the settings that its ZeRO stage requires.
@@ -90,10 +90,10 @@ def _deepspeed_plugin_settings(
 
 def _sharding_settings(
     settings: EmittedSettings, sizes: MeshSizes, kind: Any
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     precision = settings.get("mixed_precision", "no")
     path = "mixed_precision"
-    yield settings.decide("problem.job.precision", translate(PRECISIONS, precision), path)
+    yield settings.decide("problem.job.precision", translate_name(PRECISIONS, precision), path)
     if kind != "FSDP":
         if kind != "MULTI_GPU":
             yield settings.unexpected_setting("distributed_type")
@@ -120,7 +120,7 @@ def _sharding_settings(
     path = f"{MESH}cp_comm_strategy"
     strategy = settings.get(path, "allgather")
     if sizes.cp > 1:
-        yield settings.decide("layout.cp_comm", translate(STRATEGIES, strategy), path)
+        yield settings.decide("layout.cp_comm", translate_name(STRATEGIES, strategy), path)
     elif path in settings:
         yield settings.unexpected_setting(path)
 
@@ -132,7 +132,7 @@ def _recompute_granularity(again: Any) -> Any:
 
 def read_job_settings(
     settings: EmittedSettings, sizes: MeshSizes, kind: Any, emitted: bool
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that ``job.json`` expresses.
 
     Args:
@@ -163,12 +163,12 @@ def read_job_settings(
     yield from settings.unread_settings()
 
 
-def _model_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     for setting, field in MODEL.items():
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
     path = "model.rope_parameters."
     kind = settings.get(f"{path}rope_type", "default")
-    scaling = translate(SCALINGS, kind)
+    scaling = translate_name(SCALINGS, kind)
     yield settings.decide("problem.model.position.scaling", scaling, f"{path}rope_type")
     if scaling != "none":
         yield settings.read("problem.model.position.scaling_factor", f"{path}factor")

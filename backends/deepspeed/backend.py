@@ -7,7 +7,7 @@ from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import report_advice
 from parc.backends.deepspeed.capabilities import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
-from parc.backends.registry import wrapper_of
+from parc.backends.registry import launching_wrapper
 from parc.backends.shared.launch_rules import check_launch
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
@@ -89,9 +89,9 @@ class DeepSpeed:
         """Return the command that starts the training program with ``--deepspeed_config``."""
         return files.launch_command(plan)
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the decoder that PARC emits, trained with ZeRO."""
-        return memory.program_memory(problem)
+        return memory.deepspeed_memory_model(problem)
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows, summed over ``tp`` tensor-parallel ranks.
@@ -104,7 +104,7 @@ class DeepSpeed:
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report settings with which ``launch.sh`` would fail, and settings that may waste time."""
-        if not wrapper_of(plan.problem):
+        if not launching_wrapper(plan.problem):
             check_launch(plan, sink)
         report_advice(plan, sink)
 
@@ -113,7 +113,7 @@ class DeepSpeed:
 
         If Accelerate starts DeepSpeed, return only ds_config.json.
         """
-        if wrapper_of(plan.problem):
+        if launching_wrapper(plan.problem):
             return (files.config_file(plan),)
         return (
             files.config_file(plan),

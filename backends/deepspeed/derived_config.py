@@ -5,7 +5,7 @@ A function that returns None leaves the key out.
 
 from __future__ import annotations
 
-from parc.backends.registry import wrapper_of
+from parc.backends.registry import launching_wrapper
 from parc.compiler.ir import Layout, Problem
 
 AIO_BLOCK_BYTES = 1 << 20
@@ -51,7 +51,7 @@ def print_interval(problem: Problem, layout: Layout) -> int | None:
 
     Accelerate sets the key ``steps_per_print`` itself.
     """
-    return None if wrapper_of(problem) == "accelerate" else 1
+    return None if launching_wrapper(problem) == "accelerate" else 1
 
 
 def bf16_enabled(problem: Problem, layout: Layout) -> bool | None:
@@ -145,23 +145,19 @@ def quantized_gradients(problem: Problem, layout: Layout) -> bool | None:
     return layout.zero_plus.quantized_gradients or None
 
 
-def _offloads_to_nvme(layout: Layout) -> bool:
-    return "nvme" in (layout.offload.optimizer, layout.offload.parameters)
-
-
 def aio_block_bytes(problem: Problem, layout: Layout) -> int | None:
     """Return the size in bytes of each transfer to or from NVMe; None without offload to NVMe."""
-    return AIO_BLOCK_BYTES if _offloads_to_nvme(layout) else None
+    return AIO_BLOCK_BYTES if layout.offload.uses_nvme else None
 
 
 def aio_queue_depth(problem: Problem, layout: Layout) -> int | None:
     """Return the maximum number of unfinished NVMe transfers; None without offload to NVMe."""
-    return AIO_QUEUE_DEPTH if _offloads_to_nvme(layout) else None
+    return AIO_QUEUE_DEPTH if layout.offload.uses_nvme else None
 
 
 def aio_threads(problem: Problem, layout: Layout) -> int | None:
     """Return the number of threads that submit NVMe transfers; None without offload to NVMe."""
-    return AIO_THREADS if _offloads_to_nvme(layout) else None
+    return AIO_THREADS if layout.offload.uses_nvme else None
 
 
 def autotp_size(problem: Problem, layout: Layout) -> int | None:
@@ -208,7 +204,7 @@ def partition_activations(problem: Problem, layout: Layout) -> bool | None:
     if (
         layout.pp > 1
         or layout.recompute.granularity == "none"
-        or wrapper_of(problem) == "accelerate"
+        or launching_wrapper(problem) == "accelerate"
     ):
         return None
     return False

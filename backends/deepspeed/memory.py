@@ -16,7 +16,7 @@ LIVE_PARAMETERS = 1e9
 stage3_max_reuse_distance."""
 
 
-def program_memory(problem: Problem) -> ProgramMemory:
+def deepspeed_memory_model(problem: Problem) -> ProgramMemory:
     """Return the memory model of the decoder that PARC emits for DeepSpeed.
 
     The loss is torch's cross-entropy, as in the FSDP2 program.

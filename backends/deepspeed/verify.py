@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.deepspeed.verify_config import read_config_settings
-from parc.backends.deepspeed.verify_groups import COLUMNS, Topology, derive_groups
+from parc.backends.deepspeed.verify_groups import COLUMNS, DeepSpeedTopology, derive_groups
 from parc.backends.deepspeed.verify_program import (
     NOT_IN_FILES,
     program_settings,
@@ -22,21 +22,27 @@ from parc.backends.shared.verify_launch_script import (
 )
 from parc.backends.verifier import (
     NO_FILES,
-    Decision,
     DerivedGroups,
+    DerivedSetting,
     FileDependencies,
     FrameworkVerifier,
     JobShape,
     LauncherNumber,
+    LauncherWrappedVerifier,
     ProgramStart,
-    WrappableVerifier,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.read_emitted import (
+    LARGEST,
+    TABLE,
+    MalformedFileError,
+    read_json,
+    read_lines,
+)
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
@@ -60,7 +66,7 @@ ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
 
-class DeepSpeedVerifier(WrappableVerifier):
+class DeepSpeedVerifier(LauncherWrappedVerifier):
     """Verifier that derives DeepSpeed's process groups from the topology in ``train.json``."""
 
     file = CONFIG
@@ -77,7 +83,7 @@ class DeepSpeedVerifier(WrappableVerifier):
 
     not_in_files = NOT_IN_FILES
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings in ds_config.json, train.json and launch.sh."""
         if SCRIPT in artifacts and PLAN in artifacts:
             plan = read_plan(artifacts[PLAN])
@@ -90,7 +96,7 @@ class DeepSpeedVerifier(WrappableVerifier):
         settings = json_settings(PROGRAM, artifacts[PROGRAM])
         yield from program_settings(settings, topology, SOURCE in artifacts)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05).
 
         Also report programs and a launch script whose code differs from the code that PARC emits
@@ -135,7 +141,7 @@ class DeepSpeedVerifier(WrappableVerifier):
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report wrongly ordered hosts (A02), and a wrong slot count or rendezvous (A07)."""
         if SLOTS in artifacts:
-            _verify_slots(artifacts[SLOTS], job, sink, LOOKUP in artifacts.get(SCRIPT, ""))
+            _verify_host_slots(artifacts[SLOTS], job, sink, LOOKUP in artifacts.get(SCRIPT, ""))
         if SCRIPT in artifacts:
             verify_rendezvous(SCRIPT, artifacts[SCRIPT], job.hosts, sink)
 
@@ -163,7 +169,7 @@ class _DataParallelVerifier(FrameworkVerifier):
     files: FileDependencies = NO_FILES
     not_in_files = NOT_IN_FILES
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings in ds_config.json; another verifier reads the other files."""
         topology = self._job_topology(artifacts)
         yield from settings_fixed_by_framework(CONFIG)
@@ -172,7 +178,7 @@ class _DataParallelVerifier(FrameworkVerifier):
             yield from read_parallel_sizes(settings, topology)
             yield from read_config_settings(settings, topology, True)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""
         config, topology = _read_config(CONFIG, artifacts), self._job_topology(artifacts)
         _verify_batch(config, topology, sink)
@@ -187,17 +193,17 @@ class _DataParallelVerifier(FrameworkVerifier):
         """
         return _derive_from_topology(self._job_topology(artifacts), self.file, world, sink)
 
-    def _job_topology(self, artifacts: Mapping[str, str]) -> Topology:
+    def _job_topology(self, artifacts: Mapping[str, str]) -> DeepSpeedTopology:
         # Each process is one replica, so all other axes have size 1.
-        return Topology(1, self.read_world(artifacts[self.file]), 1, 1, 1, 1)
+        return DeepSpeedTopology(1, self.read_world(artifacts[self.file]), 1, 1, 1, 1)
 
 
-def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> None:
+def _verify_layers(program: dict[str, Any], topology: DeepSpeedTopology, sink: Sink) -> None:
     """Report stages whose layers do not add up to the layers of the model (A08)."""
     stages = program.get("stages")
     layers = _read_section(PROGRAM, program, "model").get("layers")
     if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
-        raise Malformed(PROGRAM, 1, "the value of 'stages' is not a list of numbers")
+        raise MalformedFileError(PROGRAM, 1, "the value of 'stages' is not a list of numbers")
     if len(stages) != topology.pipe or sum(stages) != layers:
         label = f"found {sum(stages)} layers on {len(stages)} stages"
         message = (
@@ -207,7 +213,7 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
         sink.report("A08", Finding(message, label), span=Span(PROGRAM, 1, 1))
 
 
-def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
+def _verify_batch(config: dict[str, Any], topology: DeepSpeedTopology, sink: Sink) -> None:
     """Report a batch size that is not micro-batch x accumulation steps x replicas (A09).
 
     DeepSpeed checks this equation with the world size. PARC uses the number of replicas in the
@@ -227,7 +233,9 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
         sink.report("A09", Finding(message, label), span=Span(CONFIG, 1, 1))
 
 
-def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
+def _verify_sizes(
+    config: dict[str, Any], topology: DeepSpeedTopology, other: str, sink: Sink
+) -> None:
     """Report each parallel size in ds_config.json that differs from the file ``other`` (A05).
 
     ``topology`` contains the parallel sizes in the file ``other``.
@@ -244,7 +252,7 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: 
             sink.report("A05", message, span=Span(CONFIG, 1, 1))
 
 
-def _verify_slots(text: str, job: JobShape, sink: Sink, lookup: bool) -> None:
+def _verify_host_slots(text: str, job: JobShape, sink: Sink, lookup: bool) -> None:
     """Report hosts that are not in the planned order (A02), and a wrong number of slots (A07).
 
     DeepSpeed ignores comments and empty lines in the hostfile. If ``lookup`` is true, launch.sh
@@ -267,7 +275,7 @@ def _verify_slots(text: str, job: JobShape, sink: Sink, lookup: bool) -> None:
 
 
 def _derive_from_topology(
-    topology: Topology, file: str, world: int, sink: Sink
+    topology: DeepSpeedTopology, file: str, world: int, sink: Sink
 ) -> DerivedGroups | None:
     """Return the process groups for ``topology``, which was read from ``file``.
 
@@ -298,27 +306,27 @@ def _read_config(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
     tree = read_json(file, artifacts[file])
     for name in ("tensor_parallel", "topology"):
         if name in tree and not isinstance(tree[name], dict):
-            raise Malformed(file, 1, f"the value of {name!r} is not an object")
+            raise MalformedFileError(file, 1, f"the value of {name!r} is not an object")
     return tree
 
 
 def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
     section = tree.get(name)
     if not isinstance(section, dict):
-        raise Malformed(file, 1, f"the key {name!r} is missing or not an object")
+        raise MalformedFileError(file, 1, f"the key {name!r} is missing or not an object")
     return section
 
 
-def _read_topology(program: dict[str, Any]) -> Topology:
+def _read_topology(program: dict[str, Any]) -> DeepSpeedTopology:
     section = _read_section(PROGRAM, program, "topology")
     sizes = {name: _read_positive_integer(PROGRAM, section, name) for name in AXES}
-    return Topology(**sizes, has_experts="experts" in program)
+    return DeepSpeedTopology(**sizes, has_experts="experts" in program)
 
 
 def _read_positive_integer(file: str, section: dict[str, Any], name: str) -> int:
     value = section.get(name)
     if type(value) is not int or not 0 < value <= LARGEST:
-        raise Malformed(file, 1, f"{name} is {value!r:.40}, must be a number > 0")
+        raise MalformedFileError(file, 1, f"{name} is {value!r:.40}, must be a number > 0")
     return value
 
 

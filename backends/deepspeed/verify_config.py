@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.deepspeed.verify_groups import Topology
-from parc.backends.verifier import Decision
-from parc.compiler.verify.emitted_settings import EmittedSettings, product, translate
+from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.verify.emitted_settings import (
+    EmittedSettings,
+    product_of_numbers,
+    translate_name,
+)
 
 SHORTEST_WARMUP = 2
 """Shortest warm-up in steps; DeepSpeed lengthens a shorter one to this number (lr_schedules.py)."""
@@ -31,8 +35,8 @@ NVME = {
 
 
 def read_config_settings(
-    settings: EmittedSettings, topology: Topology, has_starter: bool
-) -> Iterator[Decision]:
+    settings: EmittedSettings, topology: DeepSpeedTopology, has_starter: bool
+) -> Iterator[DerivedSetting]:
     """Yield the settings in ``ds_config.json`` of a job with the given topology.
 
     Args:
@@ -54,7 +58,9 @@ def read_config_settings(
     yield from settings.unread_settings()
 
 
-def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def _batch_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     """Yield the micro-batch size, the accumulation steps and the global batch size.
 
     With AutoTP, ``train_batch_size`` must be absent, because DeepSpeed's check of this key counts
@@ -69,7 +75,7 @@ def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[D
         yield settings.read("problem.job.global_batch", "train_batch_size")
 
 
-def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _optimizer_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     kind = settings.get("optimizer.type")
     if not isinstance(kind, str) or kind.lower() != "adamw":
         yield settings.unexpected_setting("optimizer.type")
@@ -86,9 +92,9 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
     yield settings.read("problem.job.gradient_clipping", "gradient_clipping", 1.0)
 
 
-def _schedule_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _schedule_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     kind = settings.get("scheduler.type")
-    decay = translate(DECAYS, kind)
+    decay = translate_name(DECAYS, kind)
     yield settings.decide("problem.job.lr_decay", decay, "scheduler.type")
     warmup = settings.get("scheduler.params.warmup_num_steps", 1000)
     yield settings.decide(
@@ -110,7 +116,9 @@ def _schedule_settings(settings: EmittedSettings) -> Iterator[Decision]:
         peak = settings.get("optimizer.params.lr", DEFAULT_PEAK)
         ratio = settings.get("scheduler.params.cos_min_ratio", COSINE_FLOOR)
         path = "scheduler.params.cos_min_ratio"
-        yield settings.decide("problem.job.min_learning_rate", product(ratio, peak), path)
+        yield settings.decide(
+            "problem.job.min_learning_rate", product_of_numbers(ratio, peak), path
+        )
     else:
         path = "scheduler.params.warmup_max_lr"
         yield settings.read("problem.job.learning_rate", path, DEFAULT_PEAK)
@@ -118,7 +126,7 @@ def _schedule_settings(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.decide("problem.job.min_learning_rate", 0, "scheduler.type")
 
 
-def _precision_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _precision_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the formats of weights and gradients.
 
     Without ``grad_accum_dtype``, gradients have the format of the weights (``get_data_types``).
@@ -141,7 +149,7 @@ def _precision_settings(settings: EmittedSettings) -> Iterator[Decision]:
     )
 
 
-def _zero_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _zero_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     stage = settings.get("zero_optimization.stage", 0)
     yield settings.decide("layout.zero_stage", stage, "zero_optimization.stage")
     overlap = settings.get("zero_optimization.overlap_comm")
@@ -155,7 +163,7 @@ def _zero_settings(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.read(f"layout.zero_plus.{field}", f"zero_optimization.{setting}", default)
 
 
-def _offload_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _offload_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     folders = {}
     for section, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         place = f"zero_optimization.{section}"
@@ -173,7 +181,9 @@ def _offload_settings(settings: EmittedSettings) -> Iterator[Decision]:
             yield from settings.expect(setting, value, default)
 
 
-def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def _parallel_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     """Yield the parallel sizes in ``ds_config.json``; ``train.json`` has the other sizes."""
     autotp = settings.get("tensor_parallel.autotp_size", 1)
     if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
@@ -187,7 +197,9 @@ def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterato
         yield settings.read("layout.dp", "data_parallel_size")
 
 
-def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def _recompute_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     interval = "pipeline.activation_checkpoint_interval"
     layers = settings.get(interval, 0) if topology.pipe > 1 else 0
     if topology.pipe > 1:

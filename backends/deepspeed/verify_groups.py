@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from parc.backends.verifier import Groups
+from parc.backends.verifier import FamilyGroups
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
 """Types of groups that span a single axis; each is a column of the rank map."""
@@ -21,7 +21,7 @@ Coordinate = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class DeepSpeedTopology:
     """Sizes of the axes of DeepSpeed's topology, in ranks."""
 
     pipe: int
@@ -50,7 +50,7 @@ class Topology:
         return dense | {"ep": self.expert, "etp": self.expert_model, "edp": replicas}
 
 
-def derive_groups(topology: Topology) -> dict[str, Groups]:
+def derive_groups(topology: DeepSpeedTopology) -> dict[str, FamilyGroups]:
     """Return the process groups of every type in the rank map, computed from ``topology``."""
     # itertools.product varies the last axis fastest, like ProcessTopology's row-major ranks.
     shape = (topology.pipe, topology.data, topology.sequence, topology.model)
@@ -81,7 +81,7 @@ def _group_ranks_by(
     return list(groups.values())
 
 
-def _expert_groups(topology: Topology) -> dict[str, Groups]:
+def _expert_groups(topology: DeepSpeedTopology) -> dict[str, FamilyGroups]:
     """Return the groups ep, edp and etp of the experts.
 
     An ep group is a slice of a data-parallel group, with ``topology.expert`` ranks. An edp group
@@ -107,11 +107,11 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
     }
 
 
-def _compact_groups(groups: list[list[int]]) -> Groups:
+def _compact_groups(groups: list[list[int]]) -> FamilyGroups:
     """Return (rank offsets within a group, first ranks of all groups), two sorted lists.
 
     All ``groups`` must have the same rank offsets.
     """
     ordered = sorted(groups)
     first = ordered[0]
-    return Groups([rank - first[0] for rank in first], [group[0] for group in ordered])
+    return FamilyGroups([rank - first[0] for rank in first], [group[0] for group in ordered])

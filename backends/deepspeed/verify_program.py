@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.deepspeed.verify_groups import Topology
-from parc.backends.verifier import Decision
+from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.emitted_settings import EmittedSettings
 
 MODEL = {
@@ -99,17 +99,17 @@ NOT_IN_FILES = MappingProxyType(
 )
 
 
-def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
+def settings_fixed_by_framework(file: str) -> Iterator[DerivedSetting]:
     """Yield the plan values that are the same in every DeepSpeed job, whatever its files set."""
     for path, value in FIXED.items():
-        yield Decision(path, value, file)
+        yield DerivedSetting(path, value, file)
     path = "problem.job.moe_dispatcher"
-    yield Decision(path, "alltoall", file, accepts=lambda plan: plan == "auto")
+    yield DerivedSetting(path, "alltoall", file, accepts=lambda plan: plan == "auto")
 
 
 def program_settings(
-    settings: EmittedSettings, topology: Topology, emitted: bool
-) -> Iterator[Decision]:
+    settings: EmittedSettings, topology: DeepSpeedTopology, emitted: bool
+) -> Iterator[DerivedSetting]:
     """Yield the settings in ``train.json``.
 
     ``emitted`` is True if the job runs PARC's own program instead of the user's.
@@ -127,11 +127,13 @@ def program_settings(
     yield from _expert_settings(settings, emitted)
     if emitted:
         for path, value in WITHOUT.items():
-            yield Decision(path, value, settings.file)
+            yield DerivedSetting(path, value, settings.file)
     yield from settings.unread_settings()
 
 
-def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def read_parallel_sizes(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     """Yield the parallel sizes in ``topology`` as settings of the plan.
 
     The keys in the section ``topology`` of ``settings``, if there are any, are marked as read.
@@ -149,7 +151,9 @@ def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterat
     yield settings.decide("layout.dp_replicate", 1)
 
 
-def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def _recompute_settings(
+    settings: EmittedSettings, topology: DeepSpeedTopology
+) -> Iterator[DerivedSetting]:
     again = settings.get("recompute")
     granularity = {True: "full", False: "none"}.get(again) if isinstance(again, bool) else None
     yield settings.decide("layout.recompute.granularity", granularity, "recompute")
@@ -158,7 +162,7 @@ def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterat
         yield settings.decide("layout.recompute.layers", 1 if again else None, "recompute")
 
 
-def _stage_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _stage_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     counts, chunks, first = settings.get("stages"), [], 0
     if not isinstance(counts, list) or not all(type(one) is int for one in counts):
         yield settings.unexpected_setting("stages")
@@ -171,7 +175,7 @@ def _stage_settings(settings: EmittedSettings) -> Iterator[Decision]:
     yield settings.decide("layout.split.chunks", chunks, "stages")
 
 
-def _expert_settings(settings: EmittedSettings, emitted: bool) -> Iterator[Decision]:
+def _expert_settings(settings: EmittedSettings, emitted: bool) -> Iterator[DerivedSetting]:
     if "experts" not in settings:
         yield settings.decide("problem.model.experts", None)
         return
@@ -181,7 +185,7 @@ def _expert_settings(settings: EmittedSettings, emitted: bool) -> Iterator[Decis
     yield settings.decide("problem.model.experts.pattern", pattern, "experts.layers")
     if emitted:
         for name, value in WITHOUT_EXPERTS.items():
-            yield Decision(f"problem.model.experts.{name}", value, settings.file)
+            yield DerivedSetting(f"problem.model.experts.{name}", value, settings.file)
 
 
 def _expert_layer_pattern(routed: Any, layers: Any) -> list[bool] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
+from parc.backends.shared.torch.verify_program_start import python_path_command, start_of_program
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
@@ -19,12 +19,12 @@ from parc.backends.shared.verify_torch import (
     settings_fixed_by_framework,
     single_stage_settings,
 )
-from parc.backends.verifier import Decision, FileDependencies, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 CONFIG = "fsdp/config.json"
 PROGRAM = "fsdp/train.py"
@@ -60,13 +60,13 @@ def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh that ``config.json`` contains.
 
     Raises:
-        Malformed: the text has no mesh, or a size is not a positive integer.
+        MalformedFileError: the text has no mesh, or a size is not a positive integer.
     """
     try:
         mesh = json.loads(text)["mesh"]
         sizes = {name: mesh[name] for name in ("dp_replicate", "dp_shard", "tp")}
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Malformed(
+        raise MalformedFileError(
             CONFIG, 1, "the object mesh with dp_replicate, dp_shard and tp is missing"
         ) from None
     return MeshSizes(**positive_sizes(CONFIG, {"pp": 1, "cp": 1, **sizes}))
@@ -85,9 +85,9 @@ class FsdpVerifier(DeviceMeshVerifier):
         }
     )
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report emitted programs whose code differs from the code that PARC emits (A18)."""
-        super().check_contents(artifacts, sink)
+        super().check_file_contents(artifacts, sink)
         verify_programs(artifacts, read_program_digests(__package__), sink)
 
     def program_start(
@@ -98,11 +98,11 @@ class FsdpVerifier(DeviceMeshVerifier):
         The user's program imports emitted code, so PYTHONPATH must then contain the folder of that
         code.
         """
-        start = start_of_script(plan, PROGRAM)
+        start = start_of_program(plan, PROGRAM)
         own = plan["problem"]["launch"]["program"]
-        return replace(start, setup=(search_path("fsdp"),)) if own else start
+        return replace(start, setup=(python_path_command("fsdp"),)) if own else start
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that ``config.json`` expresses."""
         if CONFIG not in artifacts:
             return
@@ -112,13 +112,15 @@ class FsdpVerifier(DeviceMeshVerifier):
         yield from _read_job_settings(settings, sizes)
         if PROGRAM in artifacts:
             yield from llama_model_settings(PROGRAM)
-            yield Decision("problem.model.tied_embeddings", False, PROGRAM)
+            yield DerivedSetting("problem.model.tied_embeddings", False, PROGRAM)
             for name, field in MODEL.items():
                 yield settings.read(f"problem.model.{field}", f"model.{name}")
         yield from settings.unread_settings()
 
 
-def _read_sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _read_sharding_settings(
+    settings: EmittedSettings, sizes: MeshSizes
+) -> Iterator[DerivedSetting]:
     """Yield the sizes of the device mesh, the ZeRO stage, and sequence parallelism."""
     for setting in AXES.values():
         settings.get(setting)
@@ -137,7 +139,7 @@ def _read_sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iter
     yield settings.decide("layout.sequence_parallel", sizes.tp > 1, "mesh.tp")
 
 
-def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     for setting, field in JOB.items():
         yield settings.read(f"problem.job.{field}", setting)
     for name in ("checkpoint_dir", "load_dir"):

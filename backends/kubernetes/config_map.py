@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.registry import backend, declaration
+from parc.backends.registry import backend, backend_declaration
 from parc.backends.shared.launch_script import hosts_file_text, launch_script
 from parc.compiler.ir import Artifact, Plan
 
@@ -22,7 +22,7 @@ def mounted_files(plan: Plan) -> tuple[Artifact, ...]:
     if problem.cluster.named:
         files.append(Artifact("torchrun/hosts", hosts_file_text(plan)))
     for name in problem.emit:
-        if name == "preflight" or declaration(name).is_framework:
+        if name == "preflight" or backend_declaration(name).is_framework:
             files += backend(name).emit(plan)
     return tuple(sorted(files, key=lambda file: file.path))
 

@@ -19,32 +19,32 @@ from parc.backends.kubernetes.verify_objects import (
     Manifest,
     expected_serving_objects,
     expected_training_objects,
-    reached_pods,
+    pods_reached_by_service,
     read_job_set_settings,
     read_serving_settings,
 )
 from parc.backends.kubernetes.verify_pods import VENDOR_RESOURCES
 from parc.backends.kubernetes.verify_yaml import (
     ABSENT,
-    Document,
     Path,
-    iterate_changes,
+    YamlDocument,
+    iterate_value_differences,
+    positive_integer_or_zero,
     read_documents,
-    valid_count,
 )
-from parc.backends.registry import verifier
+from parc.backends.registry import verifier_of_backend
 from parc.backends.shared.verify_known_lines import read_script
 from parc.backends.verifier import (
-    Decision,
+    DerivedSetting,
     EngineVerifier,
     FileDependencies,
     JobShape,
     Verifier,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
-from parc.compiler.verify.verify_program import SHOWN, report_change
+from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_program import SHOWN, report_program_change
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
 JOB: Path = ("spec", "replicatedJobs", 0)
@@ -77,14 +77,14 @@ class KubernetesVerifier(Verifier):
                 found[path] = text
         return found
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings of the plan that the manifests express."""
         for file, read in ((JOBSET, read_job_set_settings), (GROUPS, read_serving_settings)):
             manifest = _read_manifest(file, artifacts)
             if manifest is not None:
                 yield from read(manifest)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report changed content (A18), and API servers that the Service does not reach (A19)."""
         for file in (JOBSET, GROUPS):
             _verify_config_files(file, artifacts, sink)
@@ -94,7 +94,7 @@ class KubernetesVerifier(Verifier):
         serving = _read_manifest(GROUPS, artifacts)
         if serving is None:
             return
-        engine = cast(EngineVerifier | None, verifier(serving.problem["framework"]))
+        engine = cast(EngineVerifier | None, verifier_of_backend(serving.problem["framework"]))
         if engine is not None:
             expected = expected_serving_objects(serving, engine.file, engine.health_path)
             _verify_objects(serving, expected, sink)
@@ -110,17 +110,17 @@ class KubernetesVerifier(Verifier):
                 _verify_gpus(file, document, pod, job.ranks_per_node, sink)
 
 
-def _job_object(file: str, text: str) -> Document:
+def _job_object(file: str, text: str) -> YamlDocument:
     """Return the JobSet or the LeaderWorkerSet of the manifest ``file``, whose content is ``text``.
 
     Raises:
-        Malformed: the manifest does not contain exactly the objects that PARC emits.
+        MalformedFileError: the manifest does not contain exactly the objects that PARC emits.
     """
     documents = read_documents(file, text)
     kinds = [one.value_at("kind") for one in documents]
     if kinds != KINDS[file]:
         message = f"the objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
-        raise Malformed(file, 1, message)
+        raise MalformedFileError(file, 1, message)
     return documents[1]
 
 
@@ -128,7 +128,7 @@ def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
     """Return the manifest ``file`` together with the plan; None if either file is absent.
 
     Raises:
-        Malformed: the manifest does not contain exactly the objects that PARC emits.
+        MalformedFileError: the manifest does not contain exactly the objects that PARC emits.
     """
     if file not in artifacts or PLAN not in artifacts:
         return None
@@ -140,13 +140,13 @@ def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
 def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Sink) -> None:
     """Report values of the manifest that differ from those of the ``expected`` objects (A18)."""
     for document, must in zip(manifest.documents, expected, strict=True):
-        changes = list(iterate_changes(must, document.value))
+        changes = list(iterate_value_differences(must, document.value))
         for path, wanted, found in changes[:SHOWN]:
             name = ".".join(map(str, path))
             state = "is missing" if found is ABSENT else f"is {found!r:.60}"
             rest = "the plan does not need it" if wanted is ABSENT else f"must be {wanted!r:.60}"
             message = f"{name} of the {must['kind']} {state}, {rest}"
-            report_change(manifest.file, document.line(*path), message, sink)
+            report_program_change(manifest.file, document.line(*path), message, sink)
 
 
 def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
@@ -157,7 +157,7 @@ def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[st
     """
     if file not in artifacts:
         return {}
-    config, job, *_ = (*read_documents(file, artifacts[file]), *(Document({}, {}),) * 2)
+    config, job, *_ = (*read_documents(file, artifacts[file]), *(YamlDocument({}, {}),) * 2)
     texts = config.value_at("data")
     found = {}
     for item in _config_map_items(job.value):
@@ -187,7 +187,7 @@ def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) ->
             path, artifacts[path]
         ):
             message = f"{path} in the ConfigMap differs from the file {path}"
-            report_change(file, line, message, sink)
+            report_program_change(file, line, message, sink)
 
 
 def _commands_or_text(path: str, text: str) -> Any:
@@ -211,7 +211,7 @@ def _verify_endpoint(
     if servers is None or type(size) is not int or size < 1:
         return
     nodes = len(plan["placement"]["hosts"])
-    pods = reached_pods(service, size, nodes, manifest.name)
+    pods = pods_reached_by_service(service, size, nodes, manifest.name)
     ports = service.value_at("spec", "ports")
     targets = [one.get("targetPort") for one in ports or () if isinstance(one, dict)]
     found = list(servers)
@@ -232,29 +232,29 @@ def _verify_endpoint(
     sink.report("A19", finding, span=Span(manifest.file, line, 1))
 
 
-def _verify_pods(job: Document, hosts: int, sink: Sink) -> None:
+def _verify_pods(job: YamlDocument, hosts: int, sink: Sink) -> None:
     """Report a JobSet that does not have one pod per host, or assigns wrong node ranks (A07).
 
     The number of jobs times the pods per job must equal ``hosts``. The node rank must increase by
     the pods per job from one job to the next.
     """
-    replicas = valid_count(job.value_at(*JOB, "replicas"))
-    pods = valid_count(job.value_at(*JOB, "template", "spec", "completions"))
+    replicas = positive_integer_or_zero(job.value_at(*JOB, "replicas"))
+    pods = positive_integer_or_zero(job.value_at(*JOB, "template", "spec", "completions"))
     step = _rank_step_per_job(job, (*JOB_POD, "containers", 0), "JOB_INDEX")
     if replicas * pods != hosts or step != pods:
         message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
         sink.report("A07", message, span=Span(JOBSET, job.line(*JOB, "replicas"), 1))
 
 
-def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
+def _verify_pod_groups(job: YamlDocument, hosts: int, sink: Sink) -> None:
     """Report a LeaderWorkerSet without one pod per host, or with wrong node ranks (A07).
 
     The number of groups times the pods per group must equal ``hosts``, and PARC_HOSTS must name
     every pod. The node rank must increase by the pods per group from one group to the next.
     """
     container: Path = (*LEADER, "containers", 0)
-    groups = valid_count(job.value_at("spec", "replicas"))
-    size = valid_count(job.value_at(*TEMPLATE, "size"))
+    groups = positive_integer_or_zero(job.value_at("spec", "replicas"))
+    size = positive_integer_or_zero(job.value_at(*TEMPLATE, "size"))
     step = _rank_step_per_job(job, container, "GROUP_INDEX")
     names = job.value_at(*container, "env", 1, "value")
     count = len(names.split()) if isinstance(names, str) else 0
@@ -266,14 +266,14 @@ def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
         sink.report("A07", message, span=Span(GROUPS, job.line("spec", "replicas"), 1))
 
 
-def _rank_step_per_job(job: Document, container: Path, index: str) -> int:
+def _rank_step_per_job(job: YamlDocument, container: Path, index: str) -> int:
     """Return the factor of the variable ``index`` in the formula of NODE_RANK; 0 if it has none."""
     line = job.value_at(*container, "command", 2)
     found = re.search(rf"{index} \* (\d{{1,9}}) ", line) if isinstance(line, str) else None
     return int(found[1]) if found else 0
 
 
-def _verify_gpus(file: str, job: Document, pod: Path, ranks_per_node: int, sink: Sink) -> None:
+def _verify_gpus(file: str, job: YamlDocument, pod: Path, ranks_per_node: int, sink: Sink) -> None:
     """Report a number of GPUs per pod that differs from the ranks per host (A07)."""
     limits: Path = (*pod, "containers", 0, "resources", "limits")
     for name in VENDOR_RESOURCES.values():

@@ -26,8 +26,8 @@ from parc.backends.kubernetes.verify_racks import (
     topology_label,
     topology_path,
 )
-from parc.backends.kubernetes.verify_yaml import Document, Path, valid_count
-from parc.backends.verifier import Decision
+from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
+from parc.backends.verifier import DerivedSetting
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 LWS = "leaderworkerset.sigs.k8s.io"
@@ -42,7 +42,7 @@ class Manifest:
     """The documents of a manifest, and the plan that it belongs to."""
 
     file: str
-    documents: Sequence[Document]
+    documents: Sequence[YamlDocument]
     plan: Mapping[str, Any]
 
     @property
@@ -51,7 +51,7 @@ class Manifest:
         return dict(self.plan["problem"])
 
     @property
-    def job(self) -> Document:
+    def job(self) -> YamlDocument:
         """The JobSet or the LeaderWorkerSet."""
         return self.documents[1]
 
@@ -97,7 +97,7 @@ class Manifest:
         }
 
 
-def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[Decision]:
+def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[DerivedSetting]:
     """Yield the settings that every job contains: those of the pod, the namespace and the queue.
 
     ``spec`` is the path of the pod's spec in the job.
@@ -106,41 +106,45 @@ def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[Decision]:
     pod = manifest.pod_settings(spec)
     yield from read_pod_settings(file, job, spec, pod)
     line = job.line(*spec, "containers", 0, "env")
-    yield Decision("problem.launch.env_inherited", list(pod.inherited), file, line)
+    yield DerivedSetting("problem.launch.env_inherited", list(pod.inherited), file, line)
     # An empty name in the plan stands for the name of the run.
     default = pod.secret in (None, manifest.name)
     secret = frozenset({"", manifest.name}) if default else pod.secret
     if pod.inherited:
-        yield Decision(f"{KUBERNETES}.secret", secret, file, line)
+        yield DerivedSetting(f"{KUBERNETES}.secret", secret, file, line)
     namespace = job.value_at("metadata", "namespace") or ""
-    yield Decision(f"{KUBERNETES}.namespace", namespace, file, job.line("metadata", "namespace"))
+    yield DerivedSetting(
+        f"{KUBERNETES}.namespace", namespace, file, job.line("metadata", "namespace")
+    )
     queue = job.value_at("metadata", "labels", QUEUE) or ""
-    yield Decision(f"{KUBERNETES}.queue", queue, file, job.line("metadata", "labels"))
+    yield DerivedSetting(f"{KUBERNETES}.queue", queue, file, job.line("metadata", "labels"))
 
 
-def read_job_set_settings(manifest: Manifest) -> Iterator[Decision]:
+def read_job_set_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the JobSet of a training job contains."""
     job, file = manifest.job, manifest.file
     yield from read_shared_settings(manifest, JOB_POD)
     restarts: Path = ("spec", "failurePolicy", "maxRestarts")
-    yield Decision(f"{KUBERNETES}.max_restarts", job.value_at(*restarts), file, job.line(*restarts))
+    yield DerivedSetting(
+        f"{KUBERNETES}.max_restarts", job.value_at(*restarts), file, job.line(*restarts)
+    )
     jobs: Path = ("spec", "replicatedJobs", 0)
-    pods = valid_count(job.value_at(*jobs, "replicas")) * valid_count(
+    pods = positive_integer_or_zero(job.value_at(*jobs, "replicas")) * positive_integer_or_zero(
         job.value_at(*jobs, "template", "spec", "completions")
     )
     gpus = manifest.pod_settings(JOB_POD).gpus
     world = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
-    yield Decision("layout.world", world, file, job.line(*jobs, "replicas"), f"{pods} pods")
+    yield DerivedSetting("layout.world", world, file, job.line(*jobs, "replicas"), f"{pods} pods")
     env: Path = (*JOB_POD, "containers", 0, "env", 2, "value")
     port = job.value_at(*env)
     number = int(port) if isinstance(port, str) and re.fullmatch(r"[0-9]{1,5}", port) else port
-    yield Decision("problem.launch.master_port", number, file, job.line(*env))
+    yield DerivedSetting("problem.launch.master_port", number, file, job.line(*env))
     yield from _read_topology_settings(manifest, slice_annotations(manifest.plan), (*JOB_POD[:-1],))
 
 
 def _read_topology_settings(
     manifest: Manifest, annotations: Mapping[str, str], template: Path
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the node label that keeps pods together; nothing if ``annotations`` contain no label.
 
     Args:
@@ -152,7 +156,7 @@ def _read_topology_settings(
     if key is not None:
         at: Path = (*template, "metadata", "annotations", key)
         job = manifest.job
-        yield Decision(
+        yield DerivedSetting(
             topology_path(manifest.problem), job.value_at(*at), manifest.file, job.line(*at)
         )
 
@@ -204,18 +208,18 @@ def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
     return [manifest.config_map(pod.files), job_set]
 
 
-def read_serving_settings(manifest: Manifest) -> Iterator[Decision]:
+def read_serving_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the LeaderWorkerSet of a serving job contains."""
     job, file = manifest.job, manifest.file
     yield from read_shared_settings(manifest, LEADER)
-    pods = valid_count(job.value_at("spec", "replicas")) * valid_count(
+    pods = positive_integer_or_zero(job.value_at("spec", "replicas")) * positive_integer_or_zero(
         job.value_at(*TEMPLATE, "size")
     )
     gpus = manifest.pod_settings(LEADER).gpus
     total = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
-    yield Decision("layout.gpus", total, file, job.line("spec", "replicas"), f"{pods} pods")
+    yield DerivedSetting("layout.gpus", total, file, job.line("spec", "replicas"), f"{pods} pods")
     port: Path = (*LEADER, "containers", 0, "ports", 0, "containerPort")
-    yield Decision("problem.endpoint.port", job.value_at(*port), file, job.line(*port))
+    yield DerivedSetting("problem.endpoint.port", job.value_at(*port), file, job.line(*port))
     yield from _read_topology_settings(manifest, _group_annotations(manifest), LEADER[:-1])
 
 
@@ -311,7 +315,7 @@ def _expected_service(manifest: Manifest, port: Any) -> dict[str, Any]:
     }
 
 
-def reached_pods(service: Document, size: int, nodes: int, name: str) -> set[int]:
+def pods_reached_by_service(service: YamlDocument, size: int, nodes: int, name: str) -> set[int]:
     """Return the node ranks of the pods that the selector of the Service matches."""
     selector = service.value_at("spec", "selector")
     found = set()

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.kubernetes.verify_yaml import Document, Path
-from parc.backends.verifier import Decision
+from parc.backends.kubernetes.verify_yaml import Path, YamlDocument
+from parc.backends.verifier import DerivedSetting
 
 VENDOR_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 MOUNT = "/parc"
@@ -51,7 +51,9 @@ def _mappings_in_list(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: str) -> PodSettings:
+def read_pod(
+    document: YamlDocument, spec: Path, launch: Mapping[str, Any], vendor: str
+) -> PodSettings:
     """Return the settings of the pod whose spec is at the path ``spec``.
 
     Args:
@@ -122,8 +124,8 @@ def secret_variables(pod: PodSettings) -> list[dict[str, Any]]:
 
 
 def read_pod_settings(
-    file: str, document: Document, spec: Path, pod: PodSettings
-) -> Iterator[Decision]:
+    file: str, document: YamlDocument, spec: Path, pod: PodSettings
+) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the pod contains."""
     container = (*spec, "containers", 0)
     volumes = document.line(*spec, "volumes")
@@ -150,7 +152,7 @@ def read_pod_settings(
         ),
     )
     for path, value, line in rows:
-        yield Decision(path, value, file, line)
+        yield DerivedSetting(path, value, file, line)
 
 
 def expected_pod(

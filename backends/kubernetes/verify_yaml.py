@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
 Path = tuple[str | int, ...]
 ABSENT = object()
@@ -16,7 +16,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """A YAML document as JSON types, and the line of each value."""
 
     value: Any
@@ -40,13 +40,13 @@ class Document:
 
 
 @lru_cache(maxsize=2)
-def read_documents(file: str, text: str) -> tuple[Document, ...]:
+def read_documents(file: str, text: str) -> tuple[YamlDocument, ...]:
     """Return the documents of the YAML text ``text``, the content of ``file``.
 
     The last results are cached, because several checks of the verifier read the same documents.
 
     Raises:
-        Malformed: ``text`` is not valid YAML, or repeats a key.
+        MalformedFileError: ``text`` is not valid YAML, or repeats a key.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -56,13 +56,13 @@ def read_documents(file: str, text: str) -> tuple[Document, ...]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise Malformed(file, line, f"the text is not YAML: {error.problem}") from None
+        raise MalformedFileError(file, line, f"the text is not YAML: {error.problem}") from None
     except (YAMLError, ValueError, IndexError, RecursionError) as error:
-        raise Malformed(file, 1, f"the text is not YAML: {error}") from None
+        raise MalformedFileError(file, 1, f"the text is not YAML: {error}") from None
     documents = []
     for node in nodes:
         lines: dict[Path, int] = {}
-        documents.append(Document(_node_value(file, node, (), lines), lines))
+        documents.append(YamlDocument(_node_value(file, node, (), lines), lines))
     return tuple(documents)
 
 
@@ -73,7 +73,9 @@ def _node_value(file: str, node: Any, path: Path, lines: dict[Path, int]) -> Any
         found: dict[str, Any] = {}
         for key, item in node.value:
             if not isinstance(key.value, str) or key.value in found:
-                raise Malformed(file, key.start_mark.line + 1, f"{key.value!r:.60} is repeated")
+                raise MalformedFileError(
+                    file, key.start_mark.line + 1, f"{key.value!r:.60} is repeated"
+                )
             found[key.value] = _node_value(file, item, (*path, key.value), lines)
         return found
     if node.id == "sequence":
@@ -93,25 +95,27 @@ def _scalar_value(tag: str, text: str) -> Any:
     return int(text) if tag == "int" and plain else text
 
 
-def valid_count(value: Any) -> int:
+def positive_integer_or_zero(value: Any) -> int:
     """Return ``value`` if it is an integer from 1 to ``LARGEST``, else 0."""
     return value if type(value) is int and 0 < value <= LARGEST else 0
 
 
-def iterate_changes(expected: Any, found: Any, path: Path = ()) -> Iterator[tuple[Path, Any, Any]]:
+def iterate_value_differences(
+    expected: Any, found: Any, path: Path = ()
+) -> Iterator[tuple[Path, Any, Any]]:
     """Yield (path, expected value, found value) of each difference.
 
     ABSENT stands for a missing value.
     """
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in [*expected, *(key for key in found if key not in expected)]:
-            yield from iterate_changes(
+            yield from iterate_value_differences(
                 expected.get(key, ABSENT), found.get(key, ABSENT), (*path, key)
             )
     elif isinstance(expected, list) and isinstance(found, list):
         for place in range(max(len(expected), len(found))):
             wanted = expected[place] if place < len(expected) else ABSENT
             present = found[place] if place < len(found) else ABSENT
-            yield from iterate_changes(wanted, present, (*path, place))
+            yield from iterate_value_differences(wanted, present, (*path, place))
     elif type(expected) is not type(found) or expected != found:
         yield path, expected, found

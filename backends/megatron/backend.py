@@ -7,7 +7,7 @@ from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.arguments.args_file import PATH, args_file
 from parc.backends.megatron.arguments.arguments import planned_arguments
-from parc.backends.megatron.arguments.environment import environment
+from parc.backends.megatron.arguments.environment import megatron_environment
 from parc.backends.megatron.arguments.extra_arguments import check_extra_arguments
 from parc.backends.megatron.capabilities import (
     DEFAULT_VERSION,
@@ -92,7 +92,7 @@ class Megatron:
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return (name, value) of each environment variable that Megatron requires."""
-        return environment(plan)
+        return megatron_environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the training program with ``megatron/args.sh``."""
@@ -105,9 +105,9 @@ class Megatron:
             graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
         )
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Megatron-Core with TransformerEngine."""
-        return memory.program_memory(problem)
+        return memory.megatron_memory_model(problem)
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after Megatron has padded the vocabulary."""

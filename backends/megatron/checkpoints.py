@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.megatron.programs import tokenizer_adds_token
-from parc.compiler.report.diff.changes import Change, changed_fields
+from parc.compiler.report.diff.changes import FieldChange, changed_fields
 from parc.compiler.report.diff.checkpoints import Checkpoint, describe_change
-from parc.compiler.report.diff.read_side import Side
+from parc.compiler.report.diff.read_side import DiffSide
 
 MESH = ("tp", "pp", "vpp", "ep", "etp")
 VOCAB_UNIT = 128
@@ -35,7 +35,7 @@ SCHEDULE_UNCHECKED = (
 """Flags that turn off Megatron's comparison of the checkpoint's scheduler with the run's."""
 
 
-def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
+def compare_checkpoints(old: DiffSide, new: DiffSide) -> Checkpoint:
     """Return how much of a checkpoint of the old plan the new plan can load, with the reasons.
 
     Call this function only if the models of both plans have weights of the same shapes.
@@ -72,7 +72,7 @@ def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
     return Checkpoint("loads", (*notes, *_note_schedule_change(old, new)))
 
 
-def _changed_parallel_sizes(old: Side, new: Side) -> tuple[Change, ...]:
+def _changed_parallel_sizes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the parallel sizes that differ between the old plan and the new plan.
 
     A changed split of the layers is included only if pp and vpp are unchanged.
@@ -82,7 +82,7 @@ def _changed_parallel_sizes(old: Side, new: Side) -> tuple[Change, ...]:
     return tuple(change for change in found if change.name != "split" or not staged)
 
 
-def _parallel_sizes(side: Side) -> dict[str, Any]:
+def _parallel_sizes(side: DiffSide) -> dict[str, Any]:
     layout = side.plan["layout"]
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
@@ -90,7 +90,7 @@ def _parallel_sizes(side: Side) -> dict[str, Any]:
     return {**{name: layout.get(name) for name in names}, "split": str(layers)}
 
 
-def _padded_vocab(side: Side) -> int:
+def _padded_vocab(side: DiffSide) -> int:
     """Return the number of embedding rows after padding.
 
     The number is a multiple of --make-vocab-size-divisible-by x tp.
@@ -106,14 +106,14 @@ def _padded_vocab(side: Side) -> int:
     return int(-(-vocab // step) * step)
 
 
-def _note_vocab_change(old: Side, new: Side) -> tuple[str, ...]:
+def _note_vocab_change(old: DiffSide, new: DiffSide) -> tuple[str, ...]:
     before, after = _padded_vocab(old), _padded_vocab(new)
     if before == after:
         return ()
     return (f"padded vocabulary: {before} -> {after} rows (only torch_dist can load it)",)
 
 
-def _note_schedule_change(old: Side, new: Side) -> tuple[str, ...]:
+def _note_schedule_change(old: DiffSide, new: DiffSide) -> tuple[str, ...]:
     """Return a note if Megatron would stop because a flag of the learning-rate schedule changed.
 
     The result is () if Megatron would not stop. Megatron checks these flags by an assertion in
@@ -126,7 +126,7 @@ def _note_schedule_change(old: Side, new: Side) -> tuple[str, ...]:
     return (f"Megatron stops on resume if {flags} differ, unless {OVERRIDE_SCHEDULE} is set",)
 
 
-def _has_learned_positions(side: Side) -> bool:
+def _has_learned_positions(side: DiffSide) -> bool:
     """Return True if the model has learned positions, a weight table added to the embedding."""
     position = side.plan["problem"]["model"].get("position") or {}
     return bool(position.get("kind") == "learned")

@@ -24,7 +24,7 @@ SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 scales."""
 
 
-def program_memory(problem: Problem) -> ProgramMemory:
+def megatron_memory_model(problem: Problem) -> ProgramMemory:
     """Return the memory model of the job; an fp8 job stores the weights in fp8."""
     precision, generation = problem.job.precision, problem.cluster.generation
     build = megatron_fp8_memory if precision == "fp8" else megatron_memory

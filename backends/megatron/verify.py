@@ -8,14 +8,14 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments, read_arguments
-from parc.backends.megatron.verify_decisions import decisions
-from parc.backends.megatron.verify_groups import COLUMNS, HIERARCHY, Degrees, derive_groups
+from parc.backends.megatron.verify_arguments import ARGUMENTS, WrittenFlags, read_arguments
+from parc.backends.megatron.verify_groups import COLUMNS, HIERARCHY, ParallelDegrees, derive_groups
 from parc.backends.megatron.verify_layers import verify_batch, verify_layers
 from parc.backends.megatron.verify_plan_fields import read_fields
+from parc.backends.megatron.verify_settings import derive_settings
 from parc.backends.verifier import (
-    Decision,
     DerivedGroups,
+    DerivedSetting,
     FileDependencies,
     FrameworkVerifier,
     ProgramStart,
@@ -47,12 +47,12 @@ class MegatronVerifier(FrameworkVerifier):
         }
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the plan settings that Megatron reads from ``megatron/args.sh``."""
         fields = read_fields(artifacts)
         if fields is None or ARGUMENTS not in artifacts:
             return ()
-        return decisions(read_arguments(artifacts[ARGUMENTS]), fields)
+        return derive_settings(read_arguments(artifacts[ARGUMENTS]), fields)
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
@@ -71,7 +71,7 @@ class MegatronVerifier(FrameworkVerifier):
             stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{ARGUMENTS}"',
         )
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report layers that are in no pipeline stage, or in more than one (A08)."""
         verify_layers(read_arguments(artifacts[ARGUMENTS]), sink)
 
@@ -98,7 +98,7 @@ class MegatronVerifier(FrameworkVerifier):
         )
 
 
-def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
+def _read_degrees(arguments: WrittenFlags, world: int, sink: Sink) -> ParallelDegrees | None:
     """Return the parallel sizes that the flags set.
 
     If the sizes do not fit ``world`` ranks, report A05 (contradictory sizes) and return None.
@@ -126,7 +126,7 @@ def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | Non
         sink.report("A05", finding, span=Span(TABLE, 1, 1))
         return None
     swapped = arguments.has("use-tp-pp-dp-mapping")
-    return Degrees(
+    return ParallelDegrees(
         order="tp-cp-ep-pp-dp" if swapped else "tp-cp-ep-dp-pp",
         dense={"tp": tp, "cp": cp, "ep": 1, "dp": world // (tp * cp * pp), "pp": pp},
         expert={"tp": etp, "cp": 1, "ep": ep, "dp": world // (etp * ep * pp), "pp": pp},

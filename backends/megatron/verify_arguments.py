@@ -1,7 +1,7 @@
 """Reader of ``megatron/args.sh`` that follows the rules of bash and argparse.
 
-It shares no code with the emitter, and raises ``Malformed`` for any text that is not a single array
-of literal words.
+It shares no code with the emitter, and raises ``MalformedFileError`` for any text that is not a
+single array of literal words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
 ARGUMENTS = "megatron/args.sh"
 _BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
@@ -25,7 +25,7 @@ _LITERAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class WrittenFlags:
     """Flags and their values. If a flag is repeated, the last occurrence counts, as in argparse."""
 
     flags: dict[str, tuple[str, ...]]
@@ -44,7 +44,7 @@ class Arguments:
     def number(self, flag: str, default: int) -> int:
         """Return the value of ``--flag`` as a positive integer; ``default`` if the flag is absent.
 
-        Raise ``Malformed`` for other values.
+        Raise ``MalformedFileError`` for other values.
         """
         return (
             _parse_positive_integer(flag, self.text(flag) or "") if flag in self.flags else default
@@ -58,19 +58,19 @@ class Arguments:
 def _parse_positive_integer(flag: str, value: str) -> int:
     number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
     if not 0 < number <= LARGEST:
-        raise Malformed(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
+        raise MalformedFileError(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
     return number
 
 
 @lru_cache(maxsize=4)
-def read_arguments(text: str) -> Arguments:
+def read_arguments(text: str) -> WrittenFlags:
     """Return the flags in the bash array ``MEGATRON_ARGS``.
 
-    Raises ``Malformed`` if ``text`` contains anything except this array and comments.
+    Raises ``MalformedFileError`` if ``text`` contains anything except this array and comments.
     """
     start = re.search(r"\A(?:[ \t]*#[^\n]*\n|\s*\n)*[ \t]*MEGATRON_ARGS=\(", text)
     if not start:
-        raise Malformed(
+        raise MalformedFileError(
             ARGUMENTS, 1, "the file does not start with the array MEGATRON_ARGS=( ... )"
         )
     flags: dict[str, tuple[str, ...]] = {}
@@ -85,8 +85,10 @@ def read_arguments(text: str) -> Arguments:
         elif name:
             flags[name] = (*flags[name], word)
         else:
-            raise Malformed(ARGUMENTS, line, f"the word {word!r:.60} precedes the first flag")
-    return Arguments(flags, lines)
+            raise MalformedFileError(
+                ARGUMENTS, line, f"the word {word!r:.60} precedes the first flag"
+            )
+    return WrittenFlags(flags, lines)
 
 
 def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:
@@ -96,13 +98,15 @@ def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:
         line = text.count("\n", 0, found.start()) + 1
         if raw == ")":
             if rest := _COMMENTS.sub("", text[at:]).strip():
-                raise Malformed(ARGUMENTS, line, f"the text {rest!r:.60} follows the array")
+                raise MalformedFileError(
+                    ARGUMENTS, line, f"the text {rest!r:.60} follows the array"
+                )
             return
         if raw:
             # Such a word depends on the environment of the shell, so its value cannot be verified.
             if not _LITERAL.fullmatch(raw):
-                raise Malformed(ARGUMENTS, line, f"bash would expand the word {raw!r:.60}")
+                raise MalformedFileError(ARGUMENTS, line, f"bash would expand the word {raw!r:.60}")
             yield line, shlex.split(raw)[0]
-    raise Malformed(
+    raise MalformedFileError(
         ARGUMENTS, text.count("\n", 0, at) + 1, "the array MEGATRON_ARGS has no closing parenthesis"
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.megatron.verify_arguments import Arguments
+from parc.backends.megatron.verify_arguments import WrittenFlags
 
 LONGEST_LIST = 100_000
 """Maximum number of layers in a list expression; it bounds the memory for damaged files."""
@@ -191,7 +191,7 @@ LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
 
 SPECIAL: Mapping[str, Callable[[str], Any]] = {
     "moe-layer-freq": lambda text: read_layer_list(text),
-    "window-size": lambda text: read_pair(text),
+    "window-size": lambda text: read_number_pair(text),
 }
 """Flag whose value has a notation of its own -> function that parses the value, or raises
 ValueError. The default of these flags is None."""
@@ -201,35 +201,35 @@ FLAGS = frozenset((*SWITCHES, *INTEGERS, *NUMBERS, *TEXTS, *LISTS, *SPECIAL))
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class RejectedFlagValues:
     """Values of a flag that Megatron's parser would reject. They never equal a value of a plan."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ParsedFlags:
     """Values of all flags as Megatron's parser sees them, including defaults of absent flags."""
 
-    arguments: Arguments
+    arguments: WrittenFlags
 
     def __getitem__(self, flag: str) -> Any:
         """Return the value of ``--flag``, or the default of the flag if the flag is absent.
 
-        Returns ``Unreadable`` if Megatron's parser would reject the value.
+        Returns ``RejectedFlagValues`` if Megatron's parser would reject the value.
         """
         words = self.arguments.flags.get(flag)
         if flag in SWITCHES:
-            return words is not None if not words else Unreadable(words)
+            return words is not None if not words else RejectedFlagValues(words)
         if words is None:
-            return default_of(flag)
+            return default_of_flag(flag)
         try:
             if flag in LISTS:
                 return tuple(LISTS[flag][0](word) for word in words)
             (word,) = words
             return _flag_parser(flag)(word)
         except (ValueError, SyntaxError, RecursionError):
-            return Unreadable(words)
+            return RejectedFlagValues(words)
 
     def line(self, flag: str) -> int:
         """Return the line number of ``--flag``; 1 if the flag is absent."""
@@ -241,7 +241,7 @@ class Settings:
         return "" if words is None else " ".join((f"--{flag}", *words))
 
 
-def default_of(flag: str) -> Any:
+def default_of_flag(flag: str) -> Any:
     """Return the value that Megatron uses if ``--flag`` is absent."""
     for table in (INTEGERS, NUMBERS, TEXTS):
         if flag in table:
@@ -267,7 +267,7 @@ def read_integer(text: str) -> int:
     return int(text)
 
 
-def read_pair(text: str) -> tuple[int, ...]:
+def read_number_pair(text: str) -> tuple[int, ...]:
     """Return the pair of integers in a text such as ``(4095,0)``.
 
     Megatron's parser calls this type of value ``tuple_type``.

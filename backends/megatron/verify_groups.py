@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.backends.verifier import Groups
+from parc.backends.verifier import FamilyGroups
 
 TOKENS: dict[str, tuple[str, str]] = {
     "tp": ("dense", "tp"),
@@ -37,7 +37,7 @@ COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
 
 
 @dataclass(frozen=True, slots=True)
-class Degrees:
+class ParallelDegrees:
     """Parallel sizes of Megatron's two rank generators, for dense layers and for experts."""
 
     order: str
@@ -53,18 +53,20 @@ class Degrees:
         return {name: self.dense[name] for name in ("pp", "dp", "cp", "tp")} | expert
 
 
-def derive_groups(degrees: Degrees) -> dict[str, Groups]:
+def derive_groups(degrees: ParallelDegrees) -> dict[str, FamilyGroups]:
     """Return type of group, such as tp or dp -> process groups of this type.
 
     With hierarchical context parallelism, the groups of each level are included.
     """
     found = {family: _groups_of_family(degrees, family) for family in TOKENS}
     if degrees.levels:
-        found |= dict(zip(HIERARCHY, _split_by_level(found["cp"], degrees.levels), strict=True))
+        found |= dict(
+            zip(HIERARCHY, _split_ranks_by_level(found["cp"], degrees.levels), strict=True)
+        )
     return found
 
 
-def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
+def _split_ranks_by_level(whole: FamilyGroups, levels: tuple[int, ...]) -> list[FamilyGroups]:
     """Return the groups of each level of hierarchical context parallelism.
 
     ``whole`` contains the groups over all levels. The function splits these groups in the same way
@@ -78,12 +80,12 @@ def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
             block + place for block in range(0, len(whole.members), span) for place in range(below)
         ]
         bases = (base + whole.members[start] for base in whole.bases for start in starts)
-        split.append(Groups(whole.members[:span:below], sorted(bases)))
+        split.append(FamilyGroups(whole.members[:span:below], sorted(bases)))
         below = span
     return split
 
 
-def _groups_of_family(degrees: Degrees, family: str) -> Groups:
+def _groups_of_family(degrees: ParallelDegrees, family: str) -> FamilyGroups:
     generator, token = TOKENS[family]
     axes = degrees.order.split("-")
     sizes = degrees.dense if generator == "dense" else degrees.expert
@@ -91,7 +93,7 @@ def _groups_of_family(degrees: Degrees, family: str) -> Groups:
     strides = _prefix_products(shape)
     # Masked axes span a group; the remaining axes number the groups, the first in order fastest.
     masked = [axis in token.split("-") for axis in axes]
-    return Groups(
+    return FamilyGroups(
         _rank_offsets(shape, strides, masked),
         _rank_offsets(shape, strides, [not one for one in masked]),
     )

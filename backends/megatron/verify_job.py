@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from parc.backends.megatron.verify_flags import Settings, Unreadable
+from parc.backends.megatron.verify_flags import ParsedFlags, RejectedFlagValues
 from parc.backends.megatron.verify_model import MODEL, Implied, Shown, rows_of_flags
 from parc.backends.megatron.verify_plan_fields import PlanFields
 
@@ -23,14 +23,14 @@ PRECISIONS = {
 """(bf16, fp16, format and recipe of fp8, format and recipe of fp4) -> precision of the plan."""
 
 
-def _reader_with_names(flag: str, names: dict[str, str]) -> Callable[[Settings], Any]:
+def _flag_translator(flag: str, names: dict[str, str]) -> Callable[[ParsedFlags], Any]:
     """Return a function that reads ``--flag`` and translates its value to the name in a plan.
 
     ``names`` maps values of the flag to names in a plan. Megatron would reject a name of a plan as
     the value of the flag. In this case, the function returns a text that equals no value of a plan.
     """
 
-    def read(settings: Settings) -> Any:
+    def read(settings: ParsedFlags) -> Any:
         value = settings[flag]
         if not isinstance(value, str):
             return value
@@ -39,7 +39,7 @@ def _reader_with_names(flag: str, names: dict[str, str]) -> Callable[[Settings],
     return read
 
 
-def _precision(settings: Settings) -> Any:
+def _precision(settings: ParsedFlags) -> Any:
     eight, four = settings["fp8-format"], settings["fp4-format"]
     key = (
         settings["bf16"],
@@ -50,7 +50,7 @@ def _precision(settings: Settings) -> Any:
     return PRECISIONS.get(key, "no precision that a plan can have")
 
 
-def _recompute_modules(settings: Settings) -> Any:
+def _recompute_modules(settings: ParsedFlags) -> Any:
     modules = settings["recompute-modules"]
     # TransformerConfig: selective recompute without modules covers the core attention.
     if settings["recompute-granularity"] == "selective" and modules == ():
@@ -58,10 +58,10 @@ def _recompute_modules(settings: Settings) -> Any:
     return modules
 
 
-def _zero_stage(settings: Settings) -> Any:
+def _zero_stage(settings: ParsedFlags) -> Any:
     # Only Megatron-FSDP, which no plan uses, shards gradients or weights.
     switch = settings["use-distributed-optimizer"]
-    return switch if isinstance(switch, Unreadable) else int(switch)
+    return switch if isinstance(switch, RejectedFlagValues) else int(switch)
 
 
 SHOWN: tuple[Shown, ...] = (
@@ -121,7 +121,7 @@ SHOWN: tuple[Shown, ...] = (
             "checkpoint_dir": "save",
         },
     ),
-    (f"{JOB}.lr_decay", "lr-decay-style", _reader_with_names("lr-decay-style", {"WSD": "wsd"})),
+    (f"{JOB}.lr_decay", "lr-decay-style", _flag_translator("lr-decay-style", {"WSD": "wsd"})),
     (
         f"{JOB}.lr_decay_steps",
         "lr-decay-iters",
@@ -138,7 +138,7 @@ SHOWN: tuple[Shown, ...] = (
 """Rows for the layout and job fields of every plan."""
 
 
-def _replicas(fields: PlanFields) -> Any:
+def _data_parallel_replicas(fields: PlanFields) -> Any:
     return fields[f"{LAYOUT}.dp_replicate"] if fields[f"{LAYOUT}.zero_stage"] > 0 else 1
 
 
@@ -157,13 +157,13 @@ def _uses_deduplicating_dispatcher(fields: PlanFields) -> bool:
     return fields.routed and fields[f"{JOB}.moe_dispatcher"] in ("deepep", "hybridep")
 
 
-def _dispatcher(fields: PlanFields) -> str:
+def _moe_dispatcher(fields: PlanFields) -> str:
     if not fields.routed:
         return "allgather"
     return "flex" if _uses_deduplicating_dispatcher(fields) else "alltoall"
 
 
-def _low_precision(*names: str) -> Callable[[PlanFields], bool]:
+def _low_precision_field(*names: str) -> Callable[[PlanFields], bool]:
     return lambda f: f[f"{JOB}.precision"] in names
 
 
@@ -181,11 +181,11 @@ def _warmup_steps(fields: PlanFields) -> Any:
 
 
 IMPLIED: tuple[Implied, ...] = (
-    ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _replicas),
+    ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _data_parallel_replicas),
     ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
     ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _cp_hierarchy_flag),
     ("overlap-param-gather", f"{LAYOUT}.zero_stage", lambda f: f[f"{LAYOUT}.zero_stage"] > 0),
-    ("moe-token-dispatcher-type", f"{JOB}.moe_dispatcher", _dispatcher),
+    ("moe-token-dispatcher-type", f"{JOB}.moe_dispatcher", _moe_dispatcher),
     (
         "moe-flex-dispatcher-backend",
         f"{JOB}.moe_dispatcher",
@@ -199,18 +199,18 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "moe-router-padding-for-quantization",
         f"{JOB}.precision",
-        lambda f: f.routed and _low_precision("fp8", "mxfp8", "nvfp4")(f),
+        lambda f: f.routed and _low_precision_field("fp8", "mxfp8", "nvfp4")(f),
     ),
     (
         "grad-reduce-in-bf16",
         f"{JOB}.gradient_precision",
         # With fp16 weights, gradients are reduced in fp16, and the flag has no effect.
-        lambda f: f[f"{JOB}.gradient_precision"] == "bf16" and not _low_precision("fp16")(f),
+        lambda f: f[f"{JOB}.gradient_precision"] == "bf16" and not _low_precision_field("fp16")(f),
     ),
     (
         "fp8-param-gather",
         f"{JOB}.precision",
-        lambda f: _low_precision("fp8")(f) and f[f"{LAYOUT}.zero_stage"] > 0,
+        lambda f: _low_precision_field("fp8")(f) and f[f"{LAYOUT}.zero_stage"] > 0,
     ),
     ("lr-warmup-iters", f"{JOB}.warmup_steps", _warmup_steps),
     (

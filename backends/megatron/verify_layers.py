@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments
+from parc.backends.megatron.verify_arguments import ARGUMENTS, WrittenFlags
 from parc.compiler.diagnostics import Finding, Sink, Span
 
 LONGEST = 100_000
@@ -12,7 +12,7 @@ LONGEST = 100_000
 repeat count can use."""
 
 
-def verify_layers(arguments: Arguments, sink: Sink) -> None:
+def verify_layers(arguments: WrittenFlags, sink: Sink) -> None:
     """Report layers that are in no pipeline stage, or in more than one (A08)."""
     layers = arguments.number("num-layers", 0)
     if not layers:
@@ -40,7 +40,7 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
         _report_wrong_layers("A08", f"{layers} layers do not fill {pp} stages evenly", label, sink)
 
 
-def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
+def verify_batch(arguments: WrittenFlags, dp: int, sink: Sink) -> None:
     """Report a global batch that is not a whole number of micro-batches per replica (A09)."""
     batch = arguments.number("global-batch-size", 0)
     micro = arguments.number("micro-batch-size", 0)
@@ -55,7 +55,7 @@ def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
         )
 
 
-def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
+def _virtual_stages(arguments: WrittenFlags, layers: int, pp: int) -> int:
     """Return the number of virtual stages (model chunks) per pipeline rank."""
     per_stage = arguments.number("num-layers-per-virtual-pipeline-stage", 0)
     if per_stage:
@@ -64,13 +64,13 @@ def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
     return arguments.number("num-virtual-stages-per-pipeline-rank", 1)
 
 
-def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> None:
+def _verify_layout(layout: str, pp: int, arguments: WrittenFlags, sink: Sink) -> None:
     """Report a pipeline layout string that does not match the model or pp (A08).
 
     The string must contain one E (embedding), one L (loss), one t per decoder layer and one m per
     MTP layer, and pp must divide the number of stages.
     """
-    flat = expand_layout(layout)
+    flat = expand_layout_string(layout)
     mtp = arguments.number("mtp-num-layers", 0) if arguments.has("mtp-num-layers") else 0
     wanted = {"E": 1, "t": arguments.number("num-layers", 0), "m": mtp, "L": 1}
     for letter, count in wanted.items():
@@ -109,7 +109,7 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
         _report_wrong_layers("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
-def expand_layout(layout: str) -> str | None:
+def expand_layout_string(layout: str) -> str | None:
     """Return the pipeline layout with all repeats written out.
 
     None if ``layout`` is not valid or would be too long. Groups are expanded before the repeats

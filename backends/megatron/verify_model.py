@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from parc.backends.megatron.verify_flags import Settings
+from parc.backends.megatron.verify_flags import ParsedFlags
 from parc.backends.megatron.verify_plan_fields import PlanFields
 
 MODEL = "problem.model"
 ATTENTION, POSITION = f"{MODEL}.attention", f"{MODEL}.position"
 LINEAR, MAMBA, EXPERTS = f"{MODEL}.linear", f"{MODEL}.mamba", f"{MODEL}.experts"
 
-Shown = tuple[str, str, Callable[[Settings], Any]]
+Shown = tuple[str, str, Callable[[ParsedFlags], Any]]
 """(plan path, flag that determines the value at this path, function that returns this value)."""
 Implied = tuple[str, str, Callable[[PlanFields], Any]]
 """(flag, plan path on which the flag depends most, function that computes the value of the
 flag)."""
 
 
-def flag_value(flag: str) -> Callable[[Settings], Any]:
+def flag_reader(flag: str) -> Callable[[ParsedFlags], Any]:
     """Return a function that reads the value of ``--flag``."""
     return lambda settings: settings[flag]
 
@@ -34,22 +34,22 @@ def rows_of_flags(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
     ``flags`` maps the name of a field to the flag. ``prefix`` is the plan path that contains the
     fields.
     """
-    return tuple((f"{prefix}.{name}", flag, flag_value(flag)) for name, flag in flags.items())
+    return tuple((f"{prefix}.{name}", flag, flag_reader(flag)) for name, flag in flags.items())
 
 
-def _key_value_heads(settings: Settings) -> Any:
+def _key_value_heads(settings: ParsedFlags) -> Any:
     grouped = settings["group-query-attention"]
     return settings["num-query-groups" if grouped else "num-attention-heads"]
 
 
-def _attention_window(settings: Settings) -> Any:
+def _attention_window(settings: ParsedFlags) -> Any:
     pair = settings["window-size"]
     # The window of TransformerEngine excludes the token itself. Any second number but 0 would
     # let tokens attend to later ones, which no plan does.
     return pair[0] + 1 if isinstance(pair, tuple) and pair[1] == 0 else pair
 
 
-def _experts_per_layer(settings: Settings) -> Any:
+def _experts_per_layer(settings: ParsedFlags) -> Any:
     """Return a list with True for each layer that has experts (get_gpt_decoder_layer_specs)."""
     layers, frequency = settings["num-layers"], settings["moe-layer-freq"]
     letters = settings["hybrid-layer-pattern"]
@@ -171,7 +171,7 @@ def _load_balancing(fields: PlanFields) -> Any:
     return "seq_aux_loss" if fields[f"{EXPERTS}.router_bias"] == "buffer" else "aux_loss"
 
 
-def _router_group_value(name: str) -> Callable[[PlanFields], Any]:
+def _router_group_field(name: str) -> Callable[[PlanFields], Any]:
     # A single group restricts nothing, and Megatron has no such router.
     return lambda f: f[f"{EXPERTS}.{name}"] if f[f"{EXPERTS}.groups"] > 1 else None
 
@@ -183,8 +183,8 @@ def _grouped_gemm(fields: PlanFields) -> bool:
 
 
 IMPLIED_EXPERTS: tuple[Implied, ...] = (
-    ("moe-router-num-groups", f"{EXPERTS}.groups", _router_group_value("groups")),
-    ("moe-router-group-topk", f"{EXPERTS}.group_top_k", _router_group_value("group_top_k")),
+    ("moe-router-num-groups", f"{EXPERTS}.groups", _router_group_field("groups")),
+    ("moe-router-group-topk", f"{EXPERTS}.group_top_k", _router_group_field("group_top_k")),
     (
         "moe-router-enable-expert-bias",
         f"{EXPERTS}.router_bias",
@@ -202,7 +202,7 @@ IMPLIED_EXPERTS: tuple[Implied, ...] = (
 """Rows for the flags of models with experts."""
 
 
-def _value_if_scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
+def _value_if_rope_scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
     """Return a function that reads the plan value at ``path``.
 
     The function returns None if the plan's position scaling is not ``kind``.
@@ -306,12 +306,12 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "rope-scaling-factor",
         f"{POSITION}.scaling_factor",
-        lambda f: _value_if_scaled("llama3", f"{POSITION}.scaling_factor")(f) or 8.0,
+        lambda f: _value_if_rope_scaled("llama3", f"{POSITION}.scaling_factor")(f) or 8.0,
     ),
     (
         "rotary-seq-len-interpolation-factor",
         f"{POSITION}.scaling_factor",
-        _value_if_scaled("linear", f"{POSITION}.scaling_factor"),
+        _value_if_rope_scaled("linear", f"{POSITION}.scaling_factor"),
     ),
     (
         "rope-type",

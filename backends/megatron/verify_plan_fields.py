@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_decisions import PLAN, planned_value, read_plan
+from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_settings import PLAN, planned_value, read_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class PlanFields:
     tree: Mapping[str, Any]
 
     def __getitem__(self, path: str) -> Any:
-        """Return the value at ``path``; raise Malformed if the plan lacks this path."""
+        """Return the value at ``path``; raise MalformedFileError if the plan lacks this path."""
         value = planned_value(self.tree, path)
         # planned_value returns a private marker for a missing path.
         if type(value) is object:
-            raise Malformed(PLAN, 1, f"{path} is missing")
+            raise MalformedFileError(PLAN, 1, f"{path} is missing")
         return value
 
     @property

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-from parc.backends.megatron.verify_flags import Settings
-from parc.backends.megatron.verify_layers import expand_layout
+from parc.backends.megatron.verify_flags import ParsedFlags
+from parc.backends.megatron.verify_layers import expand_layout_string
 
 SIZES = (
     "num-layers",
@@ -24,7 +24,7 @@ SIZES = (
 MOST_STAGES = 100_000
 
 
-def derive_split(settings: Settings) -> dict[str, Any] | None:
+def derive_split(settings: ParsedFlags) -> dict[str, Any] | None:
     """Return the plan fields of the stage split that the flags define; None for invalid flags.
 
     Invalid flags are reported by ``verify_layers``, or by the comparison of other plan fields.
@@ -50,7 +50,7 @@ def derive_split(settings: Settings) -> dict[str, Any] | None:
     return found
 
 
-def _model_chunks(settings: Settings, layers: int, pp: int) -> list[dict[str, Any]] | None:
+def _model_chunks(settings: ParsedFlags, layers: int, pp: int) -> list[dict[str, Any]] | None:
     pattern = settings["hybrid-layer-pattern"]
     layout = settings["pipeline-model-parallel-layout"]
     if isinstance(pattern, str):
@@ -58,9 +58,9 @@ def _model_chunks(settings: Settings, layers: int, pp: int) -> list[dict[str, An
             [len(part) for part in pattern.split("|")], settings["mtp-num-layers"] or 0
         )
     if isinstance(layout, str):
-        flat = expand_layout(layout)
+        flat = expand_layout_string(layout)
         return None if flat is None else _chunks_of_layout_string(flat.split("|"))
-    counts = _even_layers(settings, layers, pp)
+    counts = _evenly_split_layers(settings, layers, pp)
     return None if counts is None else _chunks_with_layers(counts, settings["mtp-num-layers"] or 0)
 
 
@@ -97,7 +97,7 @@ def _chunks_of_layout_string(parts: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _even_layers(settings: Settings, layers: int, pp: int) -> list[int] | None:
+def _evenly_split_layers(settings: ParsedFlags, layers: int, pp: int) -> list[int] | None:
     """Return the number of layers of each virtual stage, for flags that do not list the stages.
 
     None if the layers cannot be divided evenly.
@@ -124,7 +124,7 @@ def _even_layers(settings: Settings, layers: int, pp: int) -> list[int] | None:
     return counts
 
 
-def _split_notation(settings: Settings) -> dict[str, Any]:
+def _split_notation(settings: ParsedFlags) -> dict[str, Any]:
     """Return the plan fields that show in which form the flags define the split."""
     text = settings["pipeline-model-parallel-layout"]
     with_embedding = settings["account-for-embedding-in-pipeline-split"]

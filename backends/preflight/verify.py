@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.verifier import Decision, FileDependencies, JobShape, Verifier
+from parc.backends.verifier import DerivedSetting, FileDependencies, JobShape, Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import read_format_1
@@ -24,22 +24,24 @@ class PreflightVerifier(Verifier):
         required_by=((EXPECTED, PROGRAM),),
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the hosts and rank counts that the program expects."""
         if EXPECTED not in artifacts:
             return
         expected = _read_expected(artifacts[EXPECTED])
         hosts = expected["hosts"]
-        yield Decision("problem.cluster.named", bool(hosts), EXPECTED)
+        yield DerivedSetting("problem.cluster.named", bool(hosts), EXPECTED)
         if hosts:
-            yield Decision("placement.hosts", hosts, EXPECTED)
-        yield Decision("placement.ranks_per_node", expected.get("ranks_per_node"), EXPECTED)
-        yield Decision("layout.world", expected.get("world"), EXPECTED)
+            yield DerivedSetting("placement.hosts", hosts, EXPECTED)
+        yield DerivedSetting("placement.ranks_per_node", expected.get("ranks_per_node"), EXPECTED)
+        yield DerivedSetting("layout.world", expected.get("world"), EXPECTED)
         for key in sorted(expected.keys() - set(KEYS)):
-            yield Decision("problem.launch.args", f"the key {key}", EXPECTED, needed="")
+            yield DerivedSetting("problem.launch.args", f"the key {key}", EXPECTED, needed="")
         for name, group in sorted(expected["groups"].items()):
             if not isinstance(group, dict) or group.keys() != {"size", "within"}:
-                yield Decision("problem.launch.args", f"the group {name}", EXPECTED, needed="")
+                yield DerivedSetting(
+                    "problem.launch.args", f"the group {name}", EXPECTED, needed=""
+                )
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report changed code (A18), and differences from the rank map.

@@ -9,7 +9,7 @@ from parc.backends.rankmap.table_cells import (
     shorten_rows,
 )
 from parc.compiler.ir import Placement
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 
 MAX_RACKS = 10
 
@@ -26,7 +26,7 @@ def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
 
 def _rack_row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
     """Return the table cells of the row for ``rack``, whose hosts have the node ranks ``nodes``."""
-    names = compress(placement.hosts[node].name for node in nodes)
+    names = compress_hosts(placement.hosts[node].name for node in nodes)
     pipeline, each = placement.dense.axis_by_name("pp"), placement.ranks_per_node
     stages = {
         # The coordinate of a rank along an axis follows from the axis' stride and size.

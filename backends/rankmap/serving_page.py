@@ -15,7 +15,7 @@ from parc.backends.rankmap.table_cells import (
 from parc.backends.rankmap.training_page import SAMPLE_RANKS, process_group_cells, rank_formula
 from parc.backends.shared.render import render
 from parc.compiler.ir import ServingPlan
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 
 MAX_ENGINES = 24
 MAX_STAGES = 18
@@ -56,7 +56,7 @@ def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
     for replica in range(plan.layout.replicas):
         first, last = replica * gpus, replica * gpus + gpus - 1
         nodes = list(range(first // each, last // each + 1))
-        hosts = compress(plan.placement.hosts[node].name for node in nodes)
+        hosts = compress_hosts(plan.placement.hosts[node].name for node in nodes)
         # An engine on several hosts uses all GPUs of each host.
         local = f"{first % each}-{last % each}" if len(nodes) == 1 else f"0-{each - 1}"
         rows.append(

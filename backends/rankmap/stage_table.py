@@ -6,7 +6,7 @@ from itertools import groupby
 
 from parc.backends.rankmap.table_cells import clip_list, fold_numbers, fold_ranges, shorten_rows
 from parc.compiler.ir import Layout, Placement, Plan
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 
 MAX_STAGES = 18
 
@@ -60,7 +60,7 @@ def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
         fold_numbers(stages),
         clip_list(ranks, 24),
         clip_list(fold_numbers(nodes), 20),
-        clip_list(compress(placement.hosts[node].name for node in nodes), 30),
+        clip_list(compress_hosts(placement.hosts[node].name for node in nodes), 30),
         _describe_layers(plan.layout, stages),
     )
 

@@ -15,10 +15,10 @@ from parc.backends.rankmap.verify_document import (
 )
 from parc.backends.rankmap.verify_page import PAGE, verify_page
 from parc.backends.rankmap.verify_page_tables import PageFacts
-from parc.backends.verifier import Decision, FileDependencies, Verifier
+from parc.backends.verifier import DerivedSetting, FileDependencies, Verifier
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, read_document
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 FILES = ("rankmap.csv", "rankmap.json", PAGE)
 
@@ -42,7 +42,7 @@ class RankmapVerifier(Verifier):
         }
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the hosts, racks, meshes and rank counts of the CSV and the JSON file."""
         if TABLE in artifacts:
             yield from read_table_settings(artifacts[TABLE])
@@ -50,7 +50,7 @@ class RankmapVerifier(Verifier):
             serving = "service" in read_plan(artifacts[PLAN])["problem"]
             yield from read_document_settings(artifacts[DOCUMENT], serving)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions of the rank map (A06).
 
         These are groups and sizes that contradict the meshes, and wrong lines of ``rankmap.md``.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT, TABLE, read_document, read_table
 
@@ -22,7 +22,7 @@ GROUP_KEYS = {"across", "axes", "count", "mesh", "size", "within"}
 FOREIGN = "problem.launch.args"
 
 
-def read_table_settings(text: str) -> Iterator[Decision]:
+def read_table_settings(text: str) -> Iterator[DerivedSetting]:
     """Yield the hosts, racks and rank counts in ``rankmap.csv``."""
     table = read_table(text)
     ranks = max(1, table["node_rank"].count(table["node_rank"][0]))
@@ -36,37 +36,37 @@ def read_table_settings(text: str) -> Iterator[Decision]:
         )
     ]
     yield from _read_host_settings(places, TABLE)
-    yield Decision("placement.ranks_per_node", ranks, TABLE)
+    yield DerivedSetting("placement.ranks_per_node", ranks, TABLE)
 
 
-def read_document_settings(text: str, serving: bool) -> Iterator[Decision]:
+def read_document_settings(text: str, serving: bool) -> Iterator[DerivedSetting]:
     """Yield the framework, hosts, rank order, meshes and rank counts in ``rankmap.json``.
 
     ``serving`` is True for the rank map of a serving job.
     """
     tree = read_document(text)
     framework, version = tree.get("framework"), tree.get("version")
-    yield Decision("problem.framework", framework, DOCUMENT)
-    yield Decision(
+    yield DerivedSetting("problem.framework", framework, DOCUMENT)
+    yield DerivedSetting(
         "problem.versions", version, DOCUMENT,
         accepts=lambda pairs: [framework, version] in [list(pair) for pair in pairs],
     )  # fmt: skip
-    yield Decision("placement.order", tree.get("order"), DOCUMENT)
-    yield Decision("placement.ranks_per_node", tree.get("ranks_per_node"), DOCUMENT)
-    yield Decision("layout.gpus" if serving else "layout.world", tree.get("world"), DOCUMENT)
+    yield DerivedSetting("placement.order", tree.get("order"), DOCUMENT)
+    yield DerivedSetting("placement.ranks_per_node", tree.get("ranks_per_node"), DOCUMENT)
+    yield DerivedSetting("layout.gpus" if serving else "layout.world", tree.get("world"), DOCUMENT)
     hosts = [one if isinstance(one, dict) else {} for one in tree["hosts"]]
     places = [(one.get("name"), one.get("rack"), one.get("nvlink_domain")) for one in hosts]
     yield from _read_host_settings(places, DOCUMENT)
     meshes = tree.get("meshes")
     for name, mesh in meshes.items() if isinstance(meshes, dict) else ():
-        yield Decision(f"placement.{name}", _mesh_axes(mesh), DOCUMENT)
+        yield DerivedSetting(f"placement.{name}", _mesh_axes(mesh), DOCUMENT)
     for key in sorted(tree.keys() - KEYS):
-        yield Decision(FOREIGN, f"the key {key}", DOCUMENT, needed="")
+        yield DerivedSetting(FOREIGN, f"the key {key}", DOCUMENT, needed="")
 
 
-def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[Decision]:
+def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[DerivedSetting]:
     """Yield the names of the hosts by node rank, and their racks and NVLink domains."""
-    yield Decision("placement.hosts", [name for name, _, _ in places], file)
+    yield DerivedSetting("placement.hosts", [name for name, _, _ in places], file)
 
     def is_planned(racks: Any) -> bool:
         # plan.json lists the domains of a rack once; a domain may contain several hosts.
@@ -79,7 +79,7 @@ def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterat
         return set(places) <= known
 
     found = sorted({str(rack) for _, rack, _ in places})
-    yield Decision("problem.cluster.racks", found, file, accepts=is_planned)
+    yield DerivedSetting("problem.cluster.racks", found, file, accepts=is_planned)
 
 
 def _mesh_axes(mesh: Any) -> Any:

@@ -13,14 +13,14 @@ from typing import Any
 from parc.backends.rankmap.verify_document import EXPERT_AXES
 from parc.backends.rankmap.verify_page_tables import (
     RANK,
-    Cell,
+    ExpectedCell,
     PageFacts,
     byte_texts,
     duration_texts,
     engine_rows,
     exact_cell,
     group_rows,
-    order_rows,
+    host_order_rows,
     plain_cell,
     rack_rows,
     rank_rows,
@@ -29,7 +29,7 @@ from parc.backends.rankmap.verify_page_tables import (
 )
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT
-from parc.compiler.verify.verify_decisions import PLAN
+from parc.compiler.verify.verify_settings import PLAN
 
 PAGE = "rankmap.md"
 SAMPLE = 16
@@ -51,7 +51,7 @@ TABLES = {
 class PageLine:
     """Line of the page: the cells of a row, or one cell with a sentence."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[ExpectedCell, ...]
     table: str = ""
     """Title of the table; empty outside of tables."""
     columns: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ def _page_lines(facts: PageFacts, columns: Sequence[str]) -> Iterator[PageLine]:
     yield from _table_lines(GROUPS, group_rows(facts))
     ranks = min(SAMPLE, world)
     if not serving:
-        yield from _table_lines("Order of hosts", order_rows(facts))
+        yield from _table_lines("Order of hosts", host_order_rows(facts))
         yield from _proof_lines(plan["placement"])
         ranks = min(ranks, 2 * facts.ranks_per_host)
     names = " | ".join((*RANK, *columns))
@@ -134,11 +134,11 @@ def _page_lines(facts: PageFacts, columns: Sequence[str]) -> Iterator[PageLine]:
 
 
 def _sentence_line(text: str, other: Iterable[str] = ()) -> PageLine:
-    return PageLine((Cell(text, lambda found: found == text or found in other),))
+    return PageLine((ExpectedCell(text, lambda found: found == text or found in other),))
 
 
 def _table_lines(
-    title: str, rows: Iterable[Sequence[Cell]], columns: str = ""
+    title: str, rows: Iterable[Sequence[ExpectedCell]], columns: str = ""
 ) -> Iterator[PageLine]:
     """Yield the lines that a table must have: the title, the heading and the rows."""
     names = tuple(name.strip() for name in (columns or TABLES[title]).split("|"))
@@ -225,7 +225,7 @@ def _proof_lines(placement: Mapping[str, Any]) -> Iterator[PageLine]:
     quality = proved if proof["quality"] == "optimal" else "heuristic, or has a bound."
     yield PageLine(
         (
-            Cell(
+            ExpectedCell(
                 chosen + quality,
                 lambda found: (
                     found.startswith(chosen) and (found == chosen + proved) is (quality == proved)

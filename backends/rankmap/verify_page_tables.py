@@ -26,7 +26,7 @@ FAMILIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ExpectedCell:
     """Expected content of a table cell."""
 
     text: str
@@ -35,7 +35,7 @@ class Cell:
     """Function that returns True if the text of a cell of the page has this content."""
 
 
-Row = Sequence[Cell]
+Row = Sequence[ExpectedCell]
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class PageFacts:
         return list(ranks["pp"]) if "pp" in ranks else [0] * self.tree["world"]
 
 
-def exact_cell(text: str) -> Cell:
+def exact_cell(text: str) -> ExpectedCell:
     """Return a cell whose text must be ``text``."""
-    return Cell(text, lambda found: found == text)
+    return ExpectedCell(text, lambda found: found == text)
 
 
 def plain_cell(text: str, width: int) -> str:
@@ -83,7 +83,7 @@ def plain_cell(text: str, width: int) -> str:
     return plain if len(plain) <= width else f"{plain[: width - 3]}..."
 
 
-def ranges_cell(numbers: Iterable[int]) -> Cell:
+def ranges_cell(numbers: Iterable[int]) -> ExpectedCell:
     """Return a cell whose text must list ``numbers`` as ranges; the page may cut a long list."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
@@ -92,19 +92,19 @@ def ranges_cell(numbers: Iterable[int]) -> Cell:
         else:
             parts.append([number, number])
     full = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
-    return Cell(full, lambda found: _is_cut(found, full))
+    return ExpectedCell(full, lambda found: _is_cut_list(found, full))
 
 
-def _is_cut(found: str, full: str) -> bool:
+def _is_cut_list(found: str, full: str) -> bool:
     head = found.removesuffix(", ...")
     return found == full or (head != found and full.startswith(f"{head},"))
 
 
-def hosts_cell(names: Sequence[str]) -> Cell:
+def hosts_cell(names: Sequence[str]) -> ExpectedCell:
     """Return a cell whose text must list the hosts ``names``; the page may cut a long list."""
     wanted = sorted(set(names))
     shown = ",".join(wanted[:3]) + (",..." if len(wanted) > 3 else "")
-    return Cell(shown, lambda found: _lists_hosts(found, wanted))
+    return ExpectedCell(shown, lambda found: _lists_hosts(found, wanted))
 
 
 def _lists_hosts(found: str, names: list[str]) -> bool:
@@ -171,7 +171,7 @@ def _stage_contents(chunks: Sequence[Mapping[str, Any]]) -> tuple[int, int, bool
     )
 
 
-def _layers_cell(stages: Sequence[Sequence[Mapping[str, Any]]]) -> Cell:
+def _layers_cell(stages: Sequence[Sequence[Mapping[str, Any]]]) -> ExpectedCell:
     layers, mtp, embedding, loss = _stage_contents(stages[0])
     extras = [*(["embedding"] if embedding else []), *(["loss"] if loss else [])]
     rest = "".join(f" + {one}" for one in (*extras, *([f"{mtp} MTP"] if mtp else [])))
@@ -183,7 +183,7 @@ def _layers_cell(stages: Sequence[Sequence[Mapping[str, Any]]]) -> Cell:
         for layer in range(one["first_layer"], one["first_layer"] + one["layers"])
     ]
     listed = ranges_cell(owned) if owned else exact_cell("none")
-    return Cell(
+    return ExpectedCell(
         f"{listed.text}{rest}",
         lambda found: found.endswith(rest) and listed.matches(found[: len(found) - len(rest)]),
     )
@@ -305,7 +305,7 @@ def _count_groups_by_extent(
     return counts[0], counts[1], counts[2], counts[3], most
 
 
-def order_rows(facts: PageFacts) -> list[Row]:
+def host_order_rows(facts: PageFacts) -> list[Row]:
     """Return the rows of the host orders that the placement compared."""
     return [
         [
@@ -330,9 +330,9 @@ def rank_rows(facts: PageFacts, count: int, columns: Sequence[str]) -> list[Row]
     return rows
 
 
-def any_text_cell(texts: Sequence[str]) -> Cell:
+def any_text_cell(texts: Sequence[str]) -> ExpectedCell:
     """Return a cell whose text must be one of ``texts``, which differ only by rounding."""
-    return Cell(texts[0], lambda found: found in texts)
+    return ExpectedCell(texts[0], lambda found: found in texts)
 
 
 def _within_rounding(value: float) -> tuple[float, float, float]:

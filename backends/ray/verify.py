@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from parc.backends.registry import verifier
+from parc.backends.registry import verifier_of_backend
 from parc.backends.shared.verify_environment import (
-    Export,
+    ExportedVariable,
     read_environment_settings,
-    verify_required,
+    verify_required_variables,
 )
 from parc.backends.verifier import (
-    Decision,
+    DerivedSetting,
     EngineVerifier,
     FileDependencies,
     JobShape,
@@ -31,8 +31,8 @@ from parc.compiler.verify.program_code import (
     read_program_digests,
     verify_code,
 )
-from parc.compiler.verify.read_emitted import Malformed, read_json
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.read_emitted import MalformedFileError, read_json
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 PROGRAM = "ray/serve.py"
 PACKAGE = "parc.backends.ray"
@@ -54,7 +54,7 @@ class RayVerifier(Verifier):
         }
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings of ``ray/serve.py``: command, environment, engines, hosts and port."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
@@ -64,16 +64,16 @@ class RayVerifier(Verifier):
         engine = _engine_verifier(plan)
         if engine is not None:
             yield from engine.read_command_settings(PROGRAM, words, variables, plan)
-            exports = [Export(name, value, 1) for name, value in variables.items()]
+            exports = [ExportedVariable(name, value, 1) for name, value in variables.items()]
             required = engine.required_environment(plan, variables)
             user = dict(plan["problem"]["launch"]["env"])
             yield from read_environment_settings(PROGRAM, exports, required, user)
         for key in sorted(found.keys() - set(KEYS)):
             path, line = "problem.launch.args", _line_of_key(text, key)
-            yield Decision(path, f"the key {key}", PROGRAM, line, key, needed="")
+            yield DerivedSetting(path, f"the key {key}", PROGRAM, line, key, needed="")
         yield from _read_placement_settings(text, found)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing or changed environment variables that the plan's network needs (A18)."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
@@ -83,10 +83,10 @@ class RayVerifier(Verifier):
         )
         engine = _engine_verifier(plan)
         if engine is not None:
-            exports = [Export(name, value, 1) for name, value in variables.items()]
+            exports = [ExportedVariable(name, value, 1) for name, value in variables.items()]
             required = engine.required_environment(plan, variables)
             user = dict(plan["problem"]["launch"]["env"])
-            verify_required(PROGRAM, exports, required, user, sink)
+            verify_required_variables(PROGRAM, exports, required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report changed code (A18), wrong hosts (A02) and wrong node ranks (A07).
@@ -113,10 +113,10 @@ class RayVerifier(Verifier):
 
 
 def _engine_verifier(plan: Mapping[str, Any]) -> EngineVerifier | None:
-    return cast(EngineVerifier | None, verifier(plan["problem"]["framework"]))
+    return cast(EngineVerifier | None, verifier_of_backend(plan["problem"]["framework"]))
 
 
-def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[Decision]:
+def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[DerivedSetting]:
     """Yield the settings of the engines, the hosts and the port.
 
     ``found`` is the parsed plan in the program; ``text`` is the text of the program.
@@ -127,38 +127,42 @@ def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[De
     each = ranks.count(ranks[0]) if ranks else 0
     # Ranks fill the hosts in order.
     in_order = ranks == [place // each for place in range(len(ranks))] if each else False
-    yield Decision("layout.replicas", len(engines), PROGRAM, line)
-    yield Decision("layout.gpus", len(ranks), PROGRAM, line)
-    yield Decision("layout.engine_gpus", sizes.pop() if len(sizes) == 1 else 0, PROGRAM, line)
-    yield Decision("placement.ranks_per_node", each if in_order else ranks, PROGRAM, line)
+    yield DerivedSetting("layout.replicas", len(engines), PROGRAM, line)
+    yield DerivedSetting("layout.gpus", len(ranks), PROGRAM, line)
+    yield DerivedSetting("layout.engine_gpus", sizes.pop() if len(sizes) == 1 else 0, PROGRAM, line)
+    yield DerivedSetting("placement.ranks_per_node", each if in_order else ranks, PROGRAM, line)
     nodes, hosts = found.get("nodes"), found.get("hosts")
-    yield Decision(
+    yield DerivedSetting(
         "placement.hosts",
         hosts or nodes,
         PROGRAM,
         _line_of_key(text, "hosts"),
         accepts=lambda names: hosts == names or (not hosts and type(hosts) is list),
     )
-    yield Decision(
+    yield DerivedSetting(
         "placement.hosts",
         nodes,
         PROGRAM,
         _line_of_key(text, "nodes"),
         accepts=lambda names: type(nodes) is int and nodes == len(names),
     )
-    yield Decision("problem.cluster.named", bool(hosts), PROGRAM, _line_of_key(text, "hosts"))
-    yield Decision("problem.endpoint.port", found.get("port"), PROGRAM, _line_of_key(text, "port"))
+    yield DerivedSetting("problem.cluster.named", bool(hosts), PROGRAM, _line_of_key(text, "hosts"))
+    yield DerivedSetting(
+        "problem.endpoint.port", found.get("port"), PROGRAM, _line_of_key(text, "port")
+    )
 
 
 def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
     """Return the node rank of every rank, as one list per engine.
 
     Raises:
-        Malformed: the value of ``engines`` in ``plan`` is not a list of lists.
+        MalformedFileError: the value of ``engines`` in ``plan`` is not a list of lists.
     """
     engines = plan.get("engines")
     if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
-        raise Malformed(PROGRAM, 1, "the value of 'engines' is not a list of lists of node ranks")
+        raise MalformedFileError(
+            PROGRAM, 1, "the value of 'engines' is not a list of lists of node ranks"
+        )
     return engines
 
 
@@ -171,14 +175,14 @@ def _line_of_key(text: str, key: str) -> int:
 def _string_list(found: Mapping[str, Any], key: str) -> list[str]:
     value = found.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Malformed(PROGRAM, 1, f"the value of {key!r} is not a list of texts")
+        raise MalformedFileError(PROGRAM, 1, f"the value of {key!r} is not a list of texts")
     return value
 
 
 def _environment_variables(found: Mapping[str, Any]) -> dict[str, str]:
     value = found.get("environment")
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise Malformed(PROGRAM, 1, "the value of 'environment' is not a mapping of texts")
+        raise MalformedFileError(PROGRAM, 1, "the value of 'environment' is not a mapping of texts")
     return value
 
 
@@ -186,18 +190,18 @@ def read_document(text: str) -> dict[str, Any]:
     """Return the plan: the JSON document that the program assigns to ``PLAN``.
 
     Raises:
-        Malformed: the program has no assignment ``PLAN = json.loads(...)`` of a literal text, or
-            that text is not JSON.
+        MalformedFileError: the program has no assignment ``PLAN = json.loads(...)`` of a literal
+            text, or that text is not JSON.
     """
-    _, literal = _split_program(text)
+    _, literal = _split_plan_from_program(text)
     return read_json(PROGRAM, literal)
 
 
-def _split_program(text: str) -> tuple[ast.Module, str]:
+def _split_plan_from_program(text: str) -> tuple[ast.Module, str]:
     """Return (program with an empty plan, text of the plan).
 
     Raises:
-        Malformed: the program contains no plan.
+        MalformedFileError: the program contains no plan.
     """
     module = parse_program(PROGRAM, text)
     for place, one in enumerate(module.body):
@@ -207,7 +211,7 @@ def _split_program(text: str) -> tuple[ast.Module, str]:
                 empty = ast.parse(EMPTY).body[0]
                 body = [*module.body[:place], ast.copy_location(empty, one)]
                 return ast.Module([*body, *module.body[place + 1 :]], []), literal
-    raise Malformed(PROGRAM, 1, "the assignment PLAN = json.loads('...') is missing")
+    raise MalformedFileError(PROGRAM, 1, "the assignment PLAN = json.loads('...') is missing")
 
 
 def _json_loads_argument(value: ast.expr) -> str:
@@ -219,7 +223,7 @@ def _json_loads_argument(value: ast.expr) -> str:
     return text if isinstance(text, str) else ""
 
 
-def program_code(text: str, entry: tuple[str, str, str]) -> str:
+def program_code_digest(text: str, entry: tuple[str, str, str]) -> str:
     """Return the digest of the code of ``ray/serve.py``, without the plan and the engine's names.
 
     ``entry`` contains these names: the program, the module and the variable of the engine.
@@ -231,7 +235,7 @@ def _code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module
     program, name, variable = entry
     general = text.replace(f'["{program}", *words]', '["PROGRAM", *words]')
     general = general.replace(f"from {name} import main", "from MODULE import main")
-    return _split_program(general.replace(f'"{variable}":', '"VARIABLE":'))[0]
+    return _split_plan_from_program(general.replace(f'"{variable}":', '"VARIABLE":'))[0]
 
 
 def _verify_code(artifacts: Mapping[str, str], sink: Sink) -> None:

@@ -1,7 +1,7 @@
 """Checks of ``launch.args``, the flags that the user adds to those of the plan.
 
-``known_flags.json`` of a backend contains every spelling of a flag that the framework's own parser
-accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type`` and
+``known_flags.json`` of a backend contains every spelling of a flag that the framework's own
+parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type`` and
 ``choices`` limit the values.
 """
 
@@ -39,7 +39,7 @@ ArgumentCheck = Callable[[ExtraArgument], tuple[str, Finding] | None]
 
 
 @cache
-def known_flags(package: str) -> dict[str, dict[str, Any]]:
+def rows_of_known_flags(package: str) -> dict[str, dict[str, Any]]:
     """Return the rows of ``known_flags.json`` in the Python package ``package``, by flag.
 
     A row describes one flag of the framework: its number of values and its valid values.
@@ -116,7 +116,8 @@ def report_extra_arguments(
 def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | None:
     """Return a finding if the flag ``extra`` has a wrong number of values or an invalid value.
 
-    Return None if all values are valid. ``row`` is the row of the flag in ``known_flags.json``.
+    Return None if all values are valid. ``row`` is the row of the flag in
+    ``known_flags.json``.
     """
     # Imported here because difflib is needed only for a finding.
     from difflib import get_close_matches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.backends.shared.network import Variable, network_environment
 from parc.compiler.ir import Launch, Plan
 
@@ -40,7 +40,7 @@ def drop_inherited_variables(
 
 def framework_environment(plan: Plan) -> tuple[Variable, ...]:
     """Return (name, value, reason) of each environment variable that the framework requires."""
-    target = framework_of(plan.problem)
+    target = framework_of_problem(plan.problem)
     required = target.environment(plan)
     return tuple((key, value, f"required by {target.name}") for key, value in required)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.backends.shared.launch_environment import framework_environment
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
@@ -115,7 +115,9 @@ def _has_emitted_program(plan: AnyPlan) -> bool:
     if isinstance(plan, ServingPlan):
         return True
     problem = plan.problem
-    own = framework_of(problem).default_program(problem.model, problem.version(problem.framework))
+    own = framework_of_problem(problem).default_program(
+        problem.model, problem.version(problem.framework)
+    )
     return not problem.launch.program and not own
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.backends.shared.launch_environment import launch_environment
 from parc.backends.shared.render import render, shell_word
 from parc.compiler.ir import AnyPlan, Artifact, Plan
@@ -36,13 +36,13 @@ def launch_script(
         "environment": launch_environment(plan),
         "inherited": launch.env_inherited,
         "setup": launch.setup,
-        "start": command or launch_command_of(plan),
+        "start": command or launch_command_of_plan(plan),
         "preflight": "preflight" in plan.problem.emit,
     }
     return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)
 
 
-def launch_command_of(plan: Plan) -> LaunchCommand:
+def launch_command_of_plan(plan: Plan) -> LaunchCommand:
     """Return the launch command of the plan's framework.
 
     If the spec does not request the files of the framework (``emit``), return the command that runs
@@ -50,7 +50,7 @@ def launch_command_of(plan: Plan) -> LaunchCommand:
     """
     problem = plan.problem
     if problem.framework in problem.emit:
-        return framework_of(problem).launch_command(plan)
+        return framework_of_problem(problem).launch_command(plan)
     words = " ".join(map(shell_word, problem.launch.args))
     return LaunchCommand(program=shell_word(problem.launch.program), args=words)
 

@@ -248,7 +248,8 @@ def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
             targets=(engine,),
         )
 
-    return ServingRule("E08", (f"layout.{field}", "emit"), requests_strategy, explain_field)
+    reads = (field,) if is_degree else ()
+    return ServingRule("E08", (f"layout.{field}", "emit"), requests_strategy, explain_field, reads)
 
 
 def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:

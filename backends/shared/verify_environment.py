@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.verify_program import report_change
+from parc.compiler.verify.verify_program import report_program_change
 
 _INFINIBAND = {"NCCL_IB_TIMEOUT": "22", "NCCL_IB_RETRY_CNT": "7"}
 _BY_FABRIC: dict[str, dict[str, str]] = {
@@ -40,7 +40,7 @@ _NVLINK_BETWEEN_HOSTS = dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class ExportedVariable:
     """A variable that a launch file sets."""
 
     name: str
@@ -69,9 +69,9 @@ def network_variables(problem: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def verify_required(
+def verify_required_variables(
     file: str,
-    exports: Sequence[Export],
+    exports: Sequence[ExportedVariable],
     required: Mapping[str, str],
     user: Mapping[str, str],
     sink: Sink,
@@ -93,12 +93,15 @@ def verify_required(
         one = found.get(name)
         state = f"{name} is {one.value!r:.40}" if one else f"{name} is not set"
         message = f"{state}, the network of the plan needs {value!r:.40}"
-        report_change(file, one.line if one else last, message, sink)
+        report_program_change(file, one.line if one else last, message, sink)
 
 
 def read_environment_settings(
-    file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
-) -> Iterator[Decision]:
+    file: str,
+    exports: Sequence[ExportedVariable],
+    required: Mapping[str, str],
+    user: Mapping[str, str],
+) -> Iterator[DerivedSetting]:
     """Yield the setting ``launch.env`` of a launch file.
 
     Its value contains the exported variables that are in ``user``, and those that are not in
@@ -111,4 +114,6 @@ def read_environment_settings(
     pairs += [[one.name, one.value] for one in foreign]
     lines = [one.line for one in foreign] or [found[name].line for name in user if name in found]
     line = lines[0] if lines else 1
-    yield Decision("problem.launch.env", pairs, file, line, ", ".join("=".join(p) for p in pairs))
+    yield DerivedSetting(
+        "problem.launch.env", pairs, file, line, ", ".join("=".join(p) for p in pairs)
+    )

@@ -15,9 +15,9 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.shell_lines import ShellLine, command_lines
-from parc.compiler.verify.verify_decisions import planned_value
+from parc.compiler.verify.verify_settings import planned_value
 
 _HOLE = re.compile(r"<<([a-z_]+)>>")
 _PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^'"\\]+""", re.DOTALL)
@@ -65,7 +65,7 @@ def read_script(text: str) -> ScriptLines:
     lines: list[ShellLine] = []
     exports: dict[str, tuple[str, int]] = {}
     for line in command_lines(text):
-        one = ShellLine(line.number, plain_notation(line.text))
+        one = ShellLine(line.number, without_redundant_quotes(line.text))
         found = literal_export(one.text)
         if found is None:
             lines.append(one)
@@ -98,7 +98,7 @@ def literal_export(text: str) -> tuple[str, str] | None:
     return (found[1], "".join(words)) if len(words) < 2 else None
 
 
-def plain_notation(text: str) -> str:
+def without_redundant_quotes(text: str) -> str:
     """Return the shell command ``text`` without quotes that have no effect.
 
     A quoted text of several lines is a program in another language, such as awk. Its comments,
@@ -158,11 +158,11 @@ def known_lines(
 
 @lru_cache(maxsize=8)
 def _plain_commands(text: str) -> tuple[str, ...]:
-    return tuple(plain_notation(line.text) for line in command_lines(text))
+    return tuple(without_redundant_quotes(line.text) for line in command_lines(text))
 
 
 @dataclass(frozen=True, slots=True)
-class FoundValue:
+class FoundPlaceholderValue:
     """Text that a script contains where a line has the placeholder of ``value``."""
 
     value: ExpectedValue
@@ -171,34 +171,34 @@ class FoundValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ScriptComparison:
     """Commands of a script, compared with the commands that its plan requires."""
 
     found: tuple[ShellLine, ...]
     expected: tuple[str, ...]
     """Lines that the script must have. Values that are compared with the plan are left as they are
     in the script."""
-    values: tuple[FoundValue, ...]
+    values: tuple[FoundPlaceholderValue, ...]
 
-    def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
+    def derive_settings(self, file: str, plan: Mapping[str, Any]) -> Iterator[DerivedSetting]:
         """Yield the settings that the script ``file`` contains, for comparison with ``plan``.
 
         If the script contains the expected text, the yielded setting has the value in ``plan``.
         """
         for one in self.values:
-            path, needed = one.value.path, plain_notation(one.value.text)
+            path, needed = one.value.path, without_redundant_quotes(one.value.text)
             number, setting = one.line.number, one.line.text.split("\n")[0]
             if path and one.text == needed:
-                yield Decision(path, planned_value(plan, path), file, number, setting)
+                yield DerivedSetting(path, planned_value(plan, path), file, number, setting)
             elif path:
-                yield Decision(path, one.text, file, number, setting, needed=needed)
+                yield DerivedSetting(path, one.text, file, number, setting, needed=needed)
 
 
 # Verifiers compare a script once for its decisions and once for its lines.
 @lru_cache(maxsize=4)
 def compare_lines(
     script: ScriptLines, known: tuple[str, ...], values: tuple[ExpectedValue, ...]
-) -> Comparison:
+) -> ScriptComparison:
     """Return a comparison of the commands in ``script`` with the commands that it must have.
 
     Args:
@@ -209,7 +209,7 @@ def compare_lines(
     by_name = {one.name: one for one in values}
     unused = list(script.lines)
     expected: list[str] = []
-    texts: list[FoundValue] = []
+    texts: list[FoundPlaceholderValue] = []
     for line in known:
         if not _HOLE.search(line):
             expected.append(line)
@@ -223,8 +223,8 @@ def compare_lines(
         found = unused.pop(place)
         expected.append(found.text)
         pairs = zip(names, match.groups(), strict=True)
-        texts += [FoundValue(by_name[name], text, found) for name, text in pairs]
-    return Comparison(script.lines, tuple(expected), tuple(texts))
+        texts += [FoundPlaceholderValue(by_name[name], text, found) for name, text in pairs]
+    return ScriptComparison(script.lines, tuple(expected), tuple(texts))
 
 
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:

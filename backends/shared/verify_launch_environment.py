@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parc.backends.shared.verify_environment import network_variables
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 
 DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """Variables that select GPUs; the column gpu of the rank map is compared with them."""
@@ -57,7 +57,7 @@ def expected_environment(plan: Mapping[str, Any], framework: Mapping[str, str]) 
     return {name: value for name, value in found.items() if name not in inherited}
 
 
-def mark_setup(text: str) -> str:
+def replace_setup_by_marker(text: str) -> str:
     """Return the script with the line ``MARKER`` in place of the commands of ``launch.setup``.
 
     Blank lines are added so that the numbers of all other lines stay the same.
@@ -78,7 +78,7 @@ def inherited_names(text: str) -> list[str]:
         return []
 
 
-def read_setup_settings(file: str, text: str) -> Iterator[Decision]:
+def read_setup_settings(file: str, text: str) -> Iterator[DerivedSetting]:
     """Yield two settings of a launch script: ``launch.setup`` and ``launch.env_inherited``.
 
     The first contains the user's set-up commands. The second contains the names of the variables
@@ -87,8 +87,8 @@ def read_setup_settings(file: str, text: str) -> Iterator[Decision]:
     block = _BLOCK.search(text)
     lines = block["lines"].split("\n")[:-1] if block else []
     line = text.count("\n", 0, block.start()) + 1 if block else 1
-    yield Decision("problem.launch.setup", lines, file, line, "set +u" if block else "")
+    yield DerivedSetting("problem.launch.setup", lines, file, line, "set +u" if block else "")
     names = _INHERITED.search(text)
     line = text.count("\n", 0, names.start()) + 1 if names else 1
     setting = names[0].split("\n")[0] if names else ""
-    yield Decision("problem.launch.env_inherited", inherited_names(text), file, line, setting)
+    yield DerivedSetting("problem.launch.env_inherited", inherited_names(text), file, line, setting)

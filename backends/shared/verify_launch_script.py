@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from parc.backends.shared.verify_known_lines import (
-    Comparison,
     ExpectedValue,
+    ScriptComparison,
     ScriptLines,
     compare_lines,
     iterate_differences,
@@ -23,11 +23,11 @@ from parc.backends.shared.verify_known_lines import (
 from parc.backends.shared.verify_launch_environment import (
     DEVICES,
     expected_environment,
-    mark_setup,
     read_setup_settings,
+    replace_setup_by_marker,
 )
 from parc.backends.verifier import (
-    Decision,
+    DerivedSetting,
     FrameworkVerifier,
     JobShape,
     LauncherNumber,
@@ -35,10 +35,10 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_numbers, verify_rendezvous
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
-from parc.compiler.verify.verify_decisions import PLAN, planned_value
 from parc.compiler.verify.verify_program import verify_program
+from parc.compiler.verify.verify_settings import PLAN, planned_value
 
 TORCHRUN = (
     LauncherNumber("--nnodes", r"--nnodes=(\d+)", "nodes"),
@@ -93,7 +93,7 @@ def read_launch_script_settings(
     plan: Mapping[str, Any],
     artifacts: Mapping[str, str],
     launcher: tuple[str, ...] = (),
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings in a launch script: environment, program, arguments and port.
 
     ``launcher`` contains the words of the command that replaces torchrun; empty for torchrun.
@@ -101,13 +101,13 @@ def read_launch_script_settings(
     start = _checked_program_start(plan, artifacts, launcher)
     if start is None:
         return
-    script = read_script(mark_setup(artifacts[file]))
+    script = read_script(replace_setup_by_marker(artifacts[file]))
     yield from read_setup_settings(file, artifacts[file])
     result = _compare_script_lines(file, plan, script, start)
-    yield from result.decisions(file, plan)
+    yield from result.derive_settings(file, plan)
     if not start.program:
         # The last command names the module instead; verify_launch_lines compares it.
-        yield Decision(PROGRAM, planned_value(plan, PROGRAM), file)
+        yield DerivedSetting(PROGRAM, planned_value(plan, PROGRAM), file)
     yield from read_environment_settings(file, script, plan, start.environment)
 
 
@@ -124,7 +124,7 @@ def verify_launch_lines(
     """
     start = _checked_program_start(plan, artifacts, launcher)
     if start is not None:
-        script = read_script(mark_setup(artifacts[file]))
+        script = read_script(replace_setup_by_marker(artifacts[file]))
         result = _compare_script_lines(file, plan, script, start)
         verify_program(file, result.found, result.expected, sink)
 
@@ -136,14 +136,14 @@ def _checked_program_start(
         start = program_start(plan, artifacts)
         return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.launch is missing or has the wrong type"
         ) from None
 
 
 def read_environment_settings(
     file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the setting ``launch.env``, once for each variable that differs from the plan.
 
     Finally, ``launch.env`` and ``launch.network_interface`` are yielded with the values in the
@@ -153,15 +153,17 @@ def read_environment_settings(
     try:
         expected = expected_environment(plan, framework)
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.cluster is missing or has the wrong type"
         ) from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
     for name, text, needed, line in iterate_differences(found, wanted):
-        yield Decision(path, text, file, line, f"export {name}" if text else "", needed=needed)
-    yield Decision(path, planned_value(plan, path), file)
-    yield Decision(
+        yield DerivedSetting(
+            path, text, file, line, f"export {name}" if text else "", needed=needed
+        )
+    yield DerivedSetting(path, planned_value(plan, path), file)
+    yield DerivedSetting(
         "problem.launch.network_interface",
         planned_value(plan, "problem.launch.network_interface"),
         file,
@@ -170,7 +172,7 @@ def read_environment_settings(
 
 def _compare_script_lines(
     file: str, plan: Mapping[str, Any], script: ScriptLines, start: ProgramStart
-) -> Comparison:
+) -> ScriptComparison:
     """Return a comparison of the commands in a launch script with those that the plan requires."""
     try:
         conditions = set(_script_conditions(plan, start))
@@ -193,7 +195,7 @@ def _compare_script_lines(
             ExpectedValue("arguments", start.arguments, "problem.launch.args"),
         )
     except DAMAGED:
-        raise Malformed(
+        raise MalformedFileError(
             PLAN, 1, "a value in problem.launch is missing or has the wrong type"
         ) from None
     known = known_lines(PACKAGE, LINES, conditions, texts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import ORDER, MeshSizes
 from parc.compiler.verify.emitted_settings import EmittedSettings
 
@@ -38,21 +38,21 @@ _FIXED = {
 """Path of the plan -> value that these frameworks always use."""
 
 
-def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
+def settings_fixed_by_framework(file: str) -> Iterator[DerivedSetting]:
     """Yield the settings that have the same value in every job of a torch framework.
 
     The content of ``file`` does not change these values.
     """
     for path, value in _FIXED.items():
-        yield Decision(path, value, file)
-    yield Decision(
+        yield DerivedSetting(path, value, file)
+    yield DerivedSetting(
         "problem.job.moe_dispatcher", "alltoall", file, accepts=lambda plan: plan == "auto"
     )
 
 
 def read_mesh_settings(
     settings: EmittedSettings, sizes: MeshSizes, names: Mapping[str, str], stage: int
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the parallel sizes of a device mesh.
 
     Args:
@@ -74,7 +74,7 @@ def read_mesh_settings(
 
 def read_batch_settings(
     settings: EmittedSettings, micro_batch: str, steps: str, replicas: int
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the micro-batch size, the number of micro-batches per step, and the global batch.
 
     Args:
@@ -89,7 +89,7 @@ def read_batch_settings(
     yield settings.decide("problem.job.global_batch", size * count * replicas, steps)
 
 
-def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[Decision]:
+def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[DerivedSetting]:
     """Yield the pipeline settings of a job without a pipeline: one stage with all layers.
 
     ``layers`` is the name of the setting that contains the number of layers.
@@ -110,7 +110,7 @@ def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[De
 
 def read_recompute_settings(
     settings: EmittedSettings, granularity: str, setting: str
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the fields of ``layout.recompute`` that follow from ``granularity``.
 
     ``granularity`` is "none", "selective" or "full". ``setting`` is the name of the setting that
@@ -161,6 +161,6 @@ UNUSED_IN_LLAMA = {
 """Path of the plan -> the reason why no file of such a program contains it."""
 
 
-def llama_model_settings(file: str) -> Iterator[Decision]:
+def llama_model_settings(file: str) -> Iterator[DerivedSetting]:
     """Yield the features of the model that the code of the program ``file`` fixes."""
-    return (Decision(path, value, file) for path, value in LLAMA.items())
+    return (DerivedSetting(path, value, file) for path, value in LLAMA.items())

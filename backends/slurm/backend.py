@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_launch
-from parc.backends.shared.launch_script import hosts_file_text, launch_command_of, launch_script
+from parc.backends.shared.launch_script import (
+    hosts_file_text,
+    launch_command_of_plan,
+    launch_script,
+)
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.rules import check_engine_script, check_slurm
@@ -67,12 +71,12 @@ class Slurm:
 def _batch_script(plan: AnyPlan, launcher: str) -> str:
     """Return the text of the batch script, which runs the script ``launcher`` on every host."""
     # Imported here, because checks do not need the table of directives.
-    from parc.backends.slurm.directives import directive_table, directives
+    from parc.backends.slurm.directives import directive_table, slurm_directives
 
     slurm = plan.problem.launch.slurm
     shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
-        "directives": directives(plan),
+        "directives": slurm_directives(plan),
         "unset": [(" ".join(names), why) for why, names in directive_table()["unset"].items()],
         "inherited": plan.problem.launch.env_inherited,
         "gpus": plan.placement.ranks_per_node,
@@ -87,7 +91,7 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
         "container": _container_flags(slurm),
         "graceful_stop_test": ""
         if isinstance(plan, ServingPlan)
-        else launch_command_of(plan).graceful_stop_test,
+        else launch_command_of_plan(plan).graceful_stop_test,
     }
     return render("slurm", "job.sbatch.j2", values)
 

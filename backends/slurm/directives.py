@@ -35,7 +35,7 @@ def directive_table() -> dict[str, Any]:
     return table
 
 
-def directives(plan: AnyPlan) -> tuple[str, ...]:
+def slurm_directives(plan: AnyPlan) -> tuple[str, ...]:
     """Return the ``#SBATCH`` lines of a plan, for the Slurm version of the plan.
 
     Raises:

@@ -8,7 +8,7 @@ from parc.backends.slurm.directives import directive_table
 from parc.backends.slurm.quoting import contains_control_character
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan
-from parc.compiler.topology.hostlist import HostlistError, expand
+from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
 TARGETS = ("slurm",)
 AT = "launch.slurm"
@@ -87,7 +87,7 @@ def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
         if text is None or contains_control_character(text) or not text.strip():
             continue
         try:
-            lists[field] = expand(text)
+            lists[field] = expand_host_list(text)
         except HostlistError as error:
             message = f"{AT}.{field} is not a host list: {error}"
             help_text = "valid forms: n1, n[1-4,7], r1n[01-16],r2n[01-16]"

@@ -12,8 +12,14 @@ from parc.backends.shared.verify_launch_script import (
     verify_launch_script,
 )
 from parc.backends.slurm.verify_directives import JOB, SLURM, read_directive_settings
-from parc.backends.slurm.verify_job import absent_container, compare_job
-from parc.backends.verifier import Decision, FileDependencies, JobShape, LauncherNumber, Verifier
+from parc.backends.slurm.verify_job import compare_job_script, unset_container_settings
+from parc.backends.verifier import (
+    DerivedSetting,
+    FileDependencies,
+    JobShape,
+    LauncherNumber,
+    Verifier,
+)
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.launch_numbers import (
     line_of_first_match,
@@ -21,8 +27,8 @@ from parc.compiler.verify.launch_numbers import (
     verify_numbers,
 )
 from parc.compiler.verify.read_emitted import read_number
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
 from parc.compiler.verify.verify_program import verify_program
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 HOSTFILE, SCRIPT = "slurm/hostfile", "slurm/launch.sh"
 NODES = (
@@ -43,7 +49,7 @@ class SlurmVerifier(Verifier):
 
     not_in_files = MappingProxyType({f"{SLURM}.version": "selects the directives that exist"})
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the job script (directives, log folder, container).
 
         If Slurm has its own copy of the launch script, the settings of this copy follow.
@@ -53,20 +59,20 @@ class SlurmVerifier(Verifier):
         plan = read_plan(artifacts[PLAN])
         if JOB in artifacts:
             yield from read_directive_settings(artifacts[JOB], plan, artifacts)
-            comparison = compare_job(plan, artifacts)
+            comparison = compare_job_script(plan, artifacts)
             if comparison is not None:
-                yield from comparison.decisions(JOB, plan)
-            yield from absent_container(artifacts[JOB])
+                yield from comparison.derive_settings(JOB, plan)
+            yield from unset_container_settings(artifacts[JOB])
         if SCRIPT in artifacts:
             yield from read_launch_script_settings(SCRIPT, plan, artifacts)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report commands that the plan does not need, and commands that are missing (A18)."""
         if PLAN not in artifacts:
             return
         plan = read_plan(artifacts[PLAN])
         if JOB in artifacts:
-            comparison = compare_job(plan, artifacts)
+            comparison = compare_job_script(plan, artifacts)
             if comparison is not None:
                 verify_program(JOB, comparison.found, comparison.expected, sink)
         if SCRIPT in artifacts:

@@ -9,10 +9,10 @@ from math import gcd
 from typing import Any
 
 from parc.backends.shared.verify_known_lines import iterate_differences
-from parc.backends.verifier import Decision
-from parc.compiler.verify.read_emitted import TABLE, Malformed, unfold_hosts
-from parc.compiler.verify.verify_decisions import PLAN, planned_value
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.verify.read_emitted import TABLE, MalformedFileError, unfold_hosts
 from parc.compiler.verify.verify_ranks import read_outline
+from parc.compiler.verify.verify_settings import PLAN, planned_value
 
 JOB = "slurm/job.sbatch"
 HOSTS = "placement.hosts"
@@ -67,7 +67,7 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
         try:
             words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
         except ValueError:
-            raise Malformed(JOB, number, "the directive has an unbalanced quote") from None
+            raise MalformedFileError(JOB, number, "the directive has an unbalanced quote") from None
         name = ""
         for word in words:
             if word.startswith("-"):
@@ -81,7 +81,7 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
 
 def read_directive_settings(
     text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-) -> Iterator[Decision]:
+) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the directives of a job script contain.
 
     A directive that is missing, or that the plan does not need, yields a setting that differs from
@@ -91,7 +91,9 @@ def read_directive_settings(
     try:
         expected = _expected_directives(plan, artifacts)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
-        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
+        raise MalformedFileError(
+            PLAN, 1, f"a value in {SLURM} is missing or has the wrong type"
+        ) from None
     if "nodelist" in found and "nodelist" in expected:
         # The order of a host list has no effect; the job orders its hosts itself.
         value, line = found["nodelist"]
@@ -103,10 +105,10 @@ def read_directive_settings(
         path = _plan_path(name, plan)
         differing.add(path)
         here, needed = (one and f"#SBATCH --{one.removesuffix('=')}" for one in (text, needed))
-        yield Decision(path, here, JOB, line, here, needed=needed)
+        yield DerivedSetting(path, here, JOB, line, here, needed=needed)
     for path in sorted({*PATHS.values(), f"{SLURM}.nodelist", f"{SLURM}.extra"} - differing):
         # The directive is the expected one, or absent as expected.
-        yield Decision(path, planned_value(plan, path), JOB)
+        yield DerivedSetting(path, planned_value(plan, path), JOB)
 
 
 def _plan_path(name: str, plan: Mapping[str, Any]) -> str:
@@ -141,7 +143,7 @@ def _expected_directives(plan: Mapping[str, Any], artifacts: Mapping[str, str]) 
     for entry in slurm["extra"]:
         name, _, value = entry.removeprefix("--").partition("=")
         found[name] = value
-    homes = rack_homes(plan, artifacts)
+    homes = rack_name_by_host(plan, artifacts)
     if nvlink_spans_hosts(problem["cluster"]):
         size = gcd(*(homes.count(home) for home in set(homes)))
         useful = version >= SEGMENT_WITH_NODELIST_SINCE if named else size != 1
@@ -163,7 +165,7 @@ def nvlink_spans_hosts(cluster: Mapping[str, Any]) -> bool:
     return bool(node["link_kind"] == "nvlink" and node["nvlink_domain"] > node["gpus"])
 
 
-def rack_homes(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequence[str]:
+def rack_name_by_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequence[str]:
     """Return the name of each host's rack, or of its NVLink domain if domains span hosts.
 
     The names are in the order of node ranks.

@@ -8,32 +8,34 @@ from itertools import groupby
 from typing import Any
 
 from parc.backends.shared.verify_known_lines import (
-    Comparison,
     ExpectedValue,
+    ScriptComparison,
     compare_lines,
     known_lines,
     read_script,
 )
 from parc.backends.shared.verify_launch_script import DAMAGED, program_start
-from parc.backends.slurm.verify_directives import JOB, SLURM, rack_homes
-from parc.backends.verifier import Decision
-from parc.compiler.verify.read_emitted import Malformed
+from parc.backends.slurm.verify_directives import JOB, SLURM, rack_name_by_host
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers
-from parc.compiler.verify.verify_decisions import PLAN
+from parc.compiler.verify.verify_settings import PLAN
 
 PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
 
 
-def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Comparison | None:
+def compare_job_script(
+    plan: Mapping[str, Any], artifacts: Mapping[str, str]
+) -> ScriptComparison | None:
     """Compare the commands of the job script with those that the plan needs.
 
     Returns None if the framework's program is unknown.
     """
     try:
-        stop_test = _stop_test(plan, artifacts)
+        stop_test = _sigterm_stop_test(plan, artifacts)
         if stop_test is None:
             return None
-        homes = list(rack_homes(plan, artifacts))
+        homes = list(rack_name_by_host(plan, artifacts))
         racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
         conditions = {*_script_conditions(plan), *(("stops",) if stop_test else ())}
         conditions |= {"racks"} if len(racks) > 1 else set()
@@ -50,19 +52,21 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         }
         values = _script_values(plan)
     except DAMAGED:
-        raise Malformed(PLAN, 1, f"a value in {SLURM} is missing or has the wrong type") from None
+        raise MalformedFileError(
+            PLAN, 1, f"a value in {SLURM} is missing or has the wrong type"
+        ) from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(read_script(artifacts[JOB]), known, values)
 
 
-def absent_container(text: str) -> Iterator[Decision]:
+def unset_container_settings(text: str) -> Iterator[DerivedSetting]:
     """Yield the container settings of a script without container flags: no image and no mounts.
 
     Yield nothing if the script has such a flag.
     """
     if "--container-" not in text:
-        yield Decision(f"{SLURM}.container_image", None, JOB)
-        yield Decision(f"{SLURM}.container_mounts", [], JOB)
+        yield DerivedSetting(f"{SLURM}.container_image", None, JOB)
+        yield DerivedSetting(f"{SLURM}.container_mounts", [], JOB)
 
 
 def _script_values(plan: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
@@ -105,7 +109,7 @@ def _script_per_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> s
     return f"{'torchrun' if 'torchrun' in problem['emit'] else 'slurm'}/launch.sh"
 
 
-def _stop_test(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str | None:
+def _sigterm_stop_test(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str | None:
     """Return the shell test for a program that saves on SIGTERM; None if the test is unknown."""
     if _is_serving(plan):
         return ""

@@ -10,10 +10,10 @@ from parc.backends.shared.verify_launch_script import (
     verify_launch_lines,
     verify_launch_script,
 )
-from parc.backends.verifier import Decision, FileDependencies, JobShape, Verifier
+from parc.backends.verifier import DerivedSetting, FileDependencies, JobShape, Verifier
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_host_file
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 SCRIPT, HOSTS = "torchrun/launch.sh", "torchrun/hosts"
 
@@ -27,13 +27,13 @@ class TorchrunVerifier(Verifier):
         references={SCRIPT: f"$PARC_DIR/{SCRIPT}", HOSTS: '$here/hosts"'},
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the environment, program, arguments and port that the launch script sets."""
         if SCRIPT not in artifacts or PLAN not in artifacts:
             return ()
         return read_launch_script_settings(SCRIPT, read_plan(artifacts[PLAN]), artifacts)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report commands that the plan does not need, and commands that are missing (A18)."""
         if SCRIPT in artifacts and PLAN in artifacts:
             verify_launch_lines(SCRIPT, read_plan(artifacts[PLAN]), artifacts, sink)

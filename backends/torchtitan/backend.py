@@ -66,7 +66,7 @@ class Torchtitan(TorchFramework):
         """Return the rules that torchtitan's layouts for ``problem`` must satisfy."""
         return torchtitan_rules(problem)
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of torchtitan's trainer, which is the same for all problems."""
         return torchtitan_memory()
 

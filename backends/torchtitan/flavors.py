@@ -30,8 +30,8 @@ class Flavor:
 def _flavor_table() -> dict[str, dict[str, Any]]:
     """Return ``flavors.yaml``, which lists the models in torchtitan's registry by model family.
 
-    The row of a family contains torchtitan's Python module, the longest sequence, and the sizes of
-    each registered model ("flavor").
+    The row of a family contains torchtitan's Python module, the longest sequence, and the sizes and
+    the other features of each registered model ("flavor").
     """
     text = (files("parc.backends.torchtitan") / "flavors.yaml").read_text("utf-8")
     tree: dict[str, dict[str, Any]] = parse_table(text)
@@ -39,9 +39,15 @@ def _flavor_table() -> dict[str, dict[str, Any]]:
 
 
 def find_registered_flavor(model: Model) -> Flavor | None:
+    """Return the model in torchtitan's registry that equals ``model``; None if there is none."""
+    flavor = _find_flavor_of_size(model)
+    return None if flavor is None or _changed_features(model, flavor) else flavor
+
+
+def _find_flavor_of_size(model: Model) -> Flavor | None:
     """Return the model in torchtitan's registry with the family and the sizes of ``model``.
 
-    Return None if the registry has no such model.
+    Return None if the registry has no such model. Other features of the models may differ.
     """
     entry = _flavor_table().get(model.family)
     if entry is None or model.mtp_layers or model.left_out or any(hybrid_model_features(model)):
@@ -72,6 +78,35 @@ def _model_sizes(model: Model) -> dict[str, int | bool]:
     }
 
 
+def _changed_features(model: Model, flavor: Flavor) -> dict[str, tuple[Any, Any]]:
+    """Return (spec field -> (value in ``model``, value in ``flavor``)) for different features."""
+    entry = _flavor_table()[model.family]
+    fixed = entry["features"] | entry.get("further", {}).get(flavor.name, {})
+    values = {path: (_model_field(model, path), value) for path, value in fixed.items()}
+    return {_spec_field(path): pair for path, pair in values.items() if pair[0] != pair[1]}
+
+
+def _model_field(model: Model, path: str) -> Any:
+    """Return the field ``path`` of ``model``; None if the section of the field is absent."""
+    found: Any = model
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _spec_field(path: str) -> str:
+    """Return the field of the spec that sets the field ``path`` of the IR type ``Model``."""
+    renamed = {"attention.output_bias": "attention_output_bias", "ffn.bias": "mlp_bias"}
+    plain = path.removeprefix("attention.").removeprefix("ffn.")
+    return f"model.{renamed.get(path, plain)}"
+
+
+def paths_of_unknown_model(model: Model) -> tuple[str, ...]:
+    """Return the spec fields that cause the finding of ``explain_unknown_model``."""
+    flavor = _find_flavor_of_size(model)
+    return (*(_changed_features(model, flavor) if flavor else ()), "model")
+
+
 def missing_model_features(model: Model) -> tuple[str, ...]:
     """Return descriptions of the features of ``model`` that torchtitan cannot build.
 
@@ -88,11 +123,10 @@ def missing_model_features(model: Model) -> tuple[str, ...]:
 
 
 FIXED_BY_FLAVOR = (
-    *("activation", "mlp_bias", "norm_epsilon", "window", "qk_norm"),
-    *(f"position.{key}" for key in ("base", "kind", "percent", "scaling", "scaling_factor")),
-    *("position.original_max_positions", "position.mscale", "position.mscale_all_dim"),
+    *("position.scaling_factor", "position.original_max_positions"),
+    *("position.mscale", "position.mscale_all_dim"),
 )
-"""Fields of ``model`` that a registered model defines in addition to its sizes."""
+"""Fields of ``model`` that a registered model defines, and that ``flavors.yaml`` may lack."""
 
 
 def report_changed_flavor(model: Model, sink: Sink) -> None:
@@ -121,6 +155,9 @@ def explain_unknown_model(model: Model) -> Finding:
     The model is not in torchtitan's registry. torchtitan's general decoder cannot replace it,
     because that decoder lacks some features of the model.
     """
+    flavor = _find_flavor_of_size(model)
+    if flavor is not None:
+        return _explain_changed_features(model, flavor)
     names = [
         f"{family}: {', '.join(entry['flavors'])}" for family, entry in _flavor_table().items()
     ]
@@ -135,6 +172,30 @@ def explain_unknown_model(model: Model) -> Finding:
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else "emit: [megatron]",
         targets=("torchtitan",),
     )
+
+
+def _explain_changed_features(model: Model, flavor: Flavor) -> Finding:
+    """Return the finding that ``model`` has the sizes of ``flavor``, but not all its features."""
+    changed = _changed_features(model, flavor)
+    values = {
+        path: (_spec_text(mine), _spec_text(value)) for path, (mine, value) in changed.items()
+    }
+    path, (_, value) = next(iter(values.items()))
+    return Finding(
+        message=f"torchtitan's {flavor.module} {flavor.name} has the sizes of {model.name}, "
+        "but other features",
+        label="; ".join(f"{path} is {mine}, not {value}" for path, (mine, value) in values.items()),
+        help="torchtitan takes all features of a registered model from its registry",
+        fix=f"{path}: {value}" if len(values) == 1 else "emit: [megatron]",
+        targets=("torchtitan",),
+    )
+
+
+def _spec_text(value: Any) -> str:
+    """Return ``value`` as YAML writes it."""
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _without_mtp_layers(model: Model) -> Model:

@@ -32,6 +32,7 @@ from parc.backends.torchtitan.flavors import (
     explain_unknown_model,
     find_registered_flavor,
     missing_model_features,
+    paths_of_unknown_model,
 )
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
@@ -59,7 +60,8 @@ def torchtitan_rules(problem: Problem) -> tuple[Rule, ...]:
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing_model_features(problem.model):
-        found.append(always_violated_rule("E12", ("model",), explain_unknown_model(problem.model)))
+        paths = paths_of_unknown_model(problem.model)
+        found.append(always_violated_rule("E12", paths, explain_unknown_model(problem.model)))
     flavor = find_registered_flavor(problem.model)
     if flavor is not None and problem.job.sequence_length > flavor.positions:
         found.append(

@@ -76,13 +76,15 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
             causes=cause,
         )
         return "P04", at, finding
-    at = "layout.vpp" if vpp > 1 else "layout.pp"
-    good = [n for n in divisors(layers) if n * (pp if vpp > 1 else 1) <= layers]
+    # No vpp is valid if pp exceeds the number of layers, otherwise vpp 1 is.
+    at, other = ("layout.vpp", pp) if pp <= layers else ("layout.pp", vpp)
+    good = [size for size in divisors(layers) if size * other <= layers]
+    example = f"; for example {at}: {format_values(good)}" if good else ""
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
         label=f"{pp * vpp} stages, must be at most {layers}",
-        help=f"valid pp x vpp: up to {layers}; for example {at}: {format_values(good)}",
-        fix=format_setting(at, nearest_value(good, vpp if vpp > 1 else pp)),
+        help=f"valid pp x vpp: up to {layers}{example}",
+        fix=format_setting(at, nearest_value(good, pp * vpp // other)),
         causes=cause,
     )
     return "P02", at, finding

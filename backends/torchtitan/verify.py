@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
+from parc.backends.shared.torch.verify_program_start import python_path_command, start_of_program
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
@@ -16,7 +16,7 @@ from parc.backends.shared.verify_torch import (
 from parc.backends.torchtitan.verify_model import read_model_settings
 from parc.backends.torchtitan.verify_module import MODULE, read_module
 from parc.backends.torchtitan.verify_settings import AXES, read_run_settings
-from parc.backends.verifier import Decision, FileDependencies, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings
@@ -40,7 +40,7 @@ def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh in the module; a size that the module omits is 1.
 
     Raises:
-        Malformed: the text is not such a module, or a size is not a positive integer.
+        MalformedFileError: the text is not such a module, or a size is not a positive integer.
     """
     return _mesh_sizes(read_module(text).settings)
 
@@ -56,7 +56,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED | REGISTRY)
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report code in the module that differs from the code that PARC emits (A18)."""
         found = read_module(artifacts[MODULE])
         _mesh_sizes(found.settings)
@@ -70,12 +70,12 @@ class TorchtitanVerifier(DeviceMeshVerifier):
 
         The arguments name the emitted module, and PYTHONPATH contains its folder.
         """
-        start = start_of_script(plan, "", ("--module", "parc_titan", "--config", "run"))
-        start = replace(start, setup=(search_path("torchtitan"),))
+        start = start_of_program(plan, "", ("--module", "parc_titan", "--config", "run"))
+        start = replace(start, setup=(python_path_command("torchtitan"),))
         own = plan["problem"]["launch"]["program"]
         return start if own else replace(start, program="", module="torchtitan.train")
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings of the plan that the module expresses."""
         if MODULE not in artifacts:
             return

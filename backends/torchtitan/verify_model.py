@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parc.backends.shared.verify_torch import LLAMA, llama_model_settings
-from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
-from parc.backends.verifier import Decision
-from parc.compiler.verify.emitted_settings import EmittedSettings, translate
+from parc.backends.torchtitan.verify_module import CALLED, MODULE, CodeExpression
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.verify.emitted_settings import EmittedSettings, translate_name
 
 SIZES = {
     "dim": "hidden",
@@ -83,22 +83,22 @@ TIED = ("0.6B", "1.7B", "4B")
 """Flavors of qwen3 with tied embeddings."""
 
 
-def read_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def read_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the features of the model that the module builds or gets from torchtitan's registry."""
     if "spec.flavor" in settings:
         yield from _registry_model_settings(settings)
         return
-    yield from settings.expect(f"spec.{CALLED}", Code("model"))
-    yield from settings.expect(f"model.{CALLED}", Code("dict"))
-    yield from settings.expect(f"rope.{CALLED}", Code("dict"))
+    yield from settings.expect(f"spec.{CALLED}", CodeExpression("model"))
+    yield from settings.expect(f"model.{CALLED}", CodeExpression("dict"))
+    yield from settings.expect(f"rope.{CALLED}", CodeExpression("dict"))
     yield from llama_model_settings(MODULE)
-    yield Decision("problem.model.attention.qkv_bias", False, MODULE)
+    yield DerivedSetting("problem.model.attention.qkv_bias", False, MODULE)
     for setting, field in SIZES.items():
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
     yield from _rotary_settings(settings)
 
 
-def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _rotary_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the settings of rotary positions, with torchtitan's defaults for omitted settings."""
     yield settings.read("problem.model.attention.head_dim", "rope.dim")
     yield settings.read("problem.model.position.base", "rope.theta", 10000.0)
@@ -112,7 +112,7 @@ def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
         lambda plan: enough and plan < longest,
     )
     scaling = settings.get("rope.scaling", "none")
-    kind = translate(SCALINGS, scaling)
+    kind = translate_name(SCALINGS, scaling)
     yield settings.decide("problem.model.position.scaling", kind, "rope.scaling")
     if kind == "llama3":
         for setting, field, default in (
@@ -123,9 +123,9 @@ def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
             yield settings.read(path, f"rope.{setting}", default)
 
 
-def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _registry_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the sizes and other features of the model that the module gets from the registry."""
-    yield from settings.expect(f"spec.{CALLED}", Code("model_registry"))
+    yield from settings.expect(f"spec.{CALLED}", CodeExpression("model_registry"))
     key = (str(settings.get("registry")), str(settings.get("spec.flavor")))
     found: dict[str, Any] = {}
     if key in DENSE_FLAVORS:

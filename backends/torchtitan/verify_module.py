@@ -14,7 +14,7 @@ from typing import Any
 
 from parc.compiler.verify.emitted_settings import EmittedSettings
 from parc.compiler.verify.program_code import parse_program
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 MODULE = "torchtitan/parc_titan.py"
 STAGES = "parallelism.module_fqns_per_model_part"
@@ -28,7 +28,7 @@ _MODELS = "torchtitan.models."
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeExpression:
     """Value that is an expression, not a literal."""
 
     source: str
@@ -61,16 +61,16 @@ def read_module(text: str) -> TitanModule:
     """Return the content of the emitted module: its settings, and its code without the settings.
 
     Raises:
-        Malformed: the text is not a Python module with a function run that returns a call.
+        MalformedFileError: the text is not a Python module with a function run that returns a call.
     """
     module = parse_program(MODULE, text)
     lines: dict[str, int] = {}
     try:
         tree = dict(_take_settings(module, lines))
     except (RecursionError, MemoryError):
-        raise Malformed(MODULE, 1, "the code is nested too deeply") from None
+        raise MalformedFileError(MODULE, 1, "the code is nested too deeply") from None
     if "config" not in tree:
-        raise Malformed(MODULE, 1, "no function run returns a Trainer.Config")
+        raise MalformedFileError(MODULE, 1, "no function run returns a Trainer.Config")
     config = tree.pop("config")
     tree |= config if isinstance(config, dict) else {"config": config}
     return TitanModule(EmittedSettings(MODULE, tree, lines), module)
@@ -85,7 +85,7 @@ def _take_settings(module: ast.Module, lines: dict[str, int]) -> Iterator[tuple[
         name = _assigned_name(node)
         if name in _TABLES and isinstance(node, ast.Assign):
             yield _TABLES[name], _parse_setting(node.value, _TABLES[name], lines)
-            node.value = _none_constant()
+            node.value = _ast_of_none()
         elif isinstance(node, ast.ImportFrom) and _imports_registry(node):
             lines["registry"] = node.lineno
             yield "registry", (node.module or "").removeprefix(_MODELS)
@@ -101,11 +101,11 @@ def _take_run_settings(
         if isinstance(node, ast.Assign) and _assigned_name(node) == "spec":
             lines["spec"] = node.lineno
             yield "spec", _model_and_flavor(node.value)
-            node.value = _none_constant()
+            node.value = _ast_of_none()
         elif isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
             # A keyword that is also a section would hide it, but Trainer.Config has none.
             yield "config", _parse_setting(node.value, "", lines)
-            node.value = _none_constant()
+            node.value = _ast_of_none()
 
 
 def _model_and_flavor(node: ast.expr) -> dict[str, Any]:
@@ -115,12 +115,12 @@ def _model_and_flavor(node: ast.expr) -> dict[str, Any]:
     none.
     """
     if isinstance(node, ast.Call) and not node.keywords:
-        called = {CALLED: Code(ast.unparse(node.func))}
+        called = {CALLED: CodeExpression(ast.unparse(node.func))}
         if len(node.args) == 1:
             return called | {"flavor": _parse_literal(node.args[0])}
         if not node.args:
             return called
-    return {CALLED: Code(ast.unparse(node))}
+    return {CALLED: CodeExpression(ast.unparse(node))}
 
 
 def _parse_setting(node: ast.expr, path: str, lines: dict[str, int]) -> Any:
@@ -135,8 +135,8 @@ def _parse_setting(node: ast.expr, path: str, lines: dict[str, int]) -> Any:
         return _parse_literal(node)
     names = [word.arg for word in node.keywords]
     if None in names or len(set(names)) != len(names):
-        return Code(ast.unparse(node))
-    found: dict[str, Any] = {CALLED: Code(ast.unparse(node.func))}
+        return CodeExpression(ast.unparse(node))
+    found: dict[str, Any] = {CALLED: CodeExpression(ast.unparse(node.func))}
     for number, argument in enumerate(node.args):
         found[str(number)] = _parse_literal(argument)
     for word in node.keywords:
@@ -152,9 +152,9 @@ def _parse_literal(node: ast.expr) -> Any:
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):
-        return Code(ast.unparse(node))
+        return CodeExpression(ast.unparse(node))
     # A display such as {"a": 1} would be flattened like a section.
-    return Code(ast.unparse(node)) if isinstance(value, dict | set) else value
+    return CodeExpression(ast.unparse(node)) if isinstance(value, dict | set) else value
 
 
 def _assigned_name(node: ast.stmt) -> str:
@@ -167,5 +167,5 @@ def _imports_registry(node: ast.ImportFrom) -> bool:
     return [one.name for one in node.names] == [_REGISTRY]
 
 
-def _none_constant() -> ast.expr:
+def _ast_of_none() -> ast.expr:
     return ast.Constant(value=None, lineno=1, col_offset=0)

@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from parc.backends.shared.verify_torch import read_mesh_settings, read_recompute_settings
-from parc.backends.torchtitan.verify_module import CALLED, STAGES, Code
-from parc.backends.verifier import Decision
+from parc.backends.torchtitan.verify_module import CALLED, STAGES, CodeExpression
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import MeshSizes
-from parc.compiler.verify.emitted_settings import EmittedSettings, product, translate
+from parc.compiler.verify.emitted_settings import (
+    EmittedSettings,
+    product_of_numbers,
+    translate_name,
+)
 
 AXES = {
     "pp": "parallelism.pipeline_parallel_degree",
@@ -55,12 +59,12 @@ TEST_TOKENIZER = "./tests/assets/tokenizer"
 """Folder that torchtitan uses if the config names none."""
 
 
-def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield all settings of the training run; those of the model are read elsewhere."""
     for section, name in CALLS.items():
-        yield from settings.expect(f"{section}.{CALLED}".lstrip("."), Code(name))
-    yield from settings.expect("model_spec", Code("spec"))
-    vocabulary = Code("spec.model.vocab_size")
+        yield from settings.expect(f"{section}.{CALLED}".lstrip("."), CodeExpression(name))
+    yield from settings.expect("model_spec", CodeExpression("spec"))
+    vocabulary = CodeExpression("spec.model.vocab_size")
     yield from settings.expect("loss.loss_fn.global_vocab_size", vocabulary)
     yield from _sharding_settings(settings, sizes)
     yield from _stage_settings(settings, sizes)
@@ -75,7 +79,7 @@ def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[D
     yield from read_recompute_settings(settings, granularity, "activation_checkpoint")
 
 
-def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield the sizes of the device mesh, the ZeRO stage, and related settings."""
     for setting in AXES.values():
         settings.get(setting)
@@ -83,7 +87,7 @@ def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     reshard = settings.get(path, "default")
     if reshard == "default":
         reshard = "never" if sizes.pp > 1 else "always"
-    stage = translate({"always": 3, "never": 2}, reshard)
+    stage = translate_name({"always": 3, "never": 2}, reshard)
     alone = sizes.dp_shard == 1 and stage == 2
     yield settings.decide("layout.zero_stage", stage, path, lambda plan: alone and plan == 0)
     yield from read_mesh_settings(settings, sizes, AXES, 0 if alone else 3)
@@ -94,11 +98,11 @@ def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     yield settings.decide("layout.cp_comm", "all_gather", AXES["cp"], lambda plan: lone)
 
 
-def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield the pipeline schedule, vpp, and the model chunks of each pipeline stage."""
     path = "parallelism.pipeline_parallel_schedule"
     name = settings.get(path, "1F1B")
-    schedule = translate(SCHEDULES, name) if sizes.pp > 1 else "1f1b"
+    schedule = translate_name(SCHEDULES, name) if sizes.pp > 1 else "1f1b"
     yield settings.decide("layout.schedule", schedule, path)
     if sizes.pp == 1:
         yield settings.decide("layout.vpp", 1)
@@ -106,7 +110,7 @@ def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Dec
             chunks = _model_chunks([settings.get("model.n_layers")], 1, schedule)
             yield settings.decide("layout.split.chunks", chunks, "model.n_layers")
         return
-    yield from settings.expect(f"{STAGES}.{CALLED}", Code("stages"))
+    yield from settings.expect(f"{STAGES}.{CALLED}", CodeExpression("stages"))
     counts = settings.get(f"{STAGES}.0")
     if not _is_split(counts) or len(counts) % sizes.pp:
         yield settings.unexpected_setting(f"{STAGES}.0")
@@ -137,7 +141,7 @@ def _model_chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[s
     return [stages[rank::pp] for rank in range(pp)]
 
 
-def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield the micro-batch size, the number of micro-batches, and the global batch size.
 
     With a pipeline, a rank loads all its sequences of a step at once, and torch splits them into
@@ -156,7 +160,7 @@ def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Dec
     yield settings.decide("layout.micro_batches", total / (micro * replicas), path)
 
 
-def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     yield settings.read("problem.job.sequence_length", "training.seq_len", 2048)
     yield settings.read("problem.job.steps", "training.steps", 10000)
     for setting, field, default in (
@@ -165,7 +169,7 @@ def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     ):
         name = settings.get(f"training.{setting}", default)
         yield settings.decide(
-            f"problem.job.{field}", translate(FORMATS, name), f"training.{setting}"
+            f"problem.job.{field}", translate_name(FORMATS, name), f"training.{setting}"
         )
     # CUDA graphs support neither pipelines nor the all-to-all of experts.
     graphs = "training.disable_cuda_graphs"
@@ -177,7 +181,7 @@ def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     yield settings.read("problem.job.seed", "debug.seed")
 
 
-def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _optimizer_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     peak = settings.get("optimizer.lr", 8e-4)
     yield settings.decide("problem.job.learning_rate", peak, "optimizer.lr")
     yield settings.read("problem.job.adam_epsilon", "optimizer.eps", 1e-8)
@@ -191,7 +195,7 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
     yield settings.decide("problem.job.lr_decay_steps", total, "lr_scheduler.total_steps")
     least = settings.get("lr_scheduler.min_lr_factor", 0.0)
     path = "lr_scheduler.min_lr_factor"
-    yield settings.decide("problem.job.min_learning_rate", product(least, peak), path)
+    yield settings.decide("problem.job.min_learning_rate", product_of_numbers(least, peak), path)
     ratio, path = settings.get("lr_scheduler.decay_ratio"), "lr_scheduler.decay_ratio"
     decay = settings.get("lr_scheduler.decay_type", "linear")
     if decay == "linear" and ratio is not None:
@@ -200,10 +204,10 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.unexpected_setting(path)
     yield settings.decide("problem.job.lr_decay", decay, "lr_scheduler.decay_type")
     if decay == "wsd":
-        yield settings.decide("problem.job.wsd_decay_steps", product(ratio, total), path)
+        yield settings.decide("problem.job.wsd_decay_steps", product_of_numbers(ratio, total), path)
 
 
-def _file_settings(settings: EmittedSettings) -> Iterator[Decision]:
+def _file_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the settings that name files: tokenizer, training data and checkpoints."""
     path = "hf_assets_path"
     folder = settings.get(path, TEST_TOKENIZER)

@@ -89,7 +89,7 @@ class Vllm:
         copies = layout.tp if latent else layout.tp // model.attention.kv_heads
         # ``copies`` is 0 if tp is smaller than the number of key-value heads: then no rank stores a
         # copy.
-        return tuple(divisors_up_to(copies)) or (1,)
+        return divisors_up_to(copies) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """Return the rules that a layout must satisfy in every version of vLLM."""

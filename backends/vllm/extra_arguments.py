@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     find_value_fault,
-    known_flags,
     parse_extra_arguments,
     report_extra_arguments,
+    rows_of_known_flags,
 )
 from parc.backends.vllm.arguments import PACKAGE, Argument, planned_flags
 from parc.backends.vllm.processes import plan_processes
@@ -40,7 +40,7 @@ def long_flag_name(flag: str) -> str:
     """
     name = normalize_flag(flag)
     denies = name.startswith(("--no-", "--disable-"))
-    return name if denies else str(known_flags(PACKAGE).get(name, {}).get("means", name))
+    return name if denies else str(rows_of_known_flags(PACKAGE).get(name, {}).get("means", name))
 
 
 def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
@@ -49,7 +49,7 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
     Findings: unknown flags (F01), planned flags (F02), invalid values (F03), and long prompts if
     ``launch.args`` disables chunked prefill (V04). ``planned`` contains the flags of the plan.
     """
-    written, stray = parse_extra_arguments(plan.problem.launch.args, known_flags(PACKAGE))
+    written, stray = parse_extra_arguments(plan.problem.launch.args, rows_of_known_flags(PACKAGE))
     extras = tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written)
     report_extra_arguments(
         extras, stray, lambda extra: _find_flag_fault(extra, planned), sink, TARGETS
@@ -90,7 +90,7 @@ def _find_flag_fault(
     """
     # vLLM's parser accepts one field of a JSON option after a dot.
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
-    row = known_flags(PACKAGE).get(name)
+    row = rows_of_known_flags(PACKAGE).get(name)
     if row is None:
         return "F01", explain_unknown_flag(extra.flag)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
@@ -102,7 +102,7 @@ def _find_flag_fault(
 
 def explain_unknown_flag(flag: str) -> Finding:
     """Return the finding that vLLM has no such flag (F01); its help suggests similar flags."""
-    near = get_close_matches(flag, known_flags(PACKAGE), 3)
+    near = get_close_matches(flag, rows_of_known_flags(PACKAGE), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",
         label=f"{flag[:60]} is unknown to the parser",

@@ -11,7 +11,7 @@ from parc.compiler.topology.arrange_hosts import engine_hosts
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HostAddress:
     """Address of the host with node rank ``node``, as the value of a flag.
 
     The name may be unknown until the job starts, so the script inserts it.
@@ -20,12 +20,12 @@ class Address:
     node: int
 
 
-Flag = tuple[str, str | int | Address | None]
+Flag = tuple[str, str | int | HostAddress | None]
 """Flag and value; None for a flag without value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class VllmProcess:
     """A ``vllm serve`` process on a host."""
 
     node: int
@@ -59,7 +59,7 @@ class EngineHost:
         return self.node - self.head
 
 
-def plan_processes(plan: ServingPlan) -> tuple[Process, ...]:
+def plan_processes(plan: ServingPlan) -> tuple[VllmProcess, ...]:
     """Return the processes that all hosts run, sorted by host and then by engine."""
     places = sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
     return tuple(_build_process(plan, place) for place in places)
@@ -77,7 +77,7 @@ def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
             yield EngineHost(replica, head + part, head, hosts, replica % shared)
 
 
-def _build_process(plan: ServingPlan, place: EngineHost) -> Process:
+def _build_process(plan: ServingPlan, place: EngineHost) -> VllmProcess:
     """Return the process that an engine runs on a host, with its GPUs, flags and ports.
 
     ``place`` describes the engine and the host.
@@ -95,7 +95,7 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> Process:
     ports = () if "--headless" in names else tuple(range(start, start + servers))
     if ports:
         flags = (("--port", ports[0]), *flags)
-    return Process(
+    return VllmProcess(
         node=place.node,
         replica=place.replica,
         devices=tuple(range(first, first + local)),
@@ -148,14 +148,14 @@ def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ..
         ("--nnodes", place.hosts),
         # Host k of the engine runs ranks k L to (k + 1) L - 1 (v1/executor/multiproc_executor.py).
         ("--node-rank", place.index_in_engine),
-        ("--master-addr", Address(place.head)),
+        ("--master-addr", HostAddress(place.head)),
         ("--master-port", plan.problem.launch.master_port),
     ]
     each = place.hosts // layout.dp
     serves = place.index_in_engine == 0
     if layout.dp > 1:
         flags += [
-            ("--data-parallel-address", Address(place.head)),
+            ("--data-parallel-address", HostAddress(place.head)),
             ("--data-parallel-rpc-port", DP_RPC_PORT),
         ]
     if layout.dp > 1 and plan.problem.endpoint.load_balancer == "external":
@@ -172,7 +172,7 @@ def _unsplit_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...
     local = plan.layout.dp // place.hosts
     start = place.index_in_engine * local
     meet: tuple[Flag, ...] = (
-        ("--data-parallel-address", Address(place.head)),
+        ("--data-parallel-address", HostAddress(place.head)),
         ("--data-parallel-rpc-port", DP_RPC_PORT),
     )
     balancer = plan.problem.endpoint.load_balancer

@@ -201,6 +201,7 @@ AXIS_RULES: tuple[ServingRule, ...] = (
         ("layout.dcp", "layout.pcp", "layout.tp"),
         _violates_context_parallel_sizes,
         _explain_context_parallel_sizes,
+        ("tp", "pcp", "dcp"),
     ),
     ServingRule(
         "V09",

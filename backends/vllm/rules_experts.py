@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
+from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 
 TARGETS = ("vllm",)
 
@@ -169,23 +169,47 @@ def _explain_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> F
 
 
 EXPERT_RULES: tuple[ServingRule, ...] = (
-    ServingRule("M01", ("layout.ep", "model"), _has_no_experts, _explain_no_experts),
+    ServingRule("M01", ("layout.ep", "model"), _has_no_experts, _explain_no_experts, ("ep",)),
     ServingRule(
-        "V11", ("layout.dp", "model"), _has_dense_data_parallelism, _explain_dense_data_parallelism
+        "V11",
+        ("layout.dp", "model"),
+        _has_dense_data_parallelism,
+        _explain_dense_data_parallelism,
+        ("dp",),
     ),
-    ServingRule("M09", ("layout.ep", "layout.tp"), _has_unsupported_ep, _explain_unsupported_ep),
-    ServingRule("V21", ("layout.ep",), _has_ep_over_one_rank, _explain_ep_over_one_rank),
+    ServingRule(
+        "M09",
+        ("layout.ep", "layout.tp"),
+        _has_unsupported_ep,
+        _explain_unsupported_ep,
+        RANK_FIELDS,
+    ),
+    ServingRule(
+        "V21",
+        ("layout.ep",),
+        _has_ep_over_one_rank,
+        _explain_ep_over_one_rank,
+        ("tp", "pcp", "dp"),
+    ),
     ServingRule(
         "M10",
         ("layout.redundant_experts",),
         _has_invalid_redundant_experts,
         _explain_invalid_redundant_experts,
+        ("ep",),
     ),
     ServingRule(
         "D08",
         ("layout.redundant_experts", "layout.ep"),
         _distributes_experts_unevenly,
         _explain_uneven_experts,
+        ("ep",),
     ),
-    ServingRule("V23", ("layout.all2all",), _has_unused_all2all, _explain_unused_all2all),
+    ServingRule(
+        "V23",
+        ("layout.all2all",),
+        _has_unused_all2all,
+        _explain_unused_all2all,
+        ("ep", "dp", "pcp"),
+    ),
 )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 from parc.backends.vllm.defaults import engine_constants, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
+from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 
 TARGETS = ("vllm",)
 MOST_SHOWN_DEGREE = 64
@@ -21,9 +22,10 @@ MOST_SHOWN_DEGREE = 64
 Violates = Callable[[ServingProblem, ServingLayout], bool]
 
 
-def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
+@cache
+def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> tuple[int, ...]:
     """Return the divisors of ``number`` that are at most ``most``, in ascending order."""
-    return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
+    return tuple(degree for degree in range(1, min(number, most) + 1) if number % degree == 0)
 
 
 def _splits_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -99,7 +101,7 @@ def _quantized_tensors(
     if linear is not None:
         path = "model.linear_attention"
         yield f"{path}.key_dim", "linear attention's keys", linear.key_width, layout.tp
-        yield f"{path}.value_dim", "linear attention's values", linear.inner, layout.tp
+        yield f"{path}.value_dim", "linear attention's values", linear.inner_width, layout.tp
 
 
 def _splits_widths_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -128,7 +130,8 @@ def _valid_tp(
     """Return (valid tp sizes as text, edit that sets tp to a valid size).
 
     A size is valid if ``violates`` returns False for the layout with this tp. The edit sets the
-    largest valid size that is at most the current tp; it is empty if the current tp is valid.
+    largest valid size that is at most the current tp. It is empty if there is no such size or if
+    the current tp is valid.
     """
 
     def is_valid_tp(tp: int) -> bool:
@@ -136,7 +139,7 @@ def _valid_tp(
         return not violates(problem, replace(layout, tp=tp, ep=ep))
 
     valid = [tp for tp in divisors_up_to(problem.model.attention.heads) if is_valid_tp(tp)]
-    largest = max((tp for tp in valid if tp <= layout.tp), default=1)
+    largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
     fix = f"layout.tp: {largest}" if largest != layout.tp else ""
     return ", ".join(map(str, valid)) or "none", fix
 
@@ -252,12 +255,13 @@ def _suggest_expert_parallelism(tensor: str) -> str:
 
 
 _TP = ("layout.tp", "model")
+_BLOCKS = (*_TP, "job.precision")
 TENSOR_PARALLEL_RULES: tuple[ServingRule, ...] = (
-    ServingRule("D01", _TP, _splits_heads_unevenly, _explain_heads),
-    ServingRule("D02", _TP, _splits_kv_heads_unevenly, _explain_kv_heads),
-    ServingRule("D18", _TP, _splits_recurrent_heads_unevenly, _explain_recurrent_heads),
-    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven_widths),
-    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocabulary),
-    ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_cut_scale_blocks),
-    ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_cut_scale_blocks),
+    ServingRule("D01", _TP, _splits_heads_unevenly, _explain_heads, ("tp",)),
+    ServingRule("D02", _TP, _splits_kv_heads_unevenly, _explain_kv_heads, ("tp",)),
+    ServingRule("D18", _TP, _splits_recurrent_heads_unevenly, _explain_recurrent_heads, ("tp",)),
+    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven_widths, RANK_FIELDS),
+    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocabulary, ("tp",)),
+    ServingRule("V07", _BLOCKS, _cuts_fp8_blocks, _explain_cut_scale_blocks, RANK_FIELDS),
+    ServingRule("V06", _BLOCKS, _cuts_integer_groups, _explain_cut_scale_blocks, RANK_FIELDS),
 )

@@ -7,7 +7,7 @@ from itertools import groupby
 from parc.backends.shared.render import render, shell_word
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.environment import serving_environment
-from parc.backends.vllm.processes import Address, Flag, Process, plan_processes
+from parc.backends.vllm.processes import Flag, HostAddress, VllmProcess, plan_processes
 from parc.compiler.ir import Artifact, ServingPlan
 
 PATH = "vllm/serve.sh"
@@ -65,7 +65,7 @@ def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]
     return [*groups, ("launch.args of the spec", [extra])] if extra else groups
 
 
-def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
+def _host_row(plan: ServingPlan, node: int, running: list[VllmProcess]) -> dict[str, object]:
     """Return the values for the table row of host ``node``, which starts ``running``."""
     host = plan.placement.hosts[node].name if plan.problem.cluster.named else f"host {node}"
     each = plan.placement.ranks_per_node
@@ -84,15 +84,15 @@ def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str,
 def shell_flags(flags: tuple[Flag, ...]) -> str:
     """Return the flags as shell text, with a space before each flag.
 
-    The value of an ``Address`` is an element of the script's array ``hosts``.
+    The value of an ``HostAddress`` is an element of the script's array ``hosts``.
     """
     return "".join(f" {name}{_shell_value(value)}" for name, value in flags)
 
 
-def _shell_value(value: str | int | Address | None) -> str:
+def _shell_value(value: str | int | HostAddress | None) -> str:
     """Return ``value`` as shell text with a leading space; empty if ``value`` is None."""
     if value is None:
         return ""
-    if isinstance(value, Address):
+    if isinstance(value, HostAddress):
         return f' "${{hosts[{value.node}]}}"'
     return f" {shell_word(value)}"

@@ -13,15 +13,15 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.verify_environment import (
-    Export,
+    ExportedVariable,
     network_variables,
     read_environment_settings,
-    verify_required,
+    verify_required_variables,
 )
 from parc.backends.shared.verify_launch_environment import inherited_names, read_setup_settings
 from parc.backends.verifier import (
-    Decision,
     DerivedRank,
+    DerivedSetting,
     EngineVerifier,
     FileDependencies,
     JobShape,
@@ -34,17 +34,17 @@ from parc.backends.vllm.verify_processes import (
 )
 from parc.backends.vllm.verify_script import (
     SCRIPT,
-    Process,
-    Script,
-    Word,
+    ScriptProcess,
+    ScriptWord,
+    ServeScript,
     compare_program,
     read_script,
 )
-from parc.backends.vllm.verify_settings import PARTITION, Command, read_flag_settings
+from parc.backends.vllm.verify_settings import PARTITION, PlannedCommand, read_flag_settings
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
-from parc.compiler.verify.verify_decisions import PLAN, read_plan
-from parc.compiler.verify.verify_program import report_change, verify_program
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
+from parc.compiler.verify.verify_program import report_program_change, verify_program
+from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
 """Flags of the parallel sizes, without ``-size``, in the order of ``EngineSizes``."""
@@ -111,20 +111,20 @@ class VllmVerifier(EngineVerifier):
         }
     )
 
-    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings of the plan that ``vllm/serve.sh`` expresses."""
         if SCRIPT not in artifacts:
             return
         script, problem = read_script(artifacts[SCRIPT]), _planned_problem(artifacts)
         sizes = _read_sizes(script)
-        partition = Word(*script.exports[PARTITION]) if PARTITION in script.exports else None
-        command = Command(SCRIPT, script.checkpoint, script.common, partition, executor="mp")
+        partition = ScriptWord(*script.exports[PARTITION]) if PARTITION in script.exports else None
+        command = PlannedCommand(SCRIPT, script.checkpoint, script.common, partition, executor="mp")
         yield from read_flag_settings(command, problem.get("model", {}).get("layers"))
         deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
         if deployment is not None:
             yield from read_process_settings(script, deployment)
         interface = script.interface
-        yield Decision(
+        yield DerivedSetting(
             "problem.launch.network_interface",
             interface.text if interface else None,
             SCRIPT,
@@ -133,7 +133,9 @@ class VllmVerifier(EngineVerifier):
         yield from read_setup_settings(SCRIPT, artifacts[SCRIPT])
         vendors = {variable: vendor for vendor, variable in VENDORS.items()}
         vendor = script.vendor
-        yield Decision("problem.cluster.gpu.vendor", vendors[vendor.text], SCRIPT, vendor.line)
+        yield DerivedSetting(
+            "problem.cluster.gpu.vendor", vendors[vendor.text], SCRIPT, vendor.line
+        )
         if problem:
             required, user = _expected_variables(problem, _has_spanning_engine(script))
             yield from read_environment_settings(
@@ -146,17 +148,17 @@ class VllmVerifier(EngineVerifier):
         words: Sequence[str],
         environment: Mapping[str, str],
         plan: Mapping[str, Any],
-    ) -> Iterable[Decision]:
+    ) -> Iterable[DerivedSetting]:
         """Yield the settings of the plan that a command started by Ray expresses.
 
         The command has the form ``serve CHECKPOINT ARGUMENT...``.
         """
         if len(words) < 2 or words[0] != "serve":
-            raise Malformed(file, 1, "the command is not serve CHECKPOINT ARGUMENT...")
-        arguments = tuple(Word(word, 1) for word in words[2:])
+            raise MalformedFileError(file, 1, "the command is not serve CHECKPOINT ARGUMENT...")
+        arguments = tuple(ScriptWord(word, 1) for word in words[2:])
         split = environment.get(PARTITION)
-        partition = None if split is None else Word(split, 1)
-        command = Command(file, Word(words[1], 1), arguments, partition, "ray", True)
+        partition = None if split is None else ScriptWord(split, 1)
+        command = PlannedCommand(file, ScriptWord(words[1], 1), arguments, partition, "ray", True)
         yield from read_flag_settings(command, plan["problem"]["model"].get("layers"))
 
     def required_environment(
@@ -172,7 +174,7 @@ class VllmVerifier(EngineVerifier):
         split = {name: value for name, value in environment.items() if name == PARTITION}
         return {**(network_variables(problem) if spanning else {}), **split}
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report lines, processes and variables that differ from those that vLLM needs (A18)."""
         if SCRIPT not in artifacts:
             return
@@ -186,10 +188,10 @@ class VllmVerifier(EngineVerifier):
             verify_processes(script, deployment, sink)
             if deployment.hosts != script.node_count:
                 message = f"nodes is {script.node_count}, but {deployment.hosts} hosts start ranks"
-                report_change(SCRIPT, script.nodes.line, message, sink)
+                report_program_change(SCRIPT, script.nodes.line, message, sink)
         if problem:
             required, user = _expected_variables(problem, _has_spanning_engine(script))
-            verify_required(SCRIPT, _checked_exports(script, user), required, user, sink)
+            verify_required_variables(SCRIPT, _checked_exports(script, user), required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report a number of hosts (A07) or host names (A02) that differ from the rank map."""
@@ -250,17 +252,19 @@ def _planned_problem(artifacts: Mapping[str, str]) -> Mapping[str, Any]:
     return dict(read_plan(artifacts[PLAN])["problem"]) if PLAN in artifacts else {}
 
 
-def _checked_exports(script: Script, user: Mapping[str, str]) -> list[Export]:
+def _checked_exports(script: ServeScript, user: Mapping[str, str]) -> list[ExportedVariable]:
     """Return the exported variables that are compared with ``launch.env`` and the network.
 
     The variable with the layers per stage is left out unless the user sets it, because it is
     compared with ``layout.stages``.
     """
     exports = script.exports.items()
-    return [Export(name, *one) for name, one in exports if name != PARTITION or name in user]
+    return [
+        ExportedVariable(name, *one) for name, one in exports if name != PARTITION or name in user
+    ]
 
 
-def _has_spanning_engine(script: Script) -> bool:
+def _has_spanning_engine(script: ServeScript) -> bool:
     """Return True if at least one engine has processes on several hosts."""
     return any(one.head is not None for one in script.processes)
 
@@ -291,7 +295,7 @@ def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: 
             sink.report("A07", text, span=Span(SCRIPT, 1, 1))
 
 
-def _engine_per_process(script: Script) -> list[int]:
+def _engine_per_process(script: ServeScript) -> list[int]:
     """Return the index of the engine to which each process belongs.
 
     Processes with the same rendezvous host belong to the same engine.
@@ -305,24 +309,26 @@ def _engine_per_process(script: Script) -> list[int]:
     return found
 
 
-def _read_sizes(script: Script) -> EngineSizes:
+def _read_sizes(script: ServeScript) -> EngineSizes:
     """Return the parallel sizes of the engines, which all processes must share.
 
     Raises:
-        Malformed: the sizes of two processes differ, or their product is out of range.
+        MalformedFileError: the sizes of two processes differ, or their product is out of range.
     """
     if not script.processes:
-        raise Malformed(SCRIPT, 1, "the script starts no process")
+        raise MalformedFileError(SCRIPT, 1, "the script starts no process")
     found = {tuple(one.number(f"{name}-size", 1) for name in SIZES) for one in script.processes}
     if len(found) > 1:
-        raise Malformed(SCRIPT, 1, "the processes have different parallel sizes")
+        raise MalformedFileError(SCRIPT, 1, "the processes have different parallel sizes")
     sizes = EngineSizes(*found.pop())
     if not 0 < sizes.world <= LARGEST:
-        raise Malformed(SCRIPT, 1, f"the parallel sizes multiply to {sizes.world} ranks per engine")
+        raise MalformedFileError(
+            SCRIPT, 1, f"the parallel sizes multiply to {sizes.world} ranks per engine"
+        )
     return sizes
 
 
-def _process_ranks(process: Process, sizes: EngineSizes) -> range:
+def _process_ranks(process: ScriptProcess, sizes: EngineSizes) -> range:
     """Return the ranks that ``process`` runs, numbered within its engine."""
     size, flags = sizes.replica_ranks, process.flags
     nodes = process.number("nnodes", 1)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.backends.verifier import Decision
-from parc.backends.vllm.verify_script import SCRIPT, Script
+from parc.backends.verifier import DerivedSetting
+from parc.backends.vllm.verify_script import SCRIPT, ServeScript
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.verify_program import report_change
+from parc.compiler.verify.verify_program import report_program_change
 
 RPC_PORT, SUPERVISOR_PORT = 29550, 9256
 """Default ports of vLLM. Engines that share a host use consecutive ports from these on."""
@@ -59,7 +59,7 @@ class Deployment:
         return self.dp // self.engine_hosts if SUPERVISED in own else 1
 
 
-def read_deployment(script: Script, rank_gpus: int, dp: int) -> Deployment | None:
+def read_deployment(script: ServeScript, rank_gpus: int, dp: int) -> Deployment | None:
     """Return the engines and hosts that the processes of the script imply.
 
     Return None if the first host has no GPU. ``rank_gpus`` is the number of GPUs per data-parallel
@@ -89,7 +89,7 @@ def read_deployment(script: Script, rank_gpus: int, dp: int) -> Deployment | Non
     )
 
 
-def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
+def verify_processes(script: ServeScript, plan: Deployment, sink: Sink) -> None:
     """Report a process whose host, GPUs or flags differ from those that ``plan`` implies (A18).
 
     Only the first difference is reported.
@@ -99,7 +99,7 @@ def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
         if (process.node, process.devices) != (node, devices):
             wanted = ",".join(map(str, devices))
             message = f"the process must be on node rank {node} with the GPUs {wanted}"
-            report_change(SCRIPT, process.line, message, sink)
+            report_program_change(SCRIPT, process.line, message, sink)
             return
         for flag in sorted({*own, *process.own}):
             must, found = own.get(flag), process.own.get(flag)
@@ -107,11 +107,11 @@ def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
                 text = "is missing" if found is None else f"is {found!r:.40}"
                 wanted = "must be absent" if must is None else f"must be {must!r:.40}"
                 message = f"--{flag} {text} on node rank {node}, {wanted}"
-                report_change(SCRIPT, process.line, message, sink)
+                report_program_change(SCRIPT, process.line, message, sink)
                 return
     if len(script.processes) != len(expected):
         message = f"{len(script.processes)} processes are started, must be {len(expected)}"
-        report_change(SCRIPT, 1, message, sink)
+        report_program_change(SCRIPT, 1, message, sink)
 
 
 def _expected_processes(
@@ -184,7 +184,7 @@ def _supervisor_flags(local: int, slot: int) -> dict[str, str]:
     }
 
 
-def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision]:
+def read_process_settings(script: ServeScript, plan: Deployment) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the processes express.
 
     The settings are engines, hosts, ports and load balancing.
@@ -199,20 +199,20 @@ def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision
         "placement.ranks_per_node": plan.ranks_per_host,
     }
     for path, value in sizes.items():
-        yield Decision(path, value, SCRIPT, line, f"{len(script.processes)} processes")
+        yield DerivedSetting(path, value, SCRIPT, line, f"{len(script.processes)} processes")
     port, master = ("port", "problem.endpoint.port"), ("master-port", "problem.launch.master_port")
     for (flag, path), value in ((port, plan.port), (master, plan.master_port)):
         first = next((one for one in script.processes if flag in one.own), None)
         if first is not None:
-            yield Decision(path, value, SCRIPT, first.line, f"--{flag} {value}")
+            yield DerivedSetting(path, value, SCRIPT, first.line, f"--{flag} {value}")
     path = "problem.endpoint.load_balancer"
-    yield Decision(path, _equivalent_balancers(script, plan), SCRIPT, line)
+    yield DerivedSetting(path, _equivalent_balancers(script, plan), SCRIPT, line)
     if script.hosts:
         hosts = list(script.hosts)
-        yield Decision("placement.hosts", hosts, SCRIPT, script.hosts_line, " ".join(hosts))
+        yield DerivedSetting("placement.hosts", hosts, SCRIPT, script.hosts_line, " ".join(hosts))
 
 
-def _equivalent_balancers(script: Script, plan: Deployment) -> frozenset[str]:
+def _equivalent_balancers(script: ServeScript, plan: Deployment) -> frozenset[str]:
     """Return the kinds of load balancing for which PARC emits the same flags as in ``script``."""
     if plan.dp == 1:
         return frozenset({"internal", "hybrid", "external"})

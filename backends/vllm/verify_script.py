@@ -1,6 +1,7 @@
 """Reader of ``vllm/serve.sh``, which returns the processes that bash would start on every host.
 
-It shares no code with the emitter. ``Malformed`` is raised for any text that is not such a script.
+It shares no code with the emitter. ``MalformedFileError`` is raised for any text that is not such a
+script.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from parc.backends.shared.verify_known_lines import (
-    Comparison,
     ExpectedValue,
+    ScriptComparison,
     ScriptLines,
     compare_lines,
     known_lines,
 )
 from parc.backends.shared.verify_known_lines import read_script as read_commands
-from parc.backends.shared.verify_launch_environment import mark_setup
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.backends.shared.verify_launch_environment import replace_setup_by_marker
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 from parc.compiler.verify.shell_lines import ShellLine
 
 SCRIPT, LINES = "vllm/serve.sh", "serve.sh"
@@ -37,7 +38,7 @@ COMMON, CASE = "<common>", "<case>"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ScriptWord:
     """A word on a command line, without quotes, and its line."""
 
     text: str
@@ -45,7 +46,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ScriptProcess:
     """A ``vllm serve`` command in the script; the last value of a repeated flag counts."""
 
     node: int
@@ -63,30 +64,30 @@ class Process:
         """Return the whole number that ``--flag`` sets, or ``default`` if the flag is absent.
 
         Raises:
-            Malformed: the value is not a whole number.
+            MalformedFileError: the value is not a whole number.
         """
         if flag not in self.flags:
             return default
-        return whole_number(flag, self.flags[flag], self.line)
+        return parse_whole_number(flag, self.flags[flag], self.line)
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ServeScript:
     """The settings, the hosts and the processes in the script."""
 
-    nodes: Word
+    nodes: ScriptWord
     hosts: tuple[str, ...]
     """Host names by node rank; empty if the hosts have no names."""
     hosts_line: int
     exports: Mapping[str, tuple[str, int]]
     """Value and line of each exported variable."""
-    interface: Word | None
-    checkpoint: Word
-    vendor: Word
+    interface: ScriptWord | None
+    checkpoint: ScriptWord
+    vendor: ScriptWord
     """Prefix of the variable that selects GPUs: ``CUDA`` or ``HIP``."""
-    common: tuple[Word, ...]
+    common: tuple[ScriptWord, ...]
     """Arguments of all processes."""
-    processes: tuple[Process, ...]
+    processes: tuple[ScriptProcess, ...]
     """Processes in the order of the script."""
     program: ScriptLines
     """All lines; COMMON and CASE stand for the shared arguments and the table of processes."""
@@ -97,24 +98,24 @@ class Script:
         return int(self.nodes.text)
 
 
-def whole_number(flag: str, text: str, line: int) -> int:
+def parse_whole_number(flag: str, text: str, line: int) -> int:
     """Return the value ``text`` of a flag as a number.
 
     Raises:
-        Malformed: the text is not a whole number, or is too large.
+        MalformedFileError: the text is not a whole number, or is too large.
     """
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > LARGEST:
-        raise Malformed(SCRIPT, line, f"--{flag} is {text!r:.40}, must be a number")
+        raise MalformedFileError(SCRIPT, line, f"--{flag} is {text!r:.40}, must be a number")
     return int(text)
 
 
 @lru_cache(maxsize=1)
-def read_script(text: str) -> Script:
+def read_script(text: str) -> ServeScript:
     """Return the content of the script: settings, hosts and processes.
 
     The most recent result is cached, because each check of the verifier reads the same script.
     """
-    commands = read_commands(mark_setup(text))
+    commands = read_commands(replace_setup_by_marker(text))
     before, common, after = _split_at_block(list(commands.lines), "common=(", ")")
     middle, table, tail = _split_at_block(after, "case $NODE_RANK in", "esac")
     marks = ShellLine(common[0].number, COMMON), ShellLine(table[0].number, CASE)
@@ -124,25 +125,25 @@ def read_script(text: str) -> Script:
     found = _START.fullmatch(start.text) if start is not None else None
     served = _split_words(found[2]) if found else []
     if start is None or found is None or len(served) != 1 or nodes is None:
-        raise Malformed(
+        raise MalformedFileError(
             SCRIPT, 1, "the script has no line with vllm serve CHECKPOINT, or no nodes=N"
         )
     hosts, interface = _last_line(_HOSTS, program), _last_line(_INTERFACE, program)
-    return Script(
+    return ServeScript(
         nodes=_assigned_value(nodes),
         hosts=tuple(_split_words(hosts.text[len("hosts=(") : -1])) if hosts else (),
         hosts_line=hosts.number if hosts else 1,
         exports=commands.exports,
         interface=_assigned_value(interface) if interface else None,
-        checkpoint=Word(served[0], start.number),
-        vendor=Word(found[1], start.number),
+        checkpoint=ScriptWord(served[0], start.number),
+        vendor=ScriptWord(found[1], start.number),
         common=words,
         processes=tuple(_processes(table[1:-1], parse_flags([word.text for word in words]))),
         program=ScriptLines(program, commands.exports),
     )
 
 
-def compare_program(script: Script, setup: bool, inherited: Sequence[str]) -> Comparison:
+def compare_program(script: ServeScript, setup: bool, inherited: Sequence[str]) -> ScriptComparison:
     """Return a comparison of the script with the commands that ``serve.sh.lines`` requires.
 
     Args:
@@ -197,21 +198,23 @@ def _split_at_block(
     start = next((at for at, line in enumerate(lines) if line.text == first), None)
     end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
     if start is None or not end:
-        raise Malformed(SCRIPT, 1, f"the script has no block {first} ... {last}")
+        raise MalformedFileError(SCRIPT, 1, f"the script has no block {first} ... {last}")
     return lines[:start], lines[start : end + 1], lines[end + 1 :]
 
 
-def _assigned_value(line: ShellLine) -> Word:
+def _assigned_value(line: ShellLine) -> ScriptWord:
     words = _split_words(line.text)
     if len(words) != 1:
-        raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment")
-    return Word(words[0].partition("=")[2], line.number)
+        raise MalformedFileError(
+            SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment"
+        )
+    return ScriptWord(words[0].partition("=")[2], line.number)
 
 
-def _iterate_words(lines: list[ShellLine]) -> Iterator[Word]:
+def _iterate_words(lines: list[ShellLine]) -> Iterator[ScriptWord]:
     for line in lines:
         for word in _split_words(line.text):
-            yield Word(word, line.number)
+            yield ScriptWord(word, line.number)
 
 
 def _split_words(text: str) -> list[str]:
@@ -219,10 +222,10 @@ def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Malformed(SCRIPT, 1, f"the text is not valid shell: {error}") from None
+        raise MalformedFileError(SCRIPT, 1, f"the text is not valid shell: {error}") from None
 
 
-def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Process]:
+def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[ScriptProcess]:
     """Yield the processes that the table at the end of the script starts.
 
     For each host, the table contains a label ``N)``, one line per process, and ``;;``. ``shared``
@@ -240,13 +243,15 @@ def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Proce
             started += 1
             yield _parse_process(node, line, shared)
         else:
-            raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} starts no process of a host")
+            raise MalformedFileError(
+                SCRIPT, line.number, f"{line.text!r:.60} starts no process of a host"
+            )
     # The last host needs no ``;;``.
     if node is not None and not started:
-        raise Malformed(SCRIPT, lines[-1].number, f"host {node} starts no process")
+        raise MalformedFileError(SCRIPT, lines[-1].number, f"host {node} starts no process")
 
 
-def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Process:
+def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> ScriptProcess:
     """Return the process that a line of the table starts on host ``node``.
 
     For example, ``start 0,1 --flag value "$@"`` starts a process on the GPUs 0 and 1. ``shared``
@@ -256,16 +261,16 @@ def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Proces
     # node rank.
     heads = [int(found) for found in _ADDRESS.findall(line.text)]
     if len(set(heads)) > 1:
-        raise Malformed(
+        raise MalformedFileError(
             SCRIPT, line.number, f"host {node}: its command names two different rendezvous hosts"
         )
     words = _split_words(_ADDRESS.sub(r"'host \1'", line.text.removesuffix(' "$@"')))
     devices = words[1].split(",") if len(words) > 1 else []
     if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):
-        raise Malformed(SCRIPT, line.number, f"{words[1]!r:.40} is not a list of GPUs")
+        raise MalformedFileError(SCRIPT, line.number, f"{words[1]!r:.40} is not a list of GPUs")
     if len(words) > 2 and not words[2].startswith("--"):
-        raise Malformed(SCRIPT, line.number, f"{words[2]!r:.40} is not a flag")
+        raise MalformedFileError(SCRIPT, line.number, f"{words[2]!r:.40} is not a flag")
     # The flags of a process follow the shared ones on the command line, so they win.
     own = parse_flags(words[2:])
     head = heads[0] if heads else None
-    return Process(node, tuple(map(int, devices)), own, shared | own, head, line.number)
+    return ScriptProcess(node, tuple(map(int, devices)), own, shared | own, head, line.number)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from parc.backends.verifier import Decision
-from parc.backends.vllm.verify_script import Word
+from parc.backends.verifier import DerivedSetting
+from parc.backends.vllm.verify_script import ScriptWord
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
@@ -21,7 +21,7 @@ Value = int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class PlannedFlag:
     """A flag whose value is a setting of the plan."""
 
     path: str
@@ -30,18 +30,18 @@ class Flag:
 
 
 NUMBERS = {
-    "tensor-parallel-size": Flag("layout.tp", 1),
-    "pipeline-parallel-size": Flag("layout.pp", 1),
-    "prefill-context-parallel-size": Flag("layout.pcp", 1),
-    "decode-context-parallel-size": Flag("layout.dcp", 1),
-    "data-parallel-size": Flag("layout.dp", 1),
-    "max-model-len": Flag("limits.max_model_len"),
-    "max-num-seqs": Flag("limits.max_num_seqs"),
-    "max-num-batched-tokens": Flag("limits.max_num_batched_tokens"),
-    "gpu-memory-utilization": Flag("limits.gpu_memory_utilization", 0.92),
-    "block-size": Flag("problem.service.block_tokens", 16),
+    "tensor-parallel-size": PlannedFlag("layout.tp", 1),
+    "pipeline-parallel-size": PlannedFlag("layout.pp", 1),
+    "prefill-context-parallel-size": PlannedFlag("layout.pcp", 1),
+    "decode-context-parallel-size": PlannedFlag("layout.dcp", 1),
+    "data-parallel-size": PlannedFlag("layout.dp", 1),
+    "max-model-len": PlannedFlag("limits.max_model_len"),
+    "max-num-seqs": PlannedFlag("limits.max_num_seqs"),
+    "max-num-batched-tokens": PlannedFlag("limits.max_num_batched_tokens"),
+    "gpu-memory-utilization": PlannedFlag("limits.gpu_memory_utilization", 0.92),
+    "block-size": PlannedFlag("problem.service.block_tokens", 16),
 }
-TEXTS = {"all2all-backend": Flag("problem.pins.all2all")}
+TEXTS = {"all2all-backend": PlannedFlag("problem.pins.all2all")}
 SWITCHES = ("enable-expert-parallel", "enable-eplb")
 FORMATS = ("dtype", "quantization", "kv-cache-dtype")
 OTHERS = ("distributed-executor-backend", "eplb-config")
@@ -65,7 +65,7 @@ class SharedArguments:
     """Arguments that all processes share: flags of the plan, and all other words."""
 
     flags: dict[str, FlagValue]
-    extra: tuple[Word, ...]
+    extra: tuple[ScriptWord, ...]
 
     def __getitem__(self, flag: str) -> FlagValue:
         """Return the value of the flag ``--<flag>``."""
@@ -85,14 +85,14 @@ class SharedArguments:
         return value if isinstance(value, int) and value > 0 else 1
 
 
-def read_shared(words: Sequence[Word]) -> SharedArguments:
+def read_shared(words: Sequence[ScriptWord]) -> SharedArguments:
     """Return the arguments, separated into flags of the plan and other words.
 
     The last value of a repeated flag counts. A flag with a wrong number of values is stored among
     the other words.
     """
     flags: dict[str, FlagValue] = {}
-    extra: list[Word] = []
+    extra: list[ScriptWord] = []
     at = 0
     while at < len(words):
         word = words[at]
@@ -116,14 +116,14 @@ def read_shared(words: Sequence[Word]) -> SharedArguments:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class PlannedCommand:
     """A ``vllm serve`` command whose settings are compared with the plan."""
 
     file: str
-    checkpoint: Word
-    words: tuple[Word, ...]
+    checkpoint: ScriptWord
+    words: tuple[ScriptWord, ...]
     """Arguments after the checkpoint."""
-    partition: Word | None
+    partition: ScriptWord | None
     """Value of the variable with the layers per stage; None if it is not set."""
     executor: str
     """Mechanism that must start the workers of an engine with several ranks."""
@@ -131,7 +131,7 @@ class Command:
     """True if the executor must also be set for engines of a single rank."""
 
 
-def read_flag_settings(command: Command, layers: int | None) -> Iterator[Decision]:
+def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that a command and its variables express.
 
     Args:
@@ -143,21 +143,21 @@ def read_flag_settings(command: Command, layers: int | None) -> Iterator[Decisio
     for name, flag in (*NUMBERS.items(), *TEXTS.items()):
         given = shared[name]
         value = shared.number(name) if name in NUMBERS else given.text or flag.default
-        yield Decision(flag.path, value, file, given.line, given.setting(name))
+        yield DerivedSetting(flag.path, value, file, given.line, given.setting(name))
     exchange = shared["all2all-backend"]
     setting = exchange.setting("all2all-backend")
-    yield Decision("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
+    yield DerivedSetting("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
     for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
     yield from _read_stage_settings(command, shared, layers)
     checkpoint = command.checkpoint
-    yield Decision(
+    yield DerivedSetting(
         "problem.service.checkpoint", checkpoint.text, file, checkpoint.line, checkpoint.text
     )
     line = shared.extra[0].line if shared.extra else 1
     extra = [word.text for word in shared.extra]
     words = [*_executor_words(command, shared), *extra]
-    yield Decision(EXTRA, words, file, line, " ".join(extra))
+    yield DerivedSetting(EXTRA, words, file, line, " ".join(extra))
 
 
 def _parse_number(text: str | None, default: Value) -> Value:
@@ -168,7 +168,7 @@ def _parse_number(text: str | None, default: Value) -> Value:
     return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", text) else text
 
 
-def _executor_words(command: Command, shared: SharedArguments) -> list[str]:
+def _executor_words(command: PlannedCommand, shared: SharedArguments) -> list[str]:
     """Return the executor flag of the command if its value is not the required executor.
 
     Return an empty list if the executor is correct. Only the multiprocessing executor has a fixed
@@ -183,7 +183,7 @@ def _executor_words(command: Command, shared: SharedArguments) -> list[str]:
     return ["--distributed-executor-backend", executor or "(not set)"]
 
 
-def _read_expert_settings(shared: SharedArguments) -> Iterator[Decision]:
+def _read_expert_settings(shared: SharedArguments) -> Iterator[DerivedSetting]:
     """Yield the expert parallel size and the number of redundant experts.
 
     vLLM derives the size: expert parallelism spans all ranks of a pipeline stage
@@ -194,14 +194,14 @@ def _read_expert_settings(shared: SharedArguments) -> Iterator[Decision]:
     size = 1
     for name in names if enabled.text is not None else ():
         size *= shared.size(name)
-    yield Decision("layout.ep", size, "", enabled.line, enabled.setting(SWITCHES[0]))
+    yield DerivedSetting("layout.ep", size, "", enabled.line, enabled.setting(SWITCHES[0]))
     balancer, config = shared["enable-eplb"], shared["eplb-config"]
     copies: Any = None
     if balancer.text is not None or config.text is not None:
         copies = _redundant_experts(config.text) if balancer.text is not None else config.text
     text = config.setting("eplb-config")
-    yield Decision("problem.pins.redundant_experts", copies, "", config.line, text)
-    yield Decision("layout.redundant_experts", copies, "", config.line, text)
+    yield DerivedSetting("problem.pins.redundant_experts", copies, "", config.line, text)
+    yield DerivedSetting("layout.redundant_experts", copies, "", config.line, text)
 
 
 def _redundant_experts(text: str | None) -> Any:
@@ -219,7 +219,7 @@ def _redundant_experts(text: str | None) -> Any:
     return config["num_redundant_experts"] if only else text
 
 
-def _read_number_formats(shared: SharedArguments) -> Iterator[Decision]:
+def _read_number_formats(shared: SharedArguments) -> Iterator[DerivedSetting]:
     """Yield the number formats of weights and KV cache, and the quantization at load time.
 
     ``--dtype`` sets only the format of activations. Weights of a checkpoint that vLLM does not
@@ -229,7 +229,7 @@ def _read_number_formats(shared: SharedArguments) -> Iterator[Decision]:
     dtype, quantization, cache = (shared[name] for name in FORMATS)
     activations = ACTIVATIONS.get(dtype.text or "", dtype.text)
     quantized = {None: False, "fp8": True}.get(quantization.text, quantization.text)
-    yield Decision(
+    yield DerivedSetting(
         "problem.service.quantize", quantized, "", quantization.line,
         quantization.setting("quantization"),
     )  # fmt: skip
@@ -239,14 +239,16 @@ def _read_number_formats(shared: SharedArguments) -> Iterator[Decision]:
     elif activations == "bf16":
         weights = frozenset({"bf16", "fp8", "int4", "nvfp4"})
     path = "problem.service.setup.weights"
-    yield Decision(path, weights, "", dtype.line, dtype.setting("dtype"))
+    yield DerivedSetting(path, weights, "", dtype.line, dtype.setting("dtype"))
     kv = activations if cache.text in (None, "auto") else cache.text
-    yield Decision("problem.service.setup.kv", kv, "", cache.line, cache.setting("kv-cache-dtype"))
+    yield DerivedSetting(
+        "problem.service.setup.kv", kv, "", cache.line, cache.setting("kv-cache-dtype")
+    )
 
 
 def _read_stage_settings(
-    command: Command, shared: SharedArguments, layers: int | None
-) -> Iterator[Decision]:
+    command: PlannedCommand, shared: SharedArguments, layers: int | None
+) -> Iterator[DerivedSetting]:
     """Yield the number of layers of each pipeline stage.
 
     If ``VLLM_PP_LAYER_PARTITION`` is not set, vLLM splits the layers evenly. Each of the remaining
@@ -257,11 +259,11 @@ def _read_stage_settings(
     if found is not None:
         numbers = [_parse_number(one, None) for one in found.text.split(",")]
         setting = f"{PARTITION}={found.text}"
-        yield Decision(path, numbers, command.file, found.line, setting)
+        yield DerivedSetting(path, numbers, command.file, found.line, setting)
     elif layers is not None and 1 < stages <= layers:
         split = [layers // stages] * stages
         for one in range(layers % stages):
             split[-2 - one] += 1
-        yield Decision(path, split, command.file)
+        yield DerivedSetting(path, split, command.file)
     elif stages == 1:
-        yield Decision(path, [], command.file, accepts=lambda planned: len(planned) < 2)
+        yield DerivedSetting(path, [], command.file, accepts=lambda planned: len(planned) < 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
 from benchmarks.accuracy.columns import simple_columns
-from benchmarks.accuracy.fit_classes import fit_lines, fit_open_rows, write_fit
+from benchmarks.accuracy.fit_classes import fit_lines, fit_open_rows, write_all
 from benchmarks.accuracy.groups import SMALL, is_small
 from benchmarks.accuracy.page import locked_table, page, regret_table
 from benchmarks.accuracy.predict import estimate_step
@@ -57,7 +57,7 @@ def _answer(cases: Cases, arguments: argparse.Namespace) -> str:
         return f"{locked_table(cases.cases, found)}\n\n{regret_table(cases.cases)}\n"
     if arguments.fit:
         fit = fit_open_rows(rows)
-        written = write_fit(fit) if arguments.write else []
+        written = write_all(fit) if arguments.write else []
         return "\n".join([fit_lines(fit), *(f"wrote {path}" for path in written), ""])
     text = page(cases, arguments.data)
     if arguments.output:

@@ -4,6 +4,8 @@ Values that the source does not state are filled by these rules, in this order. 
 
 - ``vpp``: 1; also 1 if the stated value does not divide the layers of a stage.
 - ``tp``: 1 (one row of a data-parallel sweep).
+- ``etp``: tp, the default of Megatron; 1 in recipes of Megatron-Bridge, which set it, and if the
+  GPUs are not divisible otherwise.
 - ``zero``: 1, the distributed optimizer, which is the default of the frameworks' recipes; 0 for
   Megatron on Volta and Ampere, which did not have it yet.
 - ``sequence_parallel``: on if tp > 1.
@@ -19,7 +21,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.hardware_classes import class_row
-from benchmarks.accuracy.layouts import layout_of, recompute_of
+from benchmarks.accuracy.layouts import expert_tensor_size, layout_of, recompute_of
 from benchmarks.accuracy.problems import MEGATRON, problem_of
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
@@ -136,7 +138,8 @@ def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     tp = run.tp or 1
     # Dense and expert meshes cover the same GPUs, so both products must divide their number.
     dp, rest = divmod(run.gpus, tp * run.cp * run.pp)
-    if rest or not dp or (model.experts and run.gpus % (run.pp * (run.ep or 1) * (run.etp or 1))):
+    routed = run.pp * (run.ep or 1) * expert_tensor_size(run)
+    if rest or not dp or (model.experts and run.gpus % routed):
         return None
     missing = ("tp", "zero", "sequence_parallel", "recompute", "micro_batch", "global_batch")
     imputed = [name for name in missing if getattr(run, name) is None]

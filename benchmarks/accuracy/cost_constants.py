@@ -42,6 +42,16 @@ CONSTANTS = (
         "counted: write, dropout, softmax with its output, reads by three products",
     ),
     Constant(
+        "compiler.cost.kernels.layer_kernels.SEPARATE_SOFTMAX_BYTES",
+        "more forward traffic per score if no kernel fuses the softmax, bytes",
+        "counted: copy to fp32, scale, mask, softmax, copy to 16 bit",
+    ),
+    Constant(
+        "compiler.cost.kernels.layer_kernels.SEPARATE_SOFTMAX_GRADIENT_BYTES",
+        "the same in the backward pass, bytes",
+        "counted: gradients of the same five kernels",
+    ),
+    Constant(
         "compiler.cost.kernels.layer_kernels.STREAM_SHARE",
         "share of the memory bandwidth that traffic of scores and of recurrences reaches",
         "assumed",

@@ -1,14 +1,16 @@
 """Refit of all hardware classes on the open rows, and the files that hold the result.
 
 A class has its own value of a parameter only if its row in ``catalog/generations`` lists it. The
-values that all classes share are the defaults of ``Efficiency``. Locked sources are never read.
+values that all classes share are the defaults of ``Efficiency``, which are the means of the priors.
+Locked sources are never read.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from math import exp
 from pathlib import Path
@@ -18,24 +20,23 @@ from ruamel.yaml import YAML
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row
+from benchmarks.accuracy.intervals import measured_spreads
 from benchmarks.accuracy.joint_fit import (
     JointFit,
     Key,
-    ancestors,
     by_class,
     fit_jointly,
     left_out_errors,
+    predict_left_out,
 )
 from benchmarks.accuracy.page_tables import markdown
 from benchmarks.accuracy.predict import PRIORS, predict
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked
-from parc.compiler.ir import Efficiency
 
 COMPILER = Path(__file__).resolve().parents[2] / "compiler"
 CATALOG = COMPILER / "catalog" / "generations"
-DEFAULTS = COMPILER / "ir" / "gpu_generation.py"
-"""Source file of ``Efficiency``."""
+INTERVALS = COMPILER / "cost" / "step" / "step_interval.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,39 +71,43 @@ def class_rows(fit: JointFit) -> dict[str, ClassRows]:
 
 
 def removal_costs(fit: JointFit) -> dict[Key, float]:
-    """Return what it costs to remove each parameter.
+    """Return what it costs to remove each own value.
 
-    The cost is the increase of the mean error of left-out sources, over the rows that use the
-    parameter (0.01: one percentage point). A class without its own value uses the inherited one; a
-    shared value that is removed is fixed at its prior.
+    The cost is the increase of the mean error over the rows of the class, each predicted without
+    its fold, if the class inherits the value instead (0.01: one percentage point).
     """
     before = left_out_errors(fit)
     costs = {}
-    for key in fit.logs:
-        rows = [line.case for line in fit.lines if not key[0] or key[0] in _classes(line.case)]
+    for key in sorted(fit.structure):
+        rows = [line.case for line in fit.lines if line.case.generation == key[0]]
         after = left_out_errors(fit.without(key))
         errors = [score([exp(column[case.run.id]) for case in rows]) for column in (before, after)]
         costs[key] = errors[1].mape - errors[0].mape
     return costs
 
 
-def _classes(case: Case) -> tuple[str, ...]:
-    return ancestors(case.generation)
-
-
 def parameter_table(fit: JointFit) -> str:
-    """Return the table of all parameters: values, uncertainty, and the cost of removing each."""
+    """Return the table of own values: shared, shipped and fitted value, and cost of removal."""
     costs = removal_costs(fit)
-    now = asdict(Efficiency())
     rows = []
-    for key in sorted(fit.logs):
+    for key in sorted(fit.structure):
         name, parameter = key
-        shipped = getattr(class_row(name), parameter) if name else now[parameter]
+        values = (PRIORS[parameter].centre, getattr(class_row(name), parameter), exp(fit.logs[key]))
         spread = f"{100 * fit.spreads[key]:.0f}"
-        cells = (f"{shipped:.3g}", f"{exp(fit.logs[key]):.3g}", spread, f"{100 * costs[key]:+.2f}")
-        rows.append((name or "*all classes*", parameter, *cells))
-    heads = ("class", "parameter", "shipped", "fitted", "spread, %", "cost of removal, points")
+        rows.append(
+            (name, parameter, *(f"{one:.3g}" for one in values), spread, f"{100 * costs[key]:+.2f}")
+        )
+    heads = ("class", "parameter", "shared", "shipped", "fitted", "spread, %", "cost of removal")
     return markdown(heads, rows, words=2)
+
+
+def count_table(fit: JointFit) -> str:
+    """Return the table of the number of own values by class."""
+    own = Counter(name for name, _ in fit.structure)
+    names = sorted({line.case.generation for line in fit.lines})
+    rows = [(name, str(len(PRIORS)), str(own[name])) for name in names]
+    total = ("**all**", str(len(PRIORS) * len(names)), str(own.total()))
+    return markdown(("class", "parameters", "own values"), [*rows, total])
 
 
 def fit_lines(fit: JointFit) -> str:
@@ -111,26 +116,24 @@ def fit_lines(fit: JointFit) -> str:
         f"{name}: {found.runs} open rows, mean error {100 * found.error:.1f} %"
         for name, found in class_rows(fit).items()
     ]
-    now = asdict(Efficiency())
-    for (name, parameter), value in sorted(fit.logs.items()):
-        before = getattr(class_row(name), parameter) if name else now[parameter]
+    for name, parameter in sorted(fit.structure):
+        value, before = exp(fit.logs[name, parameter]), getattr(class_row(name), parameter)
         spread = f"{100 * fit.spreads[name, parameter]:.0f} %"
-        label = f"{name or 'all classes'} {parameter}"
-        lines.append(f"  {label:44} {before:10.4g} -> {exp(value):10.4g}  {spread}")
+        lines.append(f"  {f'{name} {parameter}':44} {before:10.4g} -> {value:10.4g}  {spread}")
     return "\n".join(lines)
 
 
-def write_fit(fit: JointFit, folder: Path = CATALOG, defaults: Path = DEFAULTS) -> list[Path]:
-    """Write the fitted values and return the files.
+def write_all(fit: JointFit) -> list[Path]:
+    """Write fitted values and spreads into the package, and return the files."""
+    return [*write_fit(fit), *_write_spreads(fit)]
+
+
+def write_fit(fit: JointFit, folder: Path = CATALOG) -> list[Path]:
+    """Write the fitted values into the files of ``folder`` and return the files.
 
     Comments, order and layout of the files stay as they are.
     """
-    files, rows = [defaults], class_rows(fit)
-    text = defaults.read_text(encoding="utf-8")
-    for (name, parameter), value in fit.logs.items():
-        if not name:
-            text = _with_default(text, parameter, exp(value))
-    defaults.write_text(text, encoding="utf-8")
+    files, rows = [], class_rows(fit)
     for path in sorted(folder.glob("*.yaml")):
         yaml = _yaml()
         document = yaml.load(path.read_text(encoding="utf-8"))
@@ -149,13 +152,16 @@ def write_fit(fit: JointFit, folder: Path = CATALOG, defaults: Path = DEFAULTS) 
     return files
 
 
-def _with_default(source: str, parameter: str, value: float) -> str:
-    """Return the source of ``Efficiency`` with another default of one parameter."""
-    pattern = rf"(?m)^(    {parameter}: float = )\S+$"
-    changed, count = re.subn(pattern, rf"\g<1>{decimal_text(value)}", source)
-    if count != 1:
-        raise ValueError(f"{parameter}: {count} defaults in {DEFAULTS.name}")
-    return changed
+def _write_spreads(fit: JointFit) -> list[Path]:
+    """Write the half widths of the intervals of step times, and return the file."""
+    cases = [line.case for line in fit.lines]
+    text = INTERVALS.read_text(encoding="utf-8")
+    for name, value in measured_spreads(cases, predict_left_out(fit)).items():
+        text, count = re.subn(rf"(?m)^({name} = )\S+$", rf"\g<1>{value:.2g}", text)
+        if count != 1:
+            raise ValueError(f"{name}: {count} values in {INTERVALS.name}")
+    INTERVALS.write_text(text, encoding="utf-8")
+    return [INTERVALS]
 
 
 def _yaml() -> YAML:

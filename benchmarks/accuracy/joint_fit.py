@@ -1,8 +1,9 @@
 """Joint fit of the parameters of all hardware classes.
 
-A parameter has one value that all classes share. A class that lists the parameter in its file has
-its own value, as have the classes whose rows are ``like`` it. The prior of an own value is centred
-on the value that it replaces, so that a class with few rows stays close to it (partial pooling).
+A parameter has one value that all classes share: the mean of its prior, which no training run set.
+A class that lists the parameter in its file has its own value, as have the classes whose rows are
+``like`` it. The prior of an own value is centred on the value that it replaces, so that a class
+with few rows stays close to it (partial pooling).
 
 The fit works on linear approximations of the logarithms of the predictions. Each row has a factor
 of its cluster, which the solver eliminates from the normal equations, because there are more
@@ -12,8 +13,8 @@ clusters than parameters.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, log, sqrt
 from statistics import median
@@ -27,9 +28,8 @@ from parc.compiler.cost.fitting import (
     NOISE,
     cholesky_inverse,
     solve_linear_system,
-    tangents,
+    linearize_runs,
 )
-from parc.compiler.ir import Efficiency
 
 SITE_SPREAD = 0.05
 """Spread of the logarithm of a cluster's factor. Similar machines differ by some per cent, which
@@ -42,8 +42,10 @@ left out, because of other jobs on the network or a slow host. Such rows are sti
 MAX_MOVE = 0.5
 """Largest change of a log parameter before the predictions are linearized again."""
 LINEARIZATIONS = 4
+FOLDS = 3
+"""Smallest number of sources of a class whose folds are sources."""
 FIXED = 1e-4
-"""Spread of the logarithm of a value that is not fitted."""
+"""Spread of the logarithm of a shared value, which is not fitted."""
 REWEIGHTINGS = 8
 """Maximum number of solutions of the normal equations, between which the Huber weights change."""
 
@@ -77,9 +79,6 @@ class JointFit:
     structure: Structure
     lines: Sequence[Line]
 
-    fixed: frozenset[str] = frozenset()
-    """Parameters whose shared value is the mean of its prior."""
-
     def parameters(self, hardware: str) -> dict[str, float]:
         """Return the value of every parameter of a class."""
         return class_values(hardware, self.structure, self.logs)
@@ -87,14 +86,10 @@ class JointFit:
     def without(self, key: Key) -> JointFit:
         """Return a fit without the value ``key``.
 
-        The class then uses the value that it inherits. A value that all classes share stays at the
-        mean of its prior.
+        The class then uses the value that it inherits.
         """
-        if not key[0]:
-            smaller = replace(self, fixed=self.fixed | {key[1]})
-        else:
-            logs = {other: value for other, value in self.logs.items() if other != key}
-            smaller = replace(self, structure=self.structure - {key}, logs=logs)
+        logs = {other: value for other, value in self.logs.items() if other != key}
+        smaller = replace(self, structure=self.structure - {key}, logs=logs)
         return replace(smaller, logs=solve(smaller.lines, smaller))
 
 
@@ -147,9 +142,8 @@ def fit_jointly(cases: Sequence[Case], structure: Structure | None = None) -> Jo
 
 
 def start_values(structure: Structure) -> Logs:
-    """Return the shipped values: the defaults of ``Efficiency``, and own values of classes."""
-    defaults = asdict(Efficiency())
-    logs = {("", name): log(defaults[name]) for name in PRIORS}
+    """Return the shared values, and the shipped own values of classes."""
+    logs = {("", name): log(prior.centre) for name, prior in PRIORS.items()}
     return {**logs, **{key: log(shipped(key[0])[key[1]]) for key in structure}}
 
 
@@ -161,7 +155,7 @@ def linearize(cases: Sequence[Case], structure: Structure, logs: Logs) -> list[L
         point = [log(value) for value in values.values()]
         weights, kept = error_weights(rows), kept_rows(rows, predict(rows, values))
         for case, weight, line in zip(
-            rows, weights, tangents(partial(predict, rows), values), strict=True
+            rows, weights, linearize_runs(partial(predict, rows), values), strict=True
         ):
             at = sum(slope * value for slope, value in zip(line.slopes, point, strict=True))
             offset = line.log_seconds - at - log(case.seconds)
@@ -205,7 +199,6 @@ class _System:
 
     def __init__(self, lines: Sequence[Line], shape: JointFit) -> None:
         structure = shape.structure
-        self.fixed = shape.fixed
         self.keys = [("", name) for name in PRIORS] + sorted(structure)
         index = {key: at for at, key in enumerate(self.keys)}
         columns: dict[str, list[int]] = {}
@@ -237,7 +230,7 @@ class _System:
             _add_cluster(members, here, curvature, right)
         for at, (_, name) in enumerate(self.keys):
             prior, above = PRIORS[name], self.above.get(at)
-            spread = FIXED if above is None and name in self.fixed else prior.spread
+            spread = FIXED if above is None else prior.spread
             pull = 1 / spread**2
             curvature[at][at] += pull
             if above is None:
@@ -327,9 +320,8 @@ def _model_and_cluster(case: Case) -> tuple[str, str]:
 def predict_left_out(found: JointFit) -> dict[str, float]:
     """Return predicted over measured time of every row by a fit without any row of its source."""
     ratios: dict[str, float] = {}
-    for source, logs in _fits_without_sources(found):
-        out = [line.case for line in found.lines if source_of(line.case.run.source) == source]
-        for hardware, rows in by_class(out).items():
+    for out, logs in _fits_without(found, lambda case: source_of(case.run.source)):
+        for hardware, rows in by_class(line.case for line in out).items():
             seconds = predict(rows, class_values(hardware, found.structure, logs))
             ratios.update(
                 {case.run.id: time / case.seconds for case, time in zip(rows, seconds, strict=True)}
@@ -338,20 +330,35 @@ def predict_left_out(found: JointFit) -> dict[str, float]:
 
 
 def left_out_errors(found: JointFit) -> dict[str, float]:
-    """Return the same errors as log(predicted / measured), by the linear approximations."""
+    """Return log(predicted / measured) of every row by a fit without the row's fold.
+
+    A fold is a source. In a class with fewer than ``FOLDS`` sources it is a model of a source,
+    because otherwise no row of the class would be left. The predictions are linear approximations.
+    """
+    sources: dict[str, set[str]] = defaultdict(set)
+    for line in found.lines:
+        sources[line.case.generation].add(source_of(line.case.run.source))
+
+    def fold(case: Case) -> str:
+        several = len(sources[case.generation]) >= FOLDS
+        return source_of(case.run.source) + ("" if several else f" {case.generation} {case.width}")
+
     errors: dict[str, float] = {}
-    for source, logs in _fits_without_sources(found):
-        for line in found.lines:
-            if source_of(line.case.run.source) == source:
-                hardware = line.case.generation
-                values = (logs[key_of(hardware, name, found.structure)] for name in PRIORS)
-                moves = zip(line.slopes, values, strict=True)
-                errors[line.case.run.id] = line.offset + sum(s * value for s, value in moves)
+    for out, logs in _fits_without(found, fold):
+        for line in out:
+            hardware = line.case.generation
+            values = (logs[key_of(hardware, name, found.structure)] for name in PRIORS)
+            moves = zip(line.slopes, values, strict=True)
+            errors[line.case.run.id] = line.offset + sum(slope * value for slope, value in moves)
     return errors
 
 
-def _fits_without_sources(found: JointFit) -> Iterator[tuple[str, Logs]]:
-    """Yield every source with the fit to the rows of all other sources."""
-    for source in sorted({source_of(line.case.run.source) for line in found.lines}):
-        rest = [line for line in found.lines if source_of(line.case.run.source) != source]
-        yield source, solve(rest, found)
+def _fits_without(
+    found: JointFit, fold: Callable[[Case], str]
+) -> Iterator[tuple[list[Line], Logs]]:
+    """Yield the lines of every fold with the fit to all other lines."""
+    folds: dict[str, list[Line]] = defaultdict(list)
+    for line in found.lines:
+        folds[fold(line.case)].append(line)
+    for name, out in sorted(folds.items()):
+        yield out, solve([line for line in found.lines if fold(line.case) != name], found)

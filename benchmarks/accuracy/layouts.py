@@ -45,7 +45,7 @@ def layout_of(
         dp_replicate=dp // shard,
         dp_shard=shard,
         ep=(run.ep or 1) if routed else 1,
-        etp=(run.etp or 1) if routed else tp,
+        etp=expert_tensor_size(run) if routed else tp,
         micro_batch=micro_batch,
         schedule="interleaved" if vpp > 1 else "1f1b",
         sequence_parallel=tp > 1 if run.sequence_parallel is None else run.sequence_parallel,
@@ -58,6 +58,19 @@ def layout_of(
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
     )
+
+
+def expert_tensor_size(run: Run) -> int:
+    """Return the tensor-parallel size of the experts: the stated one, or the framework's default.
+
+    Megatron uses ``tp`` for experts too, and the recipes of Megatron-Bridge set 1. The result is 1
+    if the GPUs are not divisible by the expert mesh with ``tp``.
+    """
+    if run.etp:
+        return run.etp
+    tp = run.tp or 1
+    sets_one = "Megatron-Bridge" in run.source or not run.framework.startswith(("megatron", "nemo"))
+    return 1 if sets_one or run.gpus % (run.pp * (run.ep or 1) * tp) else tp
 
 
 def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, PipelineSplit]:

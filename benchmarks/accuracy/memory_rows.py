@@ -2,7 +2,8 @@
 
 A row of published/memory.csv describes model, layout and program in ``key=value`` words. A word
 that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of every virtual stage;
-``latent`` is query rank / key-value rank / nope dim / rope dim / value dim.
+``latent`` is query rank / key-value rank / nope dim / rope dim / value dim. ``offloaded`` lists
+modules whose activations wait in host memory.
 
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.
@@ -17,15 +18,9 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.accuracy.memory_programs import program_of
+from benchmarks.accuracy.memory_sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
-from parc.backends.deepspeed.memory import deepspeed_zero_memory
-from parc.backends.megatron.memory import (
-    megatron_fp8_memory,
-    megatron_memory,
-    transformer_engine_workspace_bytes,
-    with_gradient_bytes,
-)
-from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_contents
@@ -38,30 +33,26 @@ from parc.compiler.ir import (
     Cluster,
     Experts,
     FeedForward,
-    Generation,
     LatentAttention,
     Layout,
     Model,
     ModelChunk,
     PipelineSplit,
     Position,
-    ProgramMemory,
     Recompute,
     StageMemory,
-    StateBytes,
 )
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.job_spec import JobSpec
+from parc.compiler.spec.model_spec import ModelSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
-OVERLAP_STREAMS = 3
-"""Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication. Besides its own
-workspace TransformerEngine allocates one that all of them share (cpp_extensions/gemm.py,
-_NUM_MAX_UB_STREAMS)."""
 Words = dict[str, str]
 
 
@@ -78,6 +69,8 @@ class Reading:
     """Bytes that stay allocated between two steps; 0 if they were not read."""
     stage: StageMemory
     source: str
+    locked: bool
+    """True if the source is locked: no fit, and no decision about a formula, may use the row."""
 
     @property
     def predicted_bytes(self) -> float:
@@ -88,6 +81,21 @@ class Reading:
     def error(self) -> float:
         """Relative error; positive if the estimate is above the reading."""
         return self.predicted_bytes / self.measured_bytes - 1
+
+    @property
+    def needed_spread(self) -> float:
+        """Relative spread of dynamic bytes with which the interval just contains the reading."""
+        stage = self.stage
+        lost = 0.0 if self.kind == "allocated" else stage.fragmentation_bytes
+        plain = self.predicted_bytes - lost
+        # The interval ranges from no fragmentation to several times the expected one.
+        above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost
+        return max(above, plain - self.measured_bytes, 0.0) / (plain - stage.static_bytes)
+
+    @property
+    def is_inside(self) -> bool:
+        """True if the interval of the estimate contains the reading."""
+        return self.needed_spread <= DYNAMIC_SPREAD
 
 
 def read_readings(path: Path = PATH) -> Iterator[Reading]:
@@ -102,14 +110,33 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
                 static_bytes=int(row["static_bytes"] or 0),
                 stage=stage_of(row),
                 source=row["source"],
+                locked=is_locked_row(row),
             )
 
 
-def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[tuple[str, bool]]:
-    """Yield (name, predicted to fit) of the layouts that ran out of memory."""
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """Layout that ran out of memory, with the prediction whether it fits."""
+
+    name: str
+    locked: bool
+    surely_fits: bool
+    """True if even the high end of the interval is below the memory of the device."""
+    might_fit: bool
+    """True if the low end of the interval is below the memory of the device."""
+
+
+def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[OutOfMemory]:
+    """Yield the layouts that ran out of memory, in the order of the file."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
-            yield row["id"], stage_of(row).low_bytes <= cluster_of(row["gpu"]).gpu.memory_bytes
+            stage, memory = stage_of(row), cluster_of(row["gpu"]).gpu.memory_bytes
+            yield OutOfMemory(
+                row["id"],
+                is_locked_row(row),
+                stage.high_bytes <= memory,
+                stage.low_bytes <= memory,
+            )
 
 
 def stage_of(row: Words) -> StageMemory:
@@ -130,6 +157,11 @@ def stage_of(row: Words) -> StageMemory:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
         # but the output projection reads (sequence, batch).
         program = replace(program, output_copies=1.0)
+    if "local" in row["runtime"].split():
+        # Megatron's own attention keeps a buffer for its scores (get_global_memory_buffer).
+        heads = model.attention.heads // layout.tp
+        scores = 2.0 * heads * layout.micro_batch * spec.sequence_length**2
+        program = replace(program, workspace_bytes=program.workspace_bytes + scores)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
         stage_memory(cost_model, layout, stage_contents(model, layout.split, rank), rank, program)
@@ -153,8 +185,12 @@ def cluster_of(node: str) -> Cluster:
 
 
 def model_of(words: Words, layout: Words) -> Model:
-    """Return the model of a row. If its number of positions is not stated, it is the sequence
-    length."""
+    """Return the model of a row: the catalog's if ``words`` name one, with ``mtp`` layers added.
+
+    If the number of positions is not stated, it is the sequence length.
+    """
+    if "name" in words:
+        return _catalog_model(words["name"], int(words.get("mtp", 0)))
 
     def size(key: str) -> int:
         return int(words.get(key, 0))
@@ -196,6 +232,14 @@ def model_of(words: Words, layout: Words) -> Model:
         mamba=None,
         pattern="",
     )
+
+
+@cache
+def _catalog_model(name: str, mtp_layers: int) -> Model:
+    spec = ModelSpec(base=name, mtp_layers=mtp_layers) if mtp_layers else ModelSpec(base=name)
+    model = resolve_model(spec, Library(None), Sink())
+    assert model is not None
+    return model
 
 
 def _latent(text: str) -> tuple[int, int, int, int, int]:
@@ -246,12 +290,12 @@ def layout_of(words: Words, model: Model) -> Layout:
         dp_replicate=degree("instances"),
         dp_shard=degree("dp") // degree("instances"),
         ep=degree("ep"),
-        etp=1 if model.experts else degree("tp"),
+        etp=degree("etp") if model.experts else degree("tp"),
         micro_batch=int(words["micro_batch"]),
         schedule="interleaved" if vpp > 1 else "1f1b",
         sequence_parallel=words.get("sp") == "1",
         zero_stage=int(words.get("zero", 0)),
-        recompute=_recompute(words.get("recompute", "none")),
+        recompute=_recompute(words.get("recompute", "none"), words.get("offloaded", "")),
         split=_split(counts or _even(model.layers, pp * vpp), pp, model.mtp_layers),
         order="tp-cp-ep-dp-pp",
         cp_comm="p2p",
@@ -279,60 +323,13 @@ def _split(counts: list[int], pp: int, mtp_layers: int) -> PipelineSplit:
     )
 
 
-def _recompute(text: str) -> Recompute:
+def _recompute(text: str, offloaded: str) -> Recompute:
+    """Return the recompute setting. Activations of ``offloaded`` modules wait in host memory.
+
+    Like recomputed activations, they are on the device only while their layer is computed.
+    """
     granularity, _, modules = text.partition(":")
     if granularity == "full":
         return Recompute("full", (), "uniform", 1)
-    return Recompute.selective(tuple(modules.split("+"))) if modules else NO_RECOMPUTE
-
-
-def nanotron() -> ProgramMemory:
-    """Return the memory model of Nanotron.
-
-    It stores 16-bit and fp32 gradients, does not fuse activations, and computes the loss in fp32.
-    """
-    return ProgramMemory(
-        name="nanotron",
-        state=StateBytes(2.0, 6.0, 12.0),
-        activation_copies=1.0,
-        loss_bytes=14.0,
-        workspace_bytes=64.0 * 2**20,
-    )
-
-
-def unfused(program: ProgramMemory) -> ProgramMemory:
-    """Return ``program`` with the attention matrix and the dropout masks of 2022."""
-    return replace(
-        program,
-        fused_attention=False,
-        fused_norms=False,
-        attention_dropout=True,
-        hidden_dropout=True,
-    )
-
-
-def program_of(text: str, precision: str, generation: Generation) -> ProgramMemory:
-    """Return the memory model for ``megatron unfused dropout fused_loss``: a program, then
-    deviations."""
-    name, *features = text.split()
-    program = {
-        "megatron": lambda: megatron_memory(precision, generation),
-        "fp8_parameters": lambda: megatron_fp8_memory(precision, generation),
-        "deepspeed": lambda: deepspeed_zero_memory(precision),
-        "fsdp2": fsdp2_memory,
-        "nanotron": nanotron,
-    }[name]()
-    if "unfused" in features:
-        program = unfused(program)
-    if "eager" in features:
-        program = replace(program, last_product=True)
-    if "tp_overlap" in features:
-        shared = OVERLAP_STREAMS * transformer_engine_workspace_bytes(generation)
-        program = replace(program, workspace_bytes=program.workspace_bytes + shared)
-    if "bf16_gradients" in features:
-        program = with_gradient_bytes(program, 2.0, precision)
-    if "separate_gradients" in features:
-        program = replace(program, placeholder_bytes=0.0)
-    dropout = "dropout" in features
-    program = replace(program, attention_dropout=dropout, hidden_dropout=dropout)
-    return replace(program, loss_bytes=10.0) if "fused_loss" in features else program
+    names = tuple(name for part in (modules, offloaded) if part for name in part.split("+"))
+    return Recompute.selective(names) if names else NO_RECOMPUTE

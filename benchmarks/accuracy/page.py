@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases
 from benchmarks.accuracy.columns import Columns, columns
-from benchmarks.accuracy.fit_classes import fit_open_rows, parameter_table
+from benchmarks.accuracy.fit_classes import count_table, fit_open_rows, parameter_table
 from benchmarks.accuracy.groups import (
     Group,
     class_groups,
@@ -18,13 +18,14 @@ from benchmarks.accuracy.groups import (
     named_groups,
     small_group,
 )
+from benchmarks.accuracy.intervals import coverage_table
 from benchmarks.accuracy.joint_fit import JointFit
 from benchmarks.accuracy.page_tables import markdown
 from benchmarks.accuracy.peers import peers_of
-from benchmarks.accuracy.predict import PRIORS
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, sweeps
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked
+from parc.compiler.cost.step import step_interval
 
 SECTION_MODULES = ("memory", "serving")
 """Modules of this package that add a section, if they exist."""
@@ -66,6 +67,7 @@ def page(cases: Cases, data: Path | None) -> str:
         _rows_section(cases),
         f"## {LOCKED}\n\n" + locked_table(cases.cases, found),
         f"## {OPEN}\n\n" + _open_table([*named_groups(rows), *class_groups(rows)], found),
+        _interval_section(cases.cases, found),
         _peer_section(cases.cases, found),
         "## Step time by GPU, precision and model type, open sources\n\n"
         + _open_table(hardware_groups(rows), found),
@@ -125,6 +127,36 @@ def _mape(column: Mapping[str, float], ids: Sequence[str]) -> str:
     return _percent(score([column[run] for run in ids]).mape)
 
 
+def _interval_section(cases: Sequence[Case], found: Columns) -> str:
+    rows = [case for case in cases if is_locked(case)]
+    groups = [*named_groups(rows), *class_groups(rows), *small_group(rows)]
+    constants = ", ".join(
+        f"{100 * getattr(step_interval, name):.0f} % ({words})"
+        for name, words in SPREAD_WORDS.items()
+    )
+    return "\n".join(
+        [
+            "## Intervals",
+            "",
+            "Every predicted step time has an interval that is meant to contain the measured time in",
+            "80 % of all cases. Its half width, as a logarithm, is the 80th percentile of the errors",
+            f"of open rows without their source, every source counted once: {constants}. The table",
+            "shows the share of locked rows inside their intervals.",
+            "",
+            coverage_table(rows, groups, found.shipped),
+        ]
+    )
+
+
+SPREAD_WORDS = {
+    "DENSE_SPREAD": "dense models",
+    "EXPERTS_SPREAD": "mixtures of experts",
+    "UNMEASURED_SPREAD": "stacks without published runs on the GPU generation",
+    "CALIBRATED_SPREAD": "calibrated clusters",
+}
+"""Constant of ``step_interval`` -> the predictions to which it applies."""
+
+
 def _peer_section(cases: Sequence[Case], found: Columns) -> str:
     lines = [
         "## Comparison with other tools",
@@ -152,18 +184,20 @@ def _peer_section(cases: Sequence[Case], found: Columns) -> str:
 
 def _fit_section(fit: JointFit) -> str:
     """Return the section about the fitted parameters and what each of them is worth."""
-    shared, own = len(PRIORS), len(fit.structure)
-    classes = len({line.case.generation for line in fit.lines})
     return "\n".join(
         [
             "## Parameters by hardware class",
             "",
-            f"{shared} values are shared by all {classes} classes with published runs; {own} "
-            "further values belong to single classes. The other values of a class are inherited.",
-            "*shipped* is the value in the package, *fitted* the one for the open rows of this page,",
-            "and *spread* the uncertainty of its logarithm. *cost of removal* is the increase of the",
-            "error **no source** in percentage points, over the rows that use the value, if the",
-            "class inherits the value instead; a shared value is fixed at its prior instead.",
+            "All classes share the values that no training run set: the means of the priors. A class",
+            "has a fitted value of its own only if that makes predictions of left-out rows better, and",
+            "inherits the others.",
+            "",
+            count_table(fit),
+            "",
+            "*cost of removal* is the increase of the mean error in percentage points, over the rows",
+            "of the class, if the class inherits the value instead. Every row is predicted without its",
+            "source; in classes with fewer than three sources, without the models of the same width in",
+            "its source. *spread* is the uncertainty of the logarithm of the fitted value.",
             "",
             parameter_table(fit),
         ]

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.problems import MEGATRON
-from parc.compiler.cost.fitting import Prior
+from parc.compiler.cost.fitting import ParameterPrior
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from parc.compiler.cost.step.step_time import step_time
@@ -24,23 +24,22 @@ def shipped(generation: str) -> dict[str, float]:
     return asdict(class_row(generation))
 
 
-PRIORS: dict[str, Prior] = {
-    "gemm": Prior(1.10, 0.08, 0.7, 2.5),
-    "gemm_low": Prior(1.15, 0.10, 0.7, 3.0),
-    "attention": Prior(1.2, 0.25, 0.3, 8.0),
-    "stream": Prior(1.3, 0.25, 0.3, 8.0),
-    "layer_seconds": Prior(6e-4, 0.7, 2e-5, 5e-3),
-    "tp": Prior(0.8, 0.3, 0.05, 3.0),
-    "network": Prior(0.75, 0.2, 0.1, 1.1),
-    "hop_seconds": Prior(30e-6, 0.7, 2e-6, 2e-3),
-    "dp_overlap": Prior(0.7, 0.3, 0.1, 1.0),
-    "pp": Prior(0.6, 0.4, 0.05, 5.0),
-    "ep": Prior(1.0, 0.2, 0.02, 4.0),
-    "experts": Prior(1.3, 0.15, 0.5, 4.0),
-    "routed_seconds": Prior(2e-3, 0.25, 1e-4, 2e-2),
-    "step_seconds": Prior(0.02, 0.8, 1e-3, 0.5),
-    "straggler": Prior(0.003, 0.8, 1e-4, 0.03),
-    "accumulate": Prior(1.0, 0.7, 0.05, 8.0),
+PRIORS: dict[str, ParameterPrior] = {
+    "gemm": ParameterPrior(1.10, 0.08, 0.7, 2.5),
+    "gemm_low": ParameterPrior(1.15, 0.10, 0.7, 3.0),
+    "attention": ParameterPrior(1.2, 0.25, 0.3, 8.0),
+    "stream": ParameterPrior(1.3, 0.25, 0.3, 8.0),
+    "layer_seconds": ParameterPrior(6e-4, 0.7, 2e-5, 5e-3),
+    "tp": ParameterPrior(0.8, 0.3, 0.05, 3.0),
+    "network": ParameterPrior(0.75, 0.2, 0.1, 1.1),
+    "hop_seconds": ParameterPrior(30e-6, 0.7, 2e-6, 2e-3),
+    "dp_overlap": ParameterPrior(0.7, 0.3, 0.1, 1.0),
+    "pp": ParameterPrior(0.6, 0.4, 0.05, 5.0),
+    "ep": ParameterPrior(1.0, 0.2, 0.02, 4.0),
+    "routed_seconds": ParameterPrior(2e-3, 0.25, 1e-4, 2e-2),
+    "step_seconds": ParameterPrior(0.02, 0.8, 1e-3, 0.5),
+    "straggler": ParameterPrior(0.003, 0.8, 1e-4, 0.03),
+    "accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0),
 }
 """Name -> prior (centre, spread of the logarithm, minimum, maximum) of the value that all classes
 share. No training run was used to choose them. A class's own value has the same spread around the

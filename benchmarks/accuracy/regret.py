@@ -21,7 +21,7 @@ from benchmarks.accuracy.row_lines import describe_layout
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.search.rank_layouts import TIE, simplicity
+from parc.compiler.search.rank_layouts import TIE, simplicity_key
 
 MIN_LAYOUTS = 3
 """Smallest number of layouts in a sweep."""
@@ -118,7 +118,7 @@ def _simplicity(layout: Layout) -> tuple[int, ...]:
     """Return the search's measure of simplicity, which ignores the ZeRO stage."""
     effort = ("none", "selective", "full").index(layout.recompute.granularity)
     mesh = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
-    return simplicity(0, (*mesh, layout.vpp, layout.micro_batch, 0), effort)
+    return simplicity_key(0, (*mesh, layout.vpp, layout.micro_batch, 0), effort)
 
 
 def _batch(case: Case) -> int:

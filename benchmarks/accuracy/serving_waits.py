@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
-from parc.compiler.cost.fitting import FitResult, Prior, fit_parameters
+from parc.compiler.cost.fitting import FitResult, ParameterPrior, fit_parameters
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
     closed_loop_queue,
@@ -32,10 +32,10 @@ from parc.compiler.cost.serving.request_waits import (
 from parc.compiler.ir.engine_constants import ArrivalConstants
 
 WAIT_PRIORS = {
-    "wait_share": Prior(0.05, 1.0, 1e-3, 1.0),
-    "poll_steps": Prior(5.0, 1.0, 0.1, 100.0),
-    "front_seconds": Prior(30e-3, 1.0, 1e-3, 1.0),
-    "admission_seconds": Prior(1e-3, 1.0, 1e-5, 0.1),
+    "wait_share": ParameterPrior(0.05, 1.0, 1e-3, 1.0),
+    "poll_steps": ParameterPrior(5.0, 1.0, 0.1, 100.0),
+    "front_seconds": ParameterPrior(30e-3, 1.0, 1e-3, 1.0),
+    "admission_seconds": ParameterPrior(1e-3, 1.0, 1e-5, 0.1),
 }
 """Priors: ``wait_share`` corresponds to ten rounds, the others are known within a factor of about
 3."""

@@ -78,7 +78,7 @@ LOCKED: frozenset[str] = frozenset(
         "mosaicml/llm-foundry scripts/train/benchmarking/README.md [H100 80GB BF16]",
     }
 )
-"""The locked sources, as drawn on 2026-11-22 from 60 sources. A source that is added later is
+"""The locked sources, as drawn from 60 sources. A source that is added later is
 open."""
 
 

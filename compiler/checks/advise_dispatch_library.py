@@ -28,7 +28,7 @@ def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> No
     now = plan.estimate.time.total_seconds
     offers = (
         (step_time(cost_model_for(other, cost_model.framework), layout).total_seconds, other)
-        for other in _problems_with_library(cost_model, plan)
+        for other in _obstacles_to_library(cost_model, plan)
     )
     seconds, best = min(offers, key=lambda offer: offer[0], default=(now, problem))
     if seconds > (1 - MIN_GAIN) * now:
@@ -45,7 +45,7 @@ def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> No
     sink.report("M16", finding, at="job")
 
 
-def _problems_with_library(cost_model: CostModel, plan: Plan) -> Iterator[Problem]:
+def _obstacles_to_library(cost_model: CostModel, plan: Plan) -> Iterator[Problem]:
     """Yield a copy of the problem for each dispatch library that can be used.
 
     The framework and the GPUs must support the library.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Candidate, Plan
-from parc.compiler.placement.score_placement import added_seconds
+from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import divisors
 from parc.compiler.search.search_layouts import search_layouts
@@ -35,11 +35,13 @@ def advise_idle_gpus(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     # A plan with idle GPUs gets T15 instead. Numbers of GPUs with common factors split well.
     if pinned or plan.layout.world < gpus or gpus > MAX_GPUS or _has_only_common_factors(gpus):
         return
-    now = plan.estimate.time.total_seconds + added_seconds(plan.estimate, plan.placement)
+    now = plan.estimate.time.total_seconds + seconds_added_by_placement(
+        plan.estimate, plan.placement
+    )
     found = [
         one
         for dp in _larger_dp_values(plan)
-        if (one := _best_with_dp(cost_model, plan, dp)) is not None
+        if (one := _best_layout_with_dp(cost_model, plan, dp)) is not None
     ]
     best = min(found, key=_seconds_with_placement, default=None)
     if best is None or _seconds_with_placement(best) > (1 - MIN_GAIN) * now:
@@ -74,7 +76,7 @@ def _larger_dp_values(plan: Plan) -> list[int]:
     return [dp for dp in divisors(batch) if plan.layout.dp < dp <= gpus][:MAX_DP_TRIALS]
 
 
-def _best_with_dp(cost_model: CostModel, plan: Plan, dp: int) -> Candidate | None:
+def _best_layout_with_dp(cost_model: CostModel, plan: Plan, dp: int) -> Candidate | None:
     """Return the best layout with data-parallel size ``dp``; None if no such layout is valid."""
     problem = replace(plan.problem, pins=replace(plan.problem.pins, dp=dp))
     # A separate sink, because findings about a hypothetical layout must not be reported.

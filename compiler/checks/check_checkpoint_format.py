@@ -34,7 +34,7 @@ def check_checkpoint_format(plan: ServingPlan, sink: Sink) -> None:
     checkpoint of unknown format is not checked.
     """
     service = plan.problem.service
-    planned, found = service.setup.weights, _stored_format(plan)
+    planned, found = service.setup.weights, _checkpoint_weight_format(plan)
     if found is None or (service.quantize and found in WIDE):
         return
     if planned == found or (planned in WIDE and found in WIDE):
@@ -55,7 +55,7 @@ def check_checkpoint_format(plan: ServingPlan, sink: Sink) -> None:
     sink.report("F06", finding, at="job.precision")
 
 
-def _stored_format(plan: ServingPlan) -> str | None:
+def _checkpoint_weight_format(plan: ServingPlan) -> str | None:
     """Return the format of the weights in the checkpoint; None if it is unknown."""
     checkpoint = plan.problem.service.checkpoint
     if checkpoint in QUANTIZED:

@@ -7,7 +7,7 @@ from math import gcd
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.topology.node_groups import node_groups
 
 
@@ -30,7 +30,7 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
     cut, total, example = _count_split_groups(plan.placement, plan.placement.dense, ("tp",))
     if not cut:
         return
-    domain = _domain_gpus(plan)
+    domain = _gpus_per_domain(plan)
     # If a host is a domain, groups must also fit into the ranks of the host.
     hosts_are_domains = domain <= plan.problem.cluster.node.gpus
     within = plan.placement.ranks_per_node if hosts_are_domains else domain
@@ -53,7 +53,7 @@ def _check_expert_groups(plan: Plan, sink: Sink) -> None:
 
     Clusters whose NVLink domains contain only one host are not checked.
     """
-    layout, domain = plan.layout, _domain_gpus(plan)
+    layout, domain = plan.layout, _gpus_per_domain(plan)
     block = layout.ep * layout.etp
     if layout.ep == 1 or block > domain or domain <= plan.problem.cluster.node.gpus:
         return
@@ -93,7 +93,7 @@ def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
     per_host = cluster.node.gpus - placement.ranks_per_node
     parts = []
     if spare:
-        parts.append(f"idle hosts: {_shorten(compress(spare))}")
+        parts.append(f"idle hosts: {_shorten_host_list(compress_hosts(spare))}")
     if per_host:
         parts.append(f"{per_host} of {cluster.node.gpus} GPUs idle on each host with ranks")
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
@@ -129,7 +129,7 @@ def _count_split_groups(
     return cut, groups.count, example
 
 
-def _domain_gpus(plan: Plan) -> int:
+def _gpus_per_domain(plan: Plan) -> int:
     """Return the number of GPUs that communicate without the network.
 
     These are the GPUs of an NVLink domain, or of a host if PCIe connects its GPUs.
@@ -138,7 +138,7 @@ def _domain_gpus(plan: Plan) -> int:
     return max(node.nvlink_domain, node.gpus)
 
 
-def _shorten(names: str, width: int = 80) -> str:
+def _shorten_host_list(names: str, width: int = 80) -> str:
     """Return the host list ``names``, cut at a comma if it has more than ``width`` characters."""
     return names if len(names) <= width else names[:width].rsplit(",", 1)[0] + ", ..."
 

@@ -6,7 +6,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 
 NOTABLE_LOSS = 0.03
 """Smallest relative loss of performance that is reported."""
@@ -49,15 +49,17 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
     node = plan.problem.cluster.node
     if node.nvlink_domain > 1 or node.gpus == 1 or plan.layout.tp > 1:
         return
-    slower = [one for one in plan.search.rejected if _relative_loss(plan, one) > NOTABLE_LOSS]
+    slower = [
+        one for one in plan.search.rejected if _relative_performance_loss(plan, one) > NOTABLE_LOSS
+    ]
     if not slower:
         return
-    best = min(slower, key=lambda one: _relative_loss(plan, one))
+    best = min(slower, key=lambda one: _relative_performance_loss(plan, one))
     # A layer has one all-reduce per part, attention and MLP.
     reductions = sum(kind.sub_layers for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would reduce "
-        f"the performance by {_relative_loss(plan, best):.0%}",
+        f"the performance by {_relative_performance_loss(plan, best):.0%}",
         label=f"{_format_candidate(best)} instead of {_format_candidate(plan.search.ranked[0])}",
         help=f"each attention and each MLP would need an all-reduce over PCIe "
         f"({node.link_gb_per_s:g} GB/s): {reductions} all-reduces per token",
@@ -66,7 +68,7 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
     sink.report("V30", finding, at="cluster.node")
 
 
-def _relative_loss(plan: ServingPlan, other: ServingCandidate) -> float:
+def _relative_performance_loss(plan: ServingPlan, other: ServingCandidate) -> float:
     """Return how much worse ``other`` performs than the plan, as a fraction.
 
     Performance is the throughput. If the goal is latency or the traffic sets a request rate,
@@ -100,7 +102,7 @@ def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
         return
     used = {host.name for host in placement.hosts}
     spare = [host.name for host in cluster.hosts if host.name not in used]
-    parts = [f"idle hosts: {compress(spare)[:80]}"] if spare else []
+    parts = [f"idle hosts: {compress_hosts(spare)[:80]}"] if spare else []
     if placement.ranks_per_node < cluster.node.gpus:
         free = cluster.node.gpus - placement.ranks_per_node
         parts.append(f"{free} of {cluster.node.gpus} GPUs idle on each host with ranks")

@@ -8,10 +8,10 @@ from time import perf_counter
 from typing import Any
 
 from parc.compiler.cli.output_checks import (
-    Lock,
-    compare_decisions,
+    LockContent,
     compare_files,
     compare_hosts,
+    compare_locked_decisions,
     report_edits,
 )
 from parc.compiler.diagnostics import Sink
@@ -49,9 +49,9 @@ class CompileOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that ``parc compile --format json`` prints."""
-        from parc.compiler.diagnostics.render.json_document import document
+        from parc.compiler.diagnostics.render.json_document import diagnostics_document
 
-        result = document((self.sink,))
+        result = diagnostics_document((self.sink,))
         if self.plan is not None:
             result["plan"] = summary_document(self.plan)
             result["directory"] = self.directory
@@ -68,7 +68,7 @@ class CompileOutcome:
         return f"{summary_text(self.plan)}{done} {self.directory}\n"
 
 
-def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
+def compile_spec(request: CompileRequest, clock: PhaseTimer) -> CompileOutcome:
     """Run ``parc compile``: plan the spec, emit its files, and write them.
 
     The plan is also compared with ``parc.lock``. With ``--check``, the files are not written but
@@ -85,14 +85,14 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     if problem is None or sink.failed():
         return CompileOutcome(sink)
     directory = request.output or Path("build") / problem.name
-    lock = Lock.from_directory(directory)
+    lock = LockContent.from_directory(directory)
     plan = plan_job(problem, sink, clock, lock.plan if request.locked else None)
     if plan is None or sink.failed():
         try_fixes_of_plan(source, overrides, problem, sink)
         return CompileOutcome(sink)
     artifacts = emit_plan(plan, sink, clock)
     if request.locked:
-        compare_decisions(lock, plan, sink)
+        compare_locked_decisions(lock, plan, sink)
     else:
         compare_hosts(lock, plan, sink)
     if request.check:
@@ -109,7 +109,7 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     return replace(outcome, written=True)
 
 
-class Clock:
+class PhaseTimer:
     """Stopwatch for the phases of a compile. A call with the name of a phase ends this phase."""
 
     def __init__(self) -> None:

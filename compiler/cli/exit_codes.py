@@ -51,7 +51,7 @@ def _report_bug(error: BaseException) -> int:
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
-    where = _raising_line(error)
+    where = _line_of_error(error)
     message = " ".join(str(error).split())[:200]
     click.echo(
         f"parc: internal error: {type(error).__name__}: {message} ({where}). This is a bug in "
@@ -61,7 +61,7 @@ def _report_bug(error: BaseException) -> int:
     return BUG
 
 
-def _raising_line(error: BaseException) -> str:
+def _line_of_error(error: BaseException) -> str:
     """Return the file and line that raised ``error``, such as ``choose_layout.py:41``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -12,11 +12,11 @@ from parc.compiler.ir import AnyPlan, Artifact, Layout, LockedPlan
 from parc.compiler.report.json.locked_plan import (
     LockUnreadable,
     changed_decisions,
-    decisions,
+    locked_decisions,
     locked_plan,
 )
 from parc.compiler.report.json.plan_json import LOCK_PATH, lock_document
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.writer import differing_paths, names_not_from_parc
 
 MAX_FILES_SHOWN = 20
@@ -102,7 +102,7 @@ MAX_CHANGES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class LockContent:
     """Content of the ``parc.lock`` in a directory. Parts that cannot be read are None."""
 
     path: str
@@ -114,13 +114,13 @@ class Lock:
     exist``. The text is empty if the lock can be used."""
 
     @classmethod
-    def from_directory(cls, directory: Path) -> Lock:
+    def from_directory(cls, directory: Path) -> LockContent:
         """Read the ``parc.lock`` in ``directory``. A problem is stored in ``why``, not raised."""
         file = directory / LOCK_PATH
         path = file.as_posix()
         try:
             text = file.read_bytes().decode("utf-8", "replace")
-            found = decisions(text)
+            found = locked_decisions(text)
         except FileNotFoundError:
             return cls(path, None, None, "does not exist")
         except OSError as error:
@@ -133,7 +133,7 @@ class Lock:
             return cls(path, found, None, f"has no usable plan: {error}")
 
 
-def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
+def compare_locked_decisions(lock: LockContent, plan: AnyPlan, sink: Sink) -> None:
     """Report decisions of ``plan`` that differ from those in the lock file (O02).
 
     If the lock file is missing or unusable, report only this problem (O03).
@@ -167,10 +167,10 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
     gone = [name for name in locked.hosts if name not in usable]
     if not gone or not set(gone) <= set(cluster.unavailable):
         return ""
-    return f"parc replan --drain '{compress(gone)}' moves only the ranks of these hosts"
+    return f"parc replan --drain '{compress_hosts(gone)}' moves only the ranks of these hosts"
 
 
-def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
+def compare_hosts(lock: LockContent, plan: AnyPlan, sink: Sink) -> None:
     """Report ranks whose host differs from that in parc.lock, and drained hosts in use (O04).
 
     The hosts of ranks are compared only if the plan has the same layout as parc.lock.
@@ -185,12 +185,12 @@ def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
     if not moved and not back:
         return
     each, world = plan.placement.ranks_per_node, plan.placement.dense.world
-    drained = f"; drained hosts get ranks again: {compress(back)}" if back else ""
+    drained = f"; drained hosts get ranks again: {compress_hosts(back)}" if back else ""
     finding = Finding(
         f"{moved * each:,} of {world:,} ranks are on other hosts than in {lock.path}{drained}",
         label="without --locked, parc compile places ranks by the spec and ignores parc.lock",
         help="to keep the hosts: parc compile --locked; to move one host: parc replan --drain",
-        fix=f"cluster.unavailable: ['{compress(back)}']" if back else "",
+        fix=f"cluster.unavailable: ['{compress_hosts(back)}']" if back else "",
     )
     sink.report("O04", finding)
 

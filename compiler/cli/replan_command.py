@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parc.compiler.cli.output_checks import Lock, report_edits
+from parc.compiler.cli.output_checks import LockContent, report_edits
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replan_pipeline import AnyReplanned, HostReplacement, replan_spec
@@ -41,9 +41,9 @@ class ReplanOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that ``parc replan --format json`` prints."""
-        from parc.compiler.diagnostics.render.json_document import document
+        from parc.compiler.diagnostics.render.json_document import diagnostics_document
 
-        result = document((self.sink,))
+        result = diagnostics_document((self.sink,))
         if self.found is not None:
             result["replan"] = replan_document(self.found, self.origin)
             result["directory"] = self.directory
@@ -77,7 +77,7 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
     lock = (directory / LOCK_PATH).as_posix()
     origin = lock if previous.locked else "a compile of the spec"
     if not previous.locked and Path(lock).exists():
-        _report_unused_lock(Lock.from_directory(directory), sink)
+        _report_unused_lock(LockContent.from_directory(directory), sink)
     if request.dry_run:
         return ReplanOutcome(sink, replanned, origin, directory.as_posix())
     artifacts = emit_plan(replanned.plan, sink)
@@ -88,7 +88,7 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
     return ReplanOutcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
 
 
-def _report_unused_lock(lock: Lock, sink: Sink) -> None:
+def _report_unused_lock(lock: LockContent, sink: Sink) -> None:
     """Report that ``parc.lock`` is ignored (O04).
 
     The new plan may then use other hosts than the running job.

@@ -30,11 +30,11 @@ MAX_MOVE = 0.7
 """Largest change of a log parameter per iteration, because the linear model is valid only for small
 changes."""
 TANGENT_STEP = 0.02
-"""Finite-difference step of the slopes of a ``Tangent``, in the logarithm of a parameter."""
+"""Finite-difference step of the slopes of a ``LinearizedRun``, in the logarithm of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prior:
+class ParameterPrior:
     """Log-normal prior of one positive parameter, with bounds."""
 
     centre: float
@@ -60,7 +60,7 @@ class FitResult:
     rounds: int
 
     def unidentified_parameters(
-        self, priors: Mapping[str, Prior], share: float = 0.8
+        self, priors: Mapping[str, ParameterPrior], share: float = 0.8
     ) -> tuple[str, ...]:
         """Return the sorted names of the parameters that the measurements do not determine.
 
@@ -88,7 +88,7 @@ class _Objective:
         self,
         predict: Predict,
         measured: Sequence[float],
-        priors: Mapping[str, Prior],
+        priors: Mapping[str, ParameterPrior],
         weights: Sequence[float],
     ) -> None:
         self.predict = predict
@@ -173,7 +173,7 @@ def fit_parameters(  # noqa: PLR0913 - model, data, start, priors and two option
     predict: Predict,
     measured: Sequence[float],
     start: Parameters,
-    priors: Mapping[str, Prior],
+    priors: Mapping[str, ParameterPrior],
     rounds: int = ROUNDS,
     weights: Sequence[float] = (),
 ) -> FitResult:
@@ -299,7 +299,7 @@ def _solve_with_factor(lower: Matrix, right: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tangent:
+class LinearizedRun:
     """Linear approximation of the log seconds of one run as a function of the log parameters.
 
     A refit uses such approximations because they are much cheaper than the cost model.
@@ -310,9 +310,9 @@ class Tangent:
     """Derivative of the log seconds by each log parameter, in the order of the parameters."""
 
 
-def tangents(
+def linearize_runs(
     predict: Callable[[Mapping[str, float]], Sequence[float]], parameters: Mapping[str, float]
-) -> list[Tangent]:
+) -> list[LinearizedRun]:
     """Return a linear approximation of the time of each run near ``parameters``.
 
     ``predict`` returns the seconds of each run at given parameters. The slopes are finite
@@ -326,16 +326,18 @@ def tangents(
         slopes.append(
             [(old - log(new)) / TANGENT_STEP for old, new in zip(here, moved, strict=True)]
         )
-    return [Tangent(at, slope) for at, slope in zip(here, zip(*slopes, strict=True), strict=True)]
+    return [
+        LinearizedRun(at, slope) for at, slope in zip(here, zip(*slopes, strict=True), strict=True)
+    ]
 
 
-def extrapolate(
-    lines: Sequence[Tangent], origin: Mapping[str, float], values: Mapping[str, float]
+def extrapolate_seconds(
+    lines: Sequence[LinearizedRun], origin: Mapping[str, float], values: Mapping[str, float]
 ) -> list[float]:
     """Return the predicted time in seconds of each run at the parameters ``values``.
 
-    ``lines`` contains one linear approximation per run, computed by ``tangents`` at the parameters
-    ``origin``.
+    ``lines`` contains one linear approximation per run, computed by ``linearize_runs`` at the
+    parameters ``origin``.
     """
     moves = [log(values[name] / value) for name, value in origin.items()]
     return [

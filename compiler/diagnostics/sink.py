@@ -59,7 +59,7 @@ class Sink:
             severity=code_info(code).severity,
             finding=replace(finding, causes=causes),
             path=at,
-            span=span or self.positions.span_of(at, key=key),
+            span=span or self.positions.span_at(at, key=key),
         )
         self._add_if_new(diagnostic)
 
@@ -93,7 +93,7 @@ class Sink:
         # A value that the user did not write has no line to show.
         if cause.span is not None or not self.positions.is_path_in_spec(cause.path):
             return cause
-        return replace(cause, span=self.positions.span_of(cause.path))
+        return replace(cause, span=self.positions.span_at(cause.path))
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
@@ -41,7 +43,7 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     return found
 
 
-def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
+def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> Sequence[int]:
     """Return the numbers of replicas to choose from, in ascending order.
 
     If the spec sets ``layout.replicas``, this number is the only choice.
@@ -50,10 +52,12 @@ def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int
         return (problem.pins.replicas,)
     cluster = problem.cluster
     counts = replica_counts(layout, cluster.node.gpus, cluster.nodes)
-    return tuple(n for n in counts if is_size_allowed(problem.goals.limits, "replicas", n)) or (1,)
+    if problem.goals.limits:
+        counts = [n for n in counts if is_size_allowed(problem.goals.limits, "replicas", n)]
+    return counts or (1,)
 
 
-def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]:
+def _without_idle_replicas(problem: ServingProblem, counts: Sequence[int]) -> Sequence[int]:
     """Return the numbers of replicas in ``counts`` up to the number of concurrent requests.
 
     If all numbers are larger, the result is the smallest one only.
@@ -61,7 +65,7 @@ def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> 
     concurrency = problem.service.traffic.concurrency
     if concurrency is None:
         return counts
-    return tuple(count for count in counts if count <= concurrency) or counts[:1]
+    return counts[: bisect_right(counts, concurrency)] or counts[:1]
 
 
 def _estimate_with_replicas(

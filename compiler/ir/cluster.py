@@ -69,7 +69,7 @@ class Fabric:
 class SwitchTier:
     """Tier of switches, such as leaf or spine.
 
-    ``Host.switch_path[i]`` names the switch of tier ``Cluster.levels[i]`` above a host.
+    ``Host.switch_path[i]`` names the switch of tier ``Cluster.switch_tiers[i]`` above a host.
     """
 
     name: str
@@ -177,7 +177,7 @@ class Cluster:
     not, because draining a host does not narrow the uplinks of the switch."""
 
     @property
-    def levels(self) -> tuple[SwitchTier, ...]:
+    def switch_tiers(self) -> tuple[SwitchTier, ...]:
         """Tiers of switches, from the leaf tier upwards.
 
         ``Host.switch_path`` contains the name of one switch per tier. If two hosts have no common

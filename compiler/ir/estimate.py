@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-DYNAMIC_BAND = 0.1
-"""Relative half width of the uncertainty band around all bytes except weights, gradients and
-optimizer state.
+DYNAMIC_SPREAD = 0.135
+"""Relative half width of the 80 % interval of all bytes except weights, gradients, optimizer state
+and fragmentation.
 
-Of 120 published readings (benchmarks/accuracy), about eight in ten lie inside this band.
+It is the 80th percentile of the errors of published readings, each program counted once
+(benchmarks/accuracy/memory.py).
 """
-STEP_BAND = 0.1
-"""Relative half width of the uncertainty band around the step time. It is the mean error on
-published runs of models that were not used for fitting (docs/accuracy.md: 9.5 % for dense models,
-10.4 % for mixtures of experts)."""
+FRAGMENTATION_SPREAD = 3.0
+"""Fragmentation at the high end of the interval, relative to the expected fragmentation; at the low
+end it is 0.
+
+With both spreads, four in five readings of reserved memory lie inside the interval.
+"""
 STAGE_TOTALS = ("static_bytes", "total_bytes", "low_bytes", "high_bytes")
 """Names of the sums in ``StageMemory`` that reports show in addition to the single terms."""
 
@@ -84,14 +87,22 @@ class StageMemory:
 
     @property
     def low_bytes(self) -> float:
-        """Low end of the memory estimate: exact static bytes plus 90 % of the dynamic bytes."""
-        # Only the dynamic bytes are uncertain, so the band does not scale with the whole estimate.
-        return self.total_bytes - DYNAMIC_BAND * self.dynamic_bytes
+        """Low end of the 80 % interval: less of all bytes that are not exact, no fragmentation."""
+        # Only the dynamic bytes are uncertain, so the interval does not scale with the static ones.
+        return (
+            self.total_bytes
+            - DYNAMIC_SPREAD * (self.dynamic_bytes - self.fragmentation_bytes)
+            - self.fragmentation_bytes
+        )
 
     @property
     def high_bytes(self) -> float:
-        """High end of the memory estimate: exact static bytes plus 110 % of the dynamic bytes."""
-        return self.total_bytes + DYNAMIC_BAND * self.dynamic_bytes
+        """High end of the 80 % interval, with three times the expected fragmentation."""
+        return (
+            self.total_bytes
+            + DYNAMIC_SPREAD * (self.dynamic_bytes - self.fragmentation_bytes)
+            + (FRAGMENTATION_SPREAD - 1) * self.fragmentation_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,10 @@ class Estimate:
     counted as half, no recomputation."""
     mfu: float
     tokens_per_second: float
+    step_low_seconds: float
+    """Low end of the 80 % interval of the step time."""
+    step_high_seconds: float
+    """High end of the 80 % interval of the step time."""
 
     @property
     def peak(self) -> StageMemory:
@@ -162,6 +177,11 @@ class Estimate:
         return max(self.memory, key=lambda stage: (stage.total_bytes, -stage.stage))
 
     @property
+    def high_bytes(self) -> float:
+        """Highest end of the intervals of all pipeline stages."""
+        return max(stage.high_bytes for stage in self.memory)
+
+    @property
     def fits(self) -> bool:
         """True if the estimate of the fullest pipeline stage is at most ``limit_bytes``."""
         return self.peak.total_bytes <= self.limit_bytes
@@ -170,11 +190,10 @@ class Estimate:
     def verdict(self) -> Literal["fits", "close", "exceeds"]:
         """Verdict on whether the fullest pipeline stage fits into the memory limit.
 
-        ``fits``: even the high end of the memory estimate is within the limit. ``close``: the limit
-        is between the low end and the high end. ``exceeds``: even the low end is above the limit.
+        ``fits``: even the high end of the interval is within the limit. ``close``: the limit is
+        inside the interval. ``exceeds``: even the low end is above the limit.
         """
-        peak, limit = self.peak, self.limit_bytes
-        # The verdict uses the band; ``fits`` uses only its centre.
-        if peak.high_bytes <= limit:
+        # The verdict uses the interval; ``fits`` uses only the expected value.
+        if self.high_bytes <= self.limit_bytes:
             return "fits"
-        return "close" if peak.low_bytes <= limit else "exceeds"
+        return "close" if self.peak.low_bytes <= self.limit_bytes else "exceeds"

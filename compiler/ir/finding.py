@@ -40,7 +40,7 @@ class SpecPositions:
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     word_only: frozenset[str] = frozenset()
 
-    def span_of(self, path: str, *, key: bool = False) -> Span | None:
+    def span_at(self, path: str, *, key: bool = False) -> Span | None:
         """Return the span of the value, or of the key, at ``path`` in the spec file.
 
         If the file does not contain ``path``, return the span of its nearest parent in the file;

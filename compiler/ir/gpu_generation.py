@@ -21,50 +21,49 @@ class Efficiency:
     """
 
     # Relative times, fitted for each kernel stack and generation (docs/cost-model.md).
-    gemm: float = 1.13
+    gemm: float = 1.10
     """Time of 16-bit matrix multiplications in a step, relative to the same kernels in a
     benchmark."""
-    gemm_low: float = 1.04
+    gemm_low: float = 1.15
     """Time of 8-bit and 4-bit matrix multiplications in a step including casts, relative to the
     same kernels in a benchmark."""
-    attention: float = 1.82
+    attention: float = 1.2
     """Time of the attention core in a step, relative to its time fitted to kernel benchmarks."""
-    stream: float = 1.17
+    stream: float = 1.3
     """Time of norms, activations and residuals, relative to their memory traffic at the bandwidth
     of the data sheet."""
-    layer_seconds: float = 0.000839
+    layer_seconds: float = 6e-4
     """Host time that launches the forward pass of one layer, in seconds; the layer cannot be
     faster."""
-    tp: float = 0.898
+    tp: float = 0.8
     """Time of tensor-parallel collectives that computation does not hide, relative to the time of
     the same collectives in a benchmark."""
-    network: float = 0.667
+    network: float = 0.75
     """Fraction of the NIC rate that large messages between hosts achieve."""
-    hop_seconds: float = 0.0000189
+    hop_seconds: float = 3e-5
     """Latency of one message between hosts including its launch, in seconds."""
-    dp_overlap: float = 0.538
+    dp_overlap: float = 0.7
     """Fraction of the time of a micro-batch that can hide data-parallel communication of gradients
     and parameters."""
-    pp: float = 0.591
+    pp: float = 0.6
     """Time of pipeline messages that computation does not hide, relative to the time of the same
     messages in a benchmark."""
-    ep: float = 1.09
+    ep: float = 1.0
     """Time of expert all-to-alls that computation does not hide, relative to the time of the same
     all-to-alls in a benchmark."""
-    step_seconds: float = 0.0318
+    step_seconds: float = 0.02
     """Fixed time per step in seconds: optimizer launch, logging and data loading."""
-    straggler: float = 0.00343
+    straggler: float = 0.003
     """Relative increase of the step time each time the number of hosts doubles."""
-    accumulate: float = 0.949
+    accumulate: float = 1.0
     """Time of gradient accumulation, relative to its memory traffic at the bandwidth of the data
     sheet."""
-    experts: float = 1.24
-    """Time of the matrix multiplications of all routed experts in a step, relative to one kernel
-    that multiplies all their rows."""
-    routed_seconds: float = 0.00163
+    routed_seconds: float = 2e-3
     """Host time that launches the forward pass of one layer with routed experts in 16 bit, in
     seconds; the layer cannot be faster."""
-    # Properties of the kernels, not fitted.
+    # Properties of the stack, not fitted.
+    measured: bool = False
+    """True if the parameters were fitted with published runs of this stack and generation."""
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate
     FlashAttention."""

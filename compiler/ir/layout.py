@@ -87,6 +87,11 @@ class Offload:
     parameters: OffloadTarget
     nvme_path: str
 
+    @property
+    def uses_nvme(self) -> bool:
+        """True if the NVMe disks store the optimizer state or the weights."""
+        return "nvme" in (self.optimizer, self.parameters)
+
 
 NO_OFFLOAD = Offload("none", "none", "")
 

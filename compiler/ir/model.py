@@ -83,7 +83,7 @@ class Attention:
     queries (Qwen3-Next)."""
 
     @property
-    def projected_heads(self) -> int:
+    def query_projection_heads(self) -> int:
         """Number of heads in the output of the query projection.
 
         This is the number of query heads, doubled if the projection also computes a gate.
@@ -125,12 +125,12 @@ class LinearAttention:
         return self.key_heads * self.key_dim
 
     @property
-    def inner(self) -> int:
+    def inner_width(self) -> int:
         """Total width of all value heads, which is also the width of the gate."""
         return self.value_heads * self.value_dim
 
     @property
-    def projected(self) -> int:
+    def input_projection_width(self) -> int:
         """Output width of the input projection of linear attention.
 
         The projection computes the queries, keys, values and gate, and two numbers per value head:
@@ -138,12 +138,12 @@ class LinearAttention:
         """
         # 2 x key_width: queries and keys; 2 x inner: values and gate;
         # 2 x value_heads: decay and update rate.
-        return 2 * self.key_width + 2 * self.inner + 2 * self.value_heads
+        return 2 * self.key_width + 2 * self.inner_width + 2 * self.value_heads
 
     @property
     def conv_channels(self) -> int:
         """Number of channels of the causal convolution: the widths of queries, keys and values."""
-        return 2 * self.key_width + self.inner
+        return 2 * self.key_width + self.inner_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Mamba:
     conv_size: int
 
     @property
-    def inner(self) -> int:
+    def inner_width(self) -> int:
         """Inner width of the Mamba layer: heads x head_dim."""
         return self.heads * self.head_dim
 
@@ -167,15 +167,15 @@ class Mamba:
     def conv_channels(self) -> int:
         """Number of channels of the convolution: the inner width, plus B and C of all groups."""
         # B and C have state_size entries per group each.
-        return self.inner + 2 * self.groups * self.state_size
+        return self.inner_width + 2 * self.groups * self.state_size
 
     @property
-    def projected(self) -> int:
+    def input_projection_width(self) -> int:
         """Output width of the input projection of a Mamba layer.
 
         The projection computes the input of the convolution, the gate, and one step size per head.
         """
-        return self.conv_channels + self.inner + self.heads
+        return self.conv_channels + self.inner_width + self.heads
 
 
 @dataclass(frozen=True, slots=True)

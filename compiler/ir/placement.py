@@ -79,7 +79,7 @@ class Mesh:
         axis = self.axis_by_name(name)
         return rank // axis.stride % axis.size
 
-    def groups(self, *names: str) -> list[list[int]]:
+    def groups_along(self, *names: str) -> list[list[int]]:
         """Return the process groups that span the axes ``names``, each as a list of ranks.
 
         The order of ``names`` has no effect. Ranks are listed with the fastest mesh axis first, and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from parc.compiler.ir.finding import Finding
@@ -12,6 +12,10 @@ from parc.compiler.ir.problem import SizeLimit, Task
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout, ServingSetup, Traffic
 
 LoadBalancer = Literal["internal", "hybrid", "external"]
+ALL_SERVING_FIELDS = tuple(field.name for field in fields(ServingLayout))
+"""Names of all fields of ``ServingLayout``."""
+RANK_FIELDS = ("tp", "pcp", "dp", "ep")
+"""Names of the fields from which ``ServingLayout.ranks_per_expert`` is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +228,6 @@ class ServingRule:
     every candidate."""
     explain: Callable[[ServingProblem, ServingLayout], Finding]
     """Function that returns the finding for a layout that violates the rule."""
+    reads: tuple[str, ...] = ALL_SERVING_FIELDS
+    """Names of the layout fields that ``broken`` reads. The search evaluates ``broken`` once per
+    combination of their values, so a missing name gives wrong results."""

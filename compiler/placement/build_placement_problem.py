@@ -15,7 +15,7 @@ from parc.compiler.placement.order.orders_from_boxes import node_axes_within, no
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.switch_cuts import CutModel, cut_model_of
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
-from parc.compiler.topology.uplinks import Flow, Pattern, build_flow
+from parc.compiler.topology.uplinks import Pattern, TrafficFlow, build_traffic_flow
 
 TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "tp": ("dense", ("tp",), "ring"),
@@ -100,7 +100,7 @@ def build_placement_problem(
 
 def traffic_flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
-) -> Iterator[tuple[str, Flow]]:
+) -> Iterator[tuple[str, TrafficFlow]]:
     """Yield (parallel axis, messages of this axis) for each axis with traffic between hosts."""
     for axis, one, _ in _flows_with_cut_models(meshes, per_node, layout, estimate):
         yield axis, one
@@ -110,7 +110,7 @@ def traffic_flows(
 @lru_cache(maxsize=1)
 def _flows_with_cut_models(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
-) -> tuple[tuple[str, Flow, CutModel], ...]:
+) -> tuple[tuple[str, TrafficFlow, CutModel], ...]:
     """Return (parallel axis, messages, cut model) for each axis with traffic between hosts.
 
     The cut model describes the process groups of the axis. Lower bounds on the traffic are computed
@@ -138,7 +138,9 @@ def _flows_with_cut_models(
             inside = node_axes_within(mesh.select_axes(*axes), node_sizes, per_node)
             size = prod(node_sizes[index] for index in inside)
             model = cut_model_of(groups, pattern, inside, size, mesh.world // per_node)
-            sent = build_flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])
+            sent = build_traffic_flow(
+                groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis]
+            )
             found.append((traffic.axis, sent, model))
     return tuple(found)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import AnyPlan, Cluster, Host
 from parc.compiler.resolve.resolve_hosts import similar_hosts
-from parc.compiler.topology.hostlist import compress, natural_key
+from parc.compiler.topology.hostlist import compress_hosts, natural_key
 
 DRAIN = Span("--drain", 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Vacancies:
+class HostVacancies:
     """Node ranks whose hosts are drained, and the free hosts that can replace these hosts."""
 
     drained: tuple[str, ...]
@@ -28,7 +28,7 @@ class Vacancies:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class NodeRankMove:
     """Move of a node rank, with all its ranks, from one host to another."""
 
     node_rank: int
@@ -40,7 +40,7 @@ class Move:
 
 def find_vacancies(
     plan: AnyPlan, drained: Iterable[str], suggest_smaller: Callable[[int], str], sink: Sink
-) -> Vacancies | None:
+) -> HostVacancies | None:
     """Return the node ranks on drained hosts, and the free hosts that can replace these hosts.
 
     Returns None after an error: a drained host is not in the cluster (H03), or there are too few
@@ -51,7 +51,7 @@ def find_vacancies(
     names = tuple(sorted(set(drained), key=natural_key))
     cluster, hosts = plan.problem.cluster, plan.placement.hosts
     all_hosts = (*cluster.hosts, *cluster.spare)
-    if not _check_names(names, all_hosts, cluster, sink):
+    if not _check_drained_names(names, all_hosts, cluster, sink):
         return None
     gone = set(names)
     busy = gone | {host.name for host in hosts}
@@ -60,23 +60,26 @@ def find_vacancies(
     lost = tuple(node for node, host in enumerate(hosts) if host.name in gone)
     if len(free) < len(lost):
         help_ = suggest_smaller(len(hosts) - len(lost) + len(free))
-        _report_too_few(plan, [hosts[node].name for node in lost], len(free), help_, sink)
+        _report_too_few_hosts(plan, [hosts[node].name for node in lost], len(free), help_, sink)
         return None
-    return Vacancies(names, all_hosts, lost, free)
+    return HostVacancies(names, all_hosts, lost, free)
 
 
-def list_moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
+def list_moves(
+    plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]
+) -> tuple[NodeRankMove, ...]:
     """Return, for each node rank in ``lost``, the move from its host in ``plan`` to a new host.
 
     The new host is ``hosts[node rank]``.
     """
     old, each = plan.placement.hosts, plan.placement.ranks_per_node
     return tuple(
-        Move(node, node * each, node * each + each - 1, old[node], hosts[node]) for node in lost
+        NodeRankMove(node, node * each, node * each + each - 1, old[node], hosts[node])
+        for node in lost
     )
 
 
-def _check_names(
+def _check_drained_names(
     names: tuple[str, ...], hosts: Iterable[Host], cluster: Cluster, sink: Sink
 ) -> bool:
     """Return True if every drained name is a host of the cluster; otherwise report the names (H03).
@@ -104,12 +107,14 @@ def _check_names(
     return not unknown
 
 
-def _report_too_few(plan: AnyPlan, lost: list[str], free: int, suggestion: str, sink: Sink) -> None:
+def _report_too_few_hosts(
+    plan: AnyPlan, lost: list[str], free: int, suggestion: str, sink: Sink
+) -> None:
     """Report that there are too few free hosts to replace the drained ones (T11)."""
     placement = plan.placement
     world, spare = placement.dense.world, len(plan.problem.cluster.spare)
     finding = Finding(
-        f"too few free hosts: {len(lost)} needed to replace {compress(lost)}, {free} free",
+        f"too few free hosts: {len(lost)} needed to replace {compress_hosts(lost)}, {free} free",
         label=f"the {world} ranks of this plan need {len(placement.hosts)} hosts",
         help=suggestion,
         fix="add a host under cluster.spare, or compile a smaller plan",

@@ -28,8 +28,8 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
 from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
-from parc.compiler.placement.order.equivalent_hosts import Sites
-from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
+from parc.compiler.placement.order.equivalent_hosts import HostSites
+from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
 from parc.compiler.placement.order.search_orders import (
     ALL_ORDERS,
     BOXES,
@@ -68,7 +68,7 @@ class _HostOrder:
     name: str
     hosts: tuple[Host, ...]
     """Host of every node rank."""
-    cost: Cost
+    cost: PlacementCost
     moved: int
     """Number of hosts whose node rank differs from the name order."""
 
@@ -120,9 +120,9 @@ def place_ranks(
     orders = _evaluate_named_orders(
         cluster, links, _node_ranks_and_pipeline(cluster, meshes, per_node)
     )
-    named = [_as_evaluated_order(one, links.sites) for one in orders]
+    named = [_order_of_sites(one, links.sites) for one in orders]
     result = search_orders(links, named, budget)
-    orders = _best_of_each_name(orders, result.floor_seconds)
+    orders = _best_order_per_name(orders, result.floor_seconds)
     if result.better is not None:
         orders.append(_assign_hosts(cluster, links, result.better))
     allowed = [one for one in orders if one.name == NAMES] if policy == "names" else orders
@@ -134,13 +134,13 @@ def place_ranks(
         families=framework.group_families(layout),
         hosts=chosen.hosts,
         ranks_per_node=per_node,
-        alternatives=tuple(_alternative_row(one, one is chosen) for one in orders),
+        alternatives=tuple(_placement_alternative(one, one is chosen) for one in orders),
         proof=build_proof(chosen.cost, result.least, TIE * estimate.time.total_seconds),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 
 
-def _alternative_row(one: _HostOrder, chosen: bool) -> PlacementAlternative:
+def _placement_alternative(one: _HostOrder, chosen: bool) -> PlacementAlternative:
     """Return the row for one order of hosts in the table of alternatives of the plan."""
     return PlacementAlternative(
         one.name, one.cost.busiest_bytes, one.cost.exposed_seconds, chosen=chosen
@@ -157,13 +157,15 @@ def _evaluate_named_orders(
     names = hosts_by_name(cluster)[: numbering.nodes]
     found = []
     # In tree order, so that the order of hosts in the spec cannot decide between equal orders.
-    for name, hosts in named_host_orders(_in_tree_order(cluster, problem.hosts), numbering):
+    for name, hosts in named_host_orders(_cluster_in_host_order(cluster, problem.hosts), numbering):
         place = [problem.sites.site_by_host[host.name] for host in hosts]
-        found.append(_HostOrder(name, hosts, problem.cost(place), _count_moved(hosts, names)))
+        found.append(
+            _HostOrder(name, hosts, problem.cost(place), _count_moved_node_ranks(hosts, names))
+        )
     return found
 
 
-def _best_of_each_name(orders: list[_HostOrder], floor_seconds: float) -> list[_HostOrder]:
+def _best_order_per_name(orders: list[_HostOrder], floor_seconds: float) -> list[_HostOrder]:
     """Return the best order of hosts per name, in the order in which the names first appear."""
     best: dict[str, _HostOrder] = {}
     for one in orders:
@@ -174,7 +176,7 @@ def _best_of_each_name(orders: list[_HostOrder], floor_seconds: float) -> list[_
     return list(best.values())
 
 
-def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
+def _cluster_in_host_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
     """Return ``cluster`` with its racks and hosts in the order of ``hosts``.
 
     ``hosts`` must list the hosts of a switch one after another.
@@ -185,12 +187,12 @@ def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
     return replace(cluster, racks=tuple(Rack(name, tuple(rack)) for name, rack in racks.items()))
 
 
-def _count_moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
+def _count_moved_node_ranks(hosts: Sequence[Host], names: Sequence[Host]) -> int:
     """Return the number of node ranks whose host differs between ``hosts`` and ``names``."""
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
-def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
+def _order_of_sites(one: _HostOrder, sites: HostSites) -> EvaluatedOrder:
     """Return the order of hosts ``one`` as an order of sites (sets of equivalent hosts)."""
     place = tuple(sites.site_by_host[host.name] for host in one.hosts)
     return EvaluatedOrder(one.name, (), place, one.cost)
@@ -218,7 +220,9 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
         if node not in assigned:
             assigned[node] = queues[site].pop()
     hosts = tuple(assigned[node] for node in range(len(names)))
-    return _HostOrder(_describe_order(found), hosts, found.cost, _count_moved(hosts, names))
+    return _HostOrder(
+        _describe_order(found), hosts, found.cost, _count_moved_node_ranks(hosts, names)
+    )
 
 
 def _describe_order(found: EvaluatedOrder) -> str:
@@ -232,7 +236,7 @@ def _describe_order(found: EvaluatedOrder) -> str:
     return {BOXES: boxes, SWAPS: f"{boxes}, swapped", ALL_ORDERS: "best of all"}[found.method]
 
 
-def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
+def build_proof(cost: PlacementCost, least: PlacementCost, tie_seconds: float) -> PlacementProof:
     """Return the proof of how close ``cost`` is to the lower bounds ``least``.
 
     The quality of the proof is optimal (no gap), bounded (small gap of the exposed time) or
@@ -246,14 +250,14 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
         tie_seconds=tie_seconds,
         uplink_bytes=cost.busiest_bytes,
         total_bytes=cost.total_bytes,
-        bytes_gap=_bytes_gap(cost, least),
+        bytes_gap=_gap_to_byte_bounds(cost, least),
     )
     if not proof.exposed_gap and meets_byte_bounds(cost, least):
         return replace(proof, quality="optimal")
     return replace(proof, quality="bounded") if proof.exposed_gap <= HEURISTIC_GAP else proof
 
 
-def _bytes_gap(cost: Cost, least: Cost) -> float | None:
+def _gap_to_byte_bounds(cost: PlacementCost, least: PlacementCost) -> float | None:
     """Return by how much the weighted bytes exceed their lower bounds, as a fraction of the bound.
 
     Returns None if a bound is 0 bytes and the order sends some bytes.

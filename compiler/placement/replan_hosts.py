@@ -9,8 +9,13 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Host, Plan
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
 from parc.compiler.placement.build_placement_problem import build_placement_problem
-from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, list_moves
-from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
+from parc.compiler.placement.find_vacancies import (
+    HostVacancies,
+    NodeRankMove,
+    find_vacancies,
+    list_moves,
+)
+from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
 from parc.compiler.placement.restore_cluster import cluster_with_hosts, drained_cluster
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import common_switch_level
@@ -28,10 +33,10 @@ class ReplannedTraining:
     plan: Plan
     drained: tuple[str, ...]
     """All drained hosts, including those that earlier replans drained."""
-    moves: tuple[Move, ...]
-    before: Cost
+    moves: tuple[NodeRankMove, ...]
+    before: PlacementCost
     """Cost of the old order of hosts."""
-    after: Cost
+    after: PlacementCost
     """Cost of the new order of hosts. ``before`` and ``after`` both count the links of all hosts,
     including drained and spare ones, so that the two costs can be compared."""
 
@@ -41,7 +46,8 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTra
 
     A free host with the same leaf switch and NVLink domain is preferred, because no link then
     carries more traffic than before. If there is no such host, the nearest free hosts are compared
-    by ``Cost``. On a tie, the host nearest in the switch tree is used, then the first by name.
+    by ``PlacementCost``. On a tie, the host nearest in the switch tree is used, then the first by
+    name.
     Returns None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_smaller_dp(plan, hosts), sink)
@@ -70,14 +76,14 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
     return build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
 
 
-def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
+def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> PlacementCost:
     """Return the cost of the order of hosts ``hosts``, which are listed by node rank."""
     site = problem.sites.site_by_host
     return problem.cost([site[host.name] for host in hosts])
 
 
 def _replace_hosts(
-    problem: PlacementProblem, hosts: tuple[Host, ...], found: Vacancies
+    problem: PlacementProblem, hosts: tuple[Host, ...], found: HostVacancies
 ) -> tuple[Host, ...]:
     """Return the hosts by node rank, with every drained host replaced by a free one."""
     seats, free = list(hosts), sorted(found.free, key=lambda host: natural_key(host.name))
@@ -110,7 +116,7 @@ def _best_replacement(
         return near[0]
     place = [sites.site_by_host[host.name] for host in seats]
 
-    def cost(host: Host) -> Cost:
+    def cost(host: Host) -> PlacementCost:
         """Return the cost of the placement if the node rank runs on ``host``."""
         place[node] = sites.site_by_host[host.name]
         return problem.cost(place)

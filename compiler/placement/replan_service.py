@@ -8,7 +8,12 @@ from functools import partial
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Host, ServingPlan
-from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, list_moves
+from parc.compiler.placement.find_vacancies import (
+    HostVacancies,
+    NodeRankMove,
+    find_vacancies,
+    list_moves,
+)
 from parc.compiler.placement.restore_cluster import drained_cluster
 from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts
 from parc.compiler.topology.hostlist import natural_key
@@ -33,7 +38,7 @@ class ReplannedService:
     plan: ServingPlan
     drained: tuple[str, ...]
     """All drained hosts, including those that earlier replans drained."""
-    moves: tuple[Move, ...]
+    moves: tuple[NodeRankMove, ...]
     engines: tuple[int, ...]
     """Indexes of the replicas that now run on other hosts."""
     before: EngineSpread
@@ -67,7 +72,7 @@ def replan_service(
     )
 
 
-def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]:
+def _replace_lost_hosts(plan: ServingPlan, found: HostVacancies) -> tuple[Host, ...]:
     """Return the hosts by node rank, with every drained host replaced by a free one."""
     seats = list(plan.placement.hosts)
     left = sorted(found.free, key=lambda host: natural_key(host.name))

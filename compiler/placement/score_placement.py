@@ -30,7 +30,7 @@ def placement_scorer(cost_model: CostModel) -> Callable[[Layout], float] | None:
     cluster = cost_model.problem.cluster
     if not _order_matters(cluster) or cluster.gpus > MOST_RANKS:
         return None
-    return lambda layout: _placed_seconds(cost_model, layout)
+    return lambda layout: _seconds_added_by_layout(cost_model, layout)
 
 
 def _order_matters(cluster: Cluster) -> bool:
@@ -38,18 +38,18 @@ def _order_matters(cluster: Cluster) -> bool:
     if cluster.nodes < 2:
         return False
     # At full bandwidth at every level, it does not matter which switches traffic crosses.
-    thin = any(level.oversubscription > 1 for level in cluster.levels)
+    thin = any(level.oversubscription > 1 for level in cluster.switch_tiers)
     return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 
-def _placed_seconds(cost_model: CostModel, layout: Layout) -> float:
+def _seconds_added_by_layout(cost_model: CostModel, layout: Layout) -> float:
     """Return the seconds that a quickly searched placement of ``layout`` adds to its step time."""
     estimate = estimate_layout(cost_model, layout)
     placement = place_ranks(cost_model.problem, cost_model.framework, layout, estimate, QUICK)
-    return added_seconds(estimate, placement)
+    return seconds_added_by_placement(estimate, placement)
 
 
-def added_seconds(estimate: Estimate, placement: Placement) -> float:
+def seconds_added_by_placement(estimate: Estimate, placement: Placement) -> float:
     """Return the exposed seconds of ``placement`` that exceed those of ``estimate``; at least 0.
 
     Only traffic that leaves the NVLink domain is compared.

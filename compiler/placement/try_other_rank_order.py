@@ -21,7 +21,7 @@ from parc.compiler.ir import (
     Search,
 )
 from parc.compiler.placement.place_ranks import place_ranks
-from parc.compiler.placement.score_placement import added_seconds
+from parc.compiler.placement.score_placement import seconds_added_by_placement
 
 LEAST_GAIN = 0.01
 """Fraction of the step time that another rank order must save to replace the default order."""
@@ -38,7 +38,9 @@ class PlacedLayout:
     @property
     def seconds(self) -> float:
         """Seconds per step, including those that the placement adds to the estimate."""
-        return self.estimate.time.total_seconds + added_seconds(self.estimate, self.placement)
+        return self.estimate.time.total_seconds + seconds_added_by_placement(
+            self.estimate, self.placement
+        )
 
 
 def try_other_rank_order(

@@ -20,14 +20,14 @@ _EXACT = frozenset((str, int, bool, NoneType, ExactFloat))
 """Types of values that are never rounded."""
 
 
-def rounded(value: float) -> int | float:
+def round_to_six_digits(value: float) -> int | float:
     """Return ``value`` rounded to six significant digits; as an int if the result is whole."""
     short = float(f"{value:.{DIGITS}g}")
     # Above 2**53 not every integer is a float, so the digits of the int would be arbitrary.
     return int(short) if short.is_integer() and abs(short) < 2**53 else short
 
 
-def round_tree(tree: Any) -> Any:
+def round_floats_in_tree(tree: Any) -> Any:
     """Return a JSON tree whose floats are rounded to six significant digits.
 
     Rounding removes differences in the last digits, so equal plans give files with equal bytes.
@@ -36,16 +36,16 @@ def round_tree(tree: Any) -> Any:
     if type(tree) in _EXACT:
         return tree
     if isinstance(tree, Mapping):
-        return {str(key): round_tree(value) for key, value in tree.items()}
+        return {str(key): round_floats_in_tree(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [round_tree(item) for item in tree]
-    return rounded(tree) if isinstance(tree, float) else tree
+        return [round_floats_in_tree(item) for item in tree]
+    return round_to_six_digits(tree) if isinstance(tree, float) else tree
 
 
 def exact_tree(tree: Any) -> Any:
     """Return a copy of a JSON tree whose floats will not be rounded when they are written.
 
-    Floats become ``ExactFloat``; whole floats become integers, as in ``round_tree``.
+    Floats become ``ExactFloat``; whole floats become integers, as in ``round_floats_in_tree``.
     """
     if isinstance(tree, Mapping):
         return {str(key): exact_tree(value) for key, value in tree.items()}
@@ -61,7 +61,7 @@ def json_text(document: dict[str, Any]) -> str:
 
     Keys are sorted, floats other than ``ExactFloat`` are rounded, and the text ends with a newline.
     """
-    return _indented_json(round_tree(document), "\n") + "\n"
+    return _indented_json(round_floats_in_tree(document), "\n") + "\n"
 
 
 def _indented_json(tree: Any, margin: str) -> str:
@@ -82,31 +82,31 @@ def _indented_json(tree: Any, margin: str) -> str:
     return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
 
 
-def plural(count: int, word: str) -> str:
+def format_count(count: int, word: str) -> str:
     """Return ``count`` and ``word`` as text, in singular or plural: ``1 host``, ``1,024 hosts``."""
     # All words that PARC counts form their plural with s.
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
-def number_range(first: int, last: int) -> str:
+def format_range(first: int, last: int) -> str:
     """Return a range of numbers as text: ``3-7``, or ``3`` if both ends are equal."""
     return str(first) if first == last else f"{first}-{last}"
 
 
-def gib(count_bytes: float) -> str:
+def format_gib(count_bytes: float) -> str:
     """Return a number of bytes as GiB with three significant digits, such as ``61.2 GiB``."""
-    return f"{three_digits(count_bytes / GIB)} GiB"
+    return f"{format_three_digits(count_bytes / GIB)} GiB"
 
 
-def seconds(duration_seconds: float) -> str:
+def format_seconds(duration_seconds: float) -> str:
     """Return a duration with three significant digits, such as ``4.21 s`` or ``83.0 ms``."""
     # 0.9995 s and more would be printed as 1,000 ms.
     if abs(duration_seconds) < 0.9995:
-        return f"{three_digits(duration_seconds * 1e3)} ms"
-    return f"{three_digits(duration_seconds)} s"
+        return f"{format_three_digits(duration_seconds * 1e3)} ms"
+    return f"{format_three_digits(duration_seconds)} s"
 
 
-def three_digits(value: float) -> str:
+def format_three_digits(value: float) -> str:
     """Return ``value`` as text with three significant digits: ``1.50``, ``29.9``, ``173``.
 
     The text has at most two decimals and no exponent; larger numbers keep all digits before the
@@ -120,12 +120,12 @@ def three_digits(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return the fraction ``share`` as a percentage with one decimal: 0.413 becomes ``41.3 %``."""
     return f"{share * 100:.1f} %"
 
 
-def quantity(count: float, unit: str = "") -> str:
+def format_quantity(count: float, unit: str = "") -> str:
     """Return a quantity with three significant digits, a decimal prefix and a unit.
 
     The prefix is written before a unit symbol: pass ``"B"`` for ``1.99 GB``. The prefix is written
@@ -140,7 +140,7 @@ def quantity(count: float, unit: str = "") -> str:
     return f"{count:.3g} {unit.lstrip()}".rstrip()
 
 
-def without_exponent(value: float, digits: int = 4) -> str:
+def format_without_exponent(value: float, digits: int = 4) -> str:
     """Return ``value`` with ``digits`` significant digits and no exponent, such as ``12,800``."""
     return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 

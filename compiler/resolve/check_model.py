@@ -30,7 +30,7 @@ def check_model(facts: ModelSpec, sink: Sink) -> bool:
 
     Otherwise each problem is reported.
     """
-    missing = _missing_numbers(facts)
+    missing = _missing_model_numbers(facts)
     for path in missing:
         finding = Finding(
             f"{path} is not set",
@@ -58,7 +58,7 @@ Found = tuple[str, str, Finding]
 """(diagnostic code, spec path, finding)."""
 
 
-def _missing_numbers(facts: ModelSpec) -> list[str]:
+def _missing_model_numbers(facts: ModelSpec) -> list[str]:
     """Return the spec paths of the required numbers of a model that are not set."""
     paths = [f"model.{key}" for key in _REQUIRED if getattr(facts, key) is None]
     # Letter "-" of a layer pattern is a dense MLP. Without one, no layer reads ffn.
@@ -203,7 +203,7 @@ def _check_hybrid_layers(facts: ModelSpec) -> Iterator[Found]:
     if facts.mamba is not None:
         yield from _check_mamba(facts, facts.mamba)
     if facts.pattern is not None:
-        yield from _check_pattern(facts, facts.pattern)
+        yield from _check_layer_pattern(facts, facts.pattern)
 
 
 def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> Iterator[Found]:
@@ -245,7 +245,7 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
         yield "K03", "model.mamba", finding
 
 
-def _check_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
+def _check_layer_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
     """Check the number and the kinds of the layers in the layer pattern."""
     layers = facts.layers or 0
     if len(pattern) != layers:

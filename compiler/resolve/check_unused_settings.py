@@ -47,11 +47,11 @@ def paths_of_set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
 
 def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     """Report launch settings that no target uses (E13), in one finding per section."""
-    from parc.backends.registry import Role, can_wrap, declaration, installed_backends
+    from parc.backends.registry import Role, backend_declaration, can_wrap, installed_backends
 
     # A framework that another target starts emits no launch script.
     behind = [targets.framework] * any(can_wrap(one, targets.framework) for one in targets.emit)
-    found = [declaration(name).launch_fields for name in targets.emit if name not in behind]
+    found = [backend_declaration(name).launch_fields for name in targets.emit if name not in behind]
     used = {field for fields in found for field in fields}
     unused: dict[str, list[str]] = {}
     for path in paths_of_set_fields(spec.launch):
@@ -105,7 +105,7 @@ def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:
     offload = spec.layout.offload if isinstance(spec, Spec) else None
     if not isinstance(offload, OffloadSpec) or not offload.nvme_path:
         return
-    if "nvme" not in (offload.optimizer, offload.parameters):
+    if not offload.uses_nvme:
         at = "layout.offload.nvme_path"
         finding = Finding(
             f"{at} has no effect, because nothing is stored on NVMe",
@@ -146,9 +146,9 @@ def _check_launchers(targets: Targets, sink: Sink) -> None:
 
     Only the framework's own target writes these arguments.
     """
-    from parc.backends.registry import declaration
+    from parc.backends.registry import backend_declaration
 
-    launchers = [name for name in targets.emit if declaration(name).needs_framework]
+    launchers = [name for name in targets.emit if backend_declaration(name).needs_framework]
     if not launchers:
         return
     finding = Finding(

@@ -18,7 +18,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import Cluster, Gpu, KernelStack
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
+from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 from parc.compiler.spec.similar_names import did_you_mean
 
 AT = "cluster.calibration"
@@ -88,7 +88,7 @@ def _wrong_hardware_class_finding(calibration: Calibration, own: str, help_: str
 class _CalibrationReader:
     """Reader for one calibration file."""
 
-    def __init__(self, path: str, tree: Tree, sink: Sink) -> None:
+    def __init__(self, path: str, tree: SpecTree, sink: Sink) -> None:
         self.path = path
         self.tree = tree
         self.sink = sink

@@ -79,10 +79,10 @@ def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) ->
     if entry is None:
         return None
     base = ClusterSpec.model_validate_json(json.dumps(entry.facts))
-    return base if isinstance(spec, str) else _apply_changes(base, spec)
+    return base if isinstance(spec, str) else _apply_cluster_changes(base, spec)
 
 
-def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
+def _apply_cluster_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
     """Return the cluster ``base`` with the keys that ``changes`` sets.
 
     A cluster gives its hosts in exactly one form: nodes, racks or topology. If ``changes`` uses

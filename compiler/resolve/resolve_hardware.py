@@ -110,7 +110,7 @@ def _facts_of_component(
     base = _validate_entry(entry, shape, sink, at) if entry else None
     if base is None or isinstance(value, str):
         return base
-    return _apply_changes(base, value)
+    return _apply_part_changes(base, value)
 
 
 def _validate_entry(entry: CatalogEntry, shape: type[Part], sink: Sink, at: str) -> Part | None:
@@ -125,7 +125,7 @@ def _validate_entry(entry: CatalogEntry, shape: type[Part], sink: Sink, at: str)
         return None
 
 
-def _apply_changes(base: Part, changes: Part) -> Part:
+def _apply_part_changes(base: Part, changes: Part) -> Part:
     """Return the facts ``base`` with the keys that ``changes`` sets.
 
     Mappings such as peak_tflops are merged key by key.
@@ -141,14 +141,14 @@ def _apply_changes(base: Part, changes: Part) -> Part:
     if update:
         differs = ", ".join(update)
         if isinstance(base, NodeSpec):
-            update = {**_dependent_changes(base, update), **update}
+            update = {**_changes_of_dependent_facts(base, update), **update}
         # Plans and reports must not attribute changed facts to the catalog entry.
         update.setdefault("name", f"{base.name}{CHANGED_SUFFIX}")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
 
 
-def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
+def _changes_of_dependent_facts(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
     """Return new values for the facts of ``base`` that are wrong after the changes in ``update``.
 
     For example, another number of GPUs per host changes an NVLink domain that ends at the host.

@@ -17,7 +17,7 @@ from parc.compiler.topology.hostlist import (
     MOST_HOSTS,
     HostlistError,
     TooManyHosts,
-    expand,
+    expand_host_list,
     natural_key,
 )
 
@@ -43,7 +43,7 @@ def expand_host_lists(
     found = []
     for path, text in texts:
         try:
-            found.append((path, expand(text)))
+            found.append((path, expand_host_list(text)))
         except HostlistError as error:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"
             finding = Finding(f"host list {text[:60]!r}: {error.message}", error.message)
@@ -56,7 +56,7 @@ def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Sp
 
     None if the position is unknown, for example because the host list spans several lines.
     """
-    span = sink.positions.span_of(path) if sink.positions.is_path_in_spec(path) else None
+    span = sink.positions.span_at(path) if sink.positions.is_path_in_spec(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
         return None
@@ -116,7 +116,7 @@ def similar_hosts(name: str, known: Iterable[str]) -> list[str]:
     return padded[:1] or get_close_matches(name, alike, n=3, cutoff=0.7)
 
 
-def report_too_many(hosts: int, sink: Sink, at: str) -> None:
+def report_too_many_hosts(hosts: int, sink: Sink, at: str) -> None:
     """Report that the cluster has more hosts than PARC supports (H09)."""
     finding = Finding(
         f"the cluster has {hosts} hosts, more than the {MOST_HOSTS} that PARC supports",
@@ -226,7 +226,7 @@ def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | No
     """
     nodes = spec.nodes or 0
     if nodes > MOST_HOSTS:
-        report_too_many(nodes, sink, f"{at}.nodes")
+        report_too_many_hosts(nodes, sink, f"{at}.nodes")
         return None
     # Zero padding keeps the alphabetical order of the names the same as the numerical order.
     width = max(4, len(str(nodes)))
@@ -255,7 +255,7 @@ def _hosts_of_racks(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
         above = rack.above or ()
         hosts.racks.append(SpecRack(rack.name, found, rack.nvlink_domain, path, domains, above))
         if len(hosts.paths) > MOST_HOSTS:
-            report_too_many(len(hosts.paths), sink, f"{path}.nodes")
+            report_too_many_hosts(len(hosts.paths), sink, f"{path}.nodes")
             return None
     return hosts
 

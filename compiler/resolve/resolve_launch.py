@@ -13,7 +13,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.spec import TaskSpec
-from parc.compiler.topology.hostlist import compress_in_order, expand
+from parc.compiler.topology.hostlist import compress_hosts_in_order, expand_host_list
 
 
 def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
@@ -69,7 +69,7 @@ def check_command_words(spec: TaskSpec, sink: Sink) -> None:
     for path in COMMAND_WORDS:
         section, _, name = path.partition(".")
         value = getattr(getattr(spec, section), name, None)
-        texts = {path: value} if isinstance(value, str) else _entries(path, value or ())
+        texts = {path: value} if isinstance(value, str) else _indexed_entries(path, value or ())
         for at, text in texts.items():
             if text.startswith("-"):
                 finding = Finding(
@@ -80,7 +80,7 @@ def check_command_words(spec: TaskSpec, sink: Sink) -> None:
                 sink.report("X24", finding, at=at)
 
 
-def _entries(path: str, texts: Sequence[str]) -> dict[str, str]:
+def _indexed_entries(path: str, texts: Sequence[str]) -> dict[str, str]:
     return {f"{path}[{index}]": text for index, text in enumerate(texts)}
 
 
@@ -143,7 +143,7 @@ def _unify_host_lists(cluster: dict[str, Any]) -> None:
 
 def _shortest_host_list(lists: str | list[str]) -> str:
     texts = [lists] if isinstance(lists, str) else lists
-    return compress_in_order(name for text in texts for name in expand(text))
+    return compress_hosts_in_order(name for text in texts for name in expand_host_list(text))
 
 
 def _facts_from_user_files(resolved: Sequence[object]) -> list[Generation]:

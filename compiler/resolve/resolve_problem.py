@@ -279,12 +279,12 @@ def _resolve_recompute(spec: str | RecomputeSpec) -> Recompute | None:
 def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
     """Return the offload that the spec fixes; None for ``auto``."""
     if isinstance(spec, OffloadSpec):
-        path = spec.nvme_path if "nvme" in (spec.optimizer, spec.parameters) else ""
+        path = spec.nvme_path if spec.uses_nvme else ""
         return Offload(spec.optimizer, spec.parameters, path)
     return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)
 
 
-def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
+def _best_substitute_precision(precision: Precision, valid: Sequence[str]) -> str:
     """Return the precision in ``valid`` that is the best substitute for ``precision``.
 
     This is fp8 for block-scaled formats if fp8 is valid; otherwise bf16 if bf16 is valid; otherwise
@@ -306,7 +306,7 @@ def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
         if precision not in cluster.generation.precisions
         else f"other GPUs of generation {gpu.generation} do, but this one has no rate for it",
         help=f"valid values on this GPU: {', '.join(valid) or 'none'}",
-        fix=f"job.precision: {_nearest_precision(precision, valid)}" if valid else "",
+        fix=f"job.precision: {_best_substitute_precision(precision, valid)}" if valid else "",
         causes=(Cause("cluster.gpu", "the GPU is set here"),),
     )
     sink.report("R03", finding, at="job.precision")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from parc.backends.base import Engine
-from parc.backends.registry import declaration, engine
+from parc.backends.registry import backend_declaration, engine
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
@@ -212,7 +212,8 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
     finding = Finding(
         f"{target.name} does not declare the constants that its estimate needs",
         label=missing,
-        help=f"declare the constants in constants.yaml of {declaration(target.name).package}; "
+        help="declare the constants in constants.yaml of "
+        f"{backend_declaration(target.name).package}; "
         "EngineConstants in compiler/ir/engine_constants.py defines the keys",
     )
     sink.report("V32", finding, at="emit")

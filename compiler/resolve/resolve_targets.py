@@ -57,19 +57,19 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     from parc.backends.declaration import Declaration
     from parc.backends.registry import (
         Role,
+        backend_has_role,
         built_in_backends,
         can_wrap,
         find_backend_declaration,
-        has_role,
     )
 
     found = ((name, find_backend_declaration(name)) for name in emit)
     declared = {name: one for name, one in found if isinstance(one, Declaration)}
     for name, one in declared.items():
-        if not has_role(one, "train" if training else "serve"):
-            _report_wrong_kind(training, name, emit, sink)
+        if not backend_has_role(one, "train" if training else "serve"):
+            _report_wrong_job_kind(training, name, emit, sink)
     role: Role = "framework" if training else "engine"
-    binding = [name for name, one in declared.items() if has_role(one, role)]
+    binding = [name for name, one in declared.items() if backend_has_role(one, role)]
     wrappers = {one for one in binding for name in binding if can_wrap(one, name)}
     binding = [name for name in binding if name not in wrappers]
     for name in binding[1:]:
@@ -89,7 +89,7 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     return binding[0] if binding else built_in_backends(role)[0].name
 
 
-def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: Sink) -> None:
+def _report_wrong_job_kind(training: bool, name: str, emit: tuple[str, ...], sink: Sink) -> None:
     """Report that the target ``name`` does not support this kind of job (X21)."""
     from parc.backends.registry import installed_backends
 
@@ -157,10 +157,10 @@ def resolve_version(name: str, requested: str | None, sink: Sink) -> str | None:
     If ``requested`` is None, return the default version of the backend ``name``. Return None if the
     backend is unknown or does not support the version (X18).
     """
-    from parc.backends.registry import versions_of
+    from parc.backends.registry import supported_versions
 
     try:
-        supported, default = versions_of(name)
+        supported, default = supported_versions(name)
     except KeyError:
         return None
     if requested is None:

@@ -11,7 +11,7 @@ from parc.compiler.catalog.library import Library, read_user_file, register_user
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import NodeType
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
-from parc.compiler.topology.hostlist import HostlistError, expand
+from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
 if TYPE_CHECKING:
     from parc.compiler.topology.readers.fragment import Fragment
@@ -153,9 +153,11 @@ def _merge_unavailable(spec: ClusterSpec, listed: str) -> str | tuple[str, ...]:
     for lists in (written, spec.spare):
         for text in [lists] if isinstance(lists, str) else lists:
             with suppress(HostlistError):  # reported when the lists are resolved
-                mentioned.update(expand(text))
+                mentioned.update(expand_host_list(text))
     # A host that the spec keeps as spare stays spare, although the scheduler drained it.
-    more = tuple(name for name in expand(listed) if name not in mentioned) if listed else ()
+    more = (
+        tuple(name for name in expand_host_list(listed) if name not in mentioned) if listed else ()
+    )
     if not more:
         return written
     return ((written,) if isinstance(written, str) else written) + more

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from parc.backends.base import Engine
 from parc.compiler.ir import ServingLayout, ServingProblem
@@ -125,7 +124,7 @@ def _with_decode_context_sizes(
     pinned = problem.pins.dcp
     valid = engine.decode_context_sizes(problem.model, layout) if pinned is None else (pinned,)
     for dcp in _sizes_within_limits(problem, "dcp", list(valid)):
-        yield layout if dcp == layout.dcp else replace(layout, dcp=dcp)
+        yield layout if dcp == layout.dcp else _copy_layout(layout, layout.ep, dcp)
 
 
 def _with_expert_parallel_sizes(
@@ -143,7 +142,23 @@ def _with_expert_parallel_sizes(
     else:
         degrees = valid if problem.model.experts else (1,)
     for ep in _sizes_within_limits(problem, "ep", list(degrees)):
-        yield plain if ep == plain.ep else replace(plain, ep=ep)
+        yield plain if ep == plain.ep else _copy_layout(plain, ep, plain.dcp)
+
+
+def _copy_layout(layout: ServingLayout, ep: int, dcp: int) -> ServingLayout:
+    """Return a copy of ``layout`` with the sizes ``ep`` and ``dcp``."""
+    # dataclasses.replace takes several times as long, and large clusters have many layouts.
+    return ServingLayout(
+        layout.tp,
+        layout.pp,
+        layout.dp,
+        ep,
+        layout.replicas,
+        layout.pcp,
+        dcp,
+        layout.stages,
+        layout.redundant_experts,
+    )
 
 
 def _sizes_within_limits(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:

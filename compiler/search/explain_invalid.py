@@ -83,14 +83,14 @@ def _find_first_edit(
             key=lambda value: (abs(value - now), -value),
         )
         edits += [f"layout.{name}: {value}" for value in near[:MAX_VALUES]]
-    before = _violated_by_all(problem, framework)
+    before = _rules_violated_by_all(problem, framework)
     path = name if "." in name else f"layout.{name}"
     others = {(other, paths) for other, paths in before if other != code or path not in paths}
     for edit in edits:
         changed = _apply_edit(problem, edit)
         if changed is None or changed == problem:
             continue
-        if _violated_by_all(changed, framework) <= others:
+        if _rules_violated_by_all(changed, framework) <= others:
             return edit
     # A fix in words, or a flag of another tool, cannot be tried.
     return finding.fix if _apply_edit(problem, finding.fix) is None else ""
@@ -299,7 +299,7 @@ def _root_causes(
             one = one.with_fix_for(fixed, framework)
         reported.append(one)
         fixed = _apply_edit(fixed, one.finding.fix) or fixed
-    remaining = _violated_by_all(fixed, framework)
+    remaining = _rules_violated_by_all(fixed, framework)
     for one in violations:
         if not one.own and one.path not in own and (one.code, one.fields) in remaining:
             reported.append(one.with_fix_for(fixed, framework))
@@ -327,7 +327,7 @@ def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
     return list(causes.values())
 
 
-def _violated_by_all(
+def _rules_violated_by_all(
     problem: Problem, framework: Framework
 ) -> frozenset[tuple[str, tuple[str, ...]]]:
     """Return (code, fields) of each rule that all layouts violate.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
 from parc.compiler.cost.memory.workspaces import count_stage_buffers
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import EqualStageGroup
@@ -61,8 +62,8 @@ class CheckedMesh:
 class LayoutFilter:
     """Filter for the layouts of one search space.
 
-    Siblings are layouts that differ only in recompute. ``filter_all`` keeps at most one of them in
-    ``survivors``: the valid one with the least recompute that fits into memory.
+    Siblings are layouts that differ only in recompute. ``filter_all_layouts`` keeps at most one of
+    them in ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(
@@ -71,10 +72,12 @@ class LayoutFilter:
         rules: tuple[Rule, ...],
         limit_bytes: float,
         space: LayoutSpace,
+        end: MemoryEnd = EXPECTED,
     ) -> None:
         """Create a filter for the layouts of ``space``.
 
-        ``limit_bytes`` is the device memory that the job can use.
+        ``limit_bytes`` is the device memory that the job can use. The memory estimates are compared
+        with it at ``end`` of their intervals.
         """
         self.space = space
         self.enumerated = 0
@@ -85,7 +88,9 @@ class LayoutFilter:
         self._lost = [0] * (self._valid + 2)
         """Number of layouts dropped by each rule, by the memory limit, and because of a sibling
         with less recompute, in this order."""
-        self._memory = PeakMemoryCache(cost_model, self.build_layout, space.constants["zero_stage"])
+        self._memory = PeakMemoryCache(
+            cost_model, self.build_layout, space.constants["zero_stage"], end
+        )
         self._time = StepTimeCache(cost_model, self.build_layout)
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
@@ -111,7 +116,7 @@ class LayoutFilter:
         """Return the layout that belongs to ``point``."""
         return self.space.build_layout(point, self._splits[point.pp, point.vpp])
 
-    def filter_all(self) -> None:
+    def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.parallel_sizes():
             splits = self._stage_splits(degrees.pp)

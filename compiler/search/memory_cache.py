@@ -1,5 +1,7 @@
 """Cache for the peak memory of many layouts, which is the result of ``cost.memory.peak_bytes``.
 
+A cache contains either expected values or high ends of the intervals (``MemoryEnd``).
+
 Terms that several layouts share are computed once. Parameters and their state depend on the mesh
 and the stages. The activations of one micro-batch depend on tp, cp, etp, the micro-batch size, the
 recompute level and the stages. Only the number of micro-batches in flight depends on all of these.
@@ -12,13 +14,15 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
 from parc.compiler.cost.memory.peak import (
+    EXPECTED,
+    MemoryEnd,
     cached_layer_activations,
     communicator_and_context_bytes,
     gathered_weight_bytes,
     logits_bytes,
     low_precision_copy_bytes,
+    memory_model_at_zero_stage,
     optimizer_step_bytes,
-    program_memory,
 )
 from parc.compiler.cost.memory.workspaces import (
     library_workspace_bytes,
@@ -73,15 +77,20 @@ class StageActivations:
 class PeakMemoryCache:
     """Cache of the memory terms of one layout search."""
 
-    def __init__(self, cost_model: CostModel, build: BuildLayout, zero_stage: int) -> None:
-        """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
+    def __init__(
+        self, cost_model: CostModel, build: BuildLayout, zero_stage: int, end: MemoryEnd = EXPECTED
+    ) -> None:
+        """Create an empty cache for values at ``end``.
+
+        ``build`` returns the layout for a ``LayoutPoint``.
+        """
         self._cost_model, self._build = cost_model, build
         self._kinds = cost_model.problem.model.kinds
         self.activations: dict[ActivationKey, StageActivations] = {}
-        self._program = program_memory(cost_model, zero_stage)
+        self._program = memory_model_at_zero_stage(cost_model, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
-        self._fragmentation_factor = 1 + self._program.fragmentation
+        self._factor, self._others = end.activations(self._program), end.others
         self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
@@ -100,6 +109,7 @@ class PeakMemoryCache:
         expert_state = self._state_bytes_per_parameter(layout, shards)
         fixed = library_workspace_bytes(self._cost_model, self._program)
         fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
+        fixed *= self._others
         static = [
             fixed + dense * dense_state + expert * expert_state + copies
             for dense, expert, copies in parameters
@@ -107,7 +117,7 @@ class PeakMemoryCache:
         # ZeRO-3 gathers the weights of a layer before it is computed.
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.peak_candidates):
-                static[index] += gathered_weight_bytes(
+                static[index] += self._others * gathered_weight_bytes(
                     self._cost_model, layout, kind.load, self._program
                 )
         return tuple(static)
@@ -125,8 +135,7 @@ class PeakMemoryCache:
             for kind in shape.peak_candidates
         )
         return max(
-            fixed + self._fragmentation_factor * step
-            for fixed, step in zip(static, temporary, strict=True)
+            fixed + self._factor * step for fixed, step in zip(static, temporary, strict=True)
         )
 
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
@@ -138,8 +147,11 @@ class PeakMemoryCache:
         return tuple(
             (
                 *cost_model.stage_parameters(layout, kind.load),
-                low_precision_copy_bytes(cost_model, layout, kind.load, program)
-                + placeholder_gradient_bytes(cost_model, layout, kind.load, program),
+                self._others
+                * (
+                    low_precision_copy_bytes(cost_model, layout, kind.load, program)
+                    + placeholder_gradient_bytes(cost_model, layout, kind.load, program)
+                ),
             )
             for kind in shape.peak_candidates
         )
@@ -196,9 +208,9 @@ class PeakMemoryCache:
         layout = self._build(point)
         stream = residual_stream_bytes(self._cost_model, layout)
         # The mask has one byte per element, the stream two.
-        mask = self._fragmentation_factor * stream / 2 if self._program.hidden_dropout else 0.0
+        mask = self._factor * stream / 2 if self._program.hidden_dropout else 0.0
         buffer = output_projection_buffer_bytes(self._cost_model, layout, self._program)
-        size = MicroBatchBytes(stream, mask, buffer, {})
+        size = MicroBatchBytes(self._others * stream, mask, self._others * buffer, {})
         self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
 
@@ -211,7 +223,7 @@ class PeakMemoryCache:
         nbytes = size.heads.get(heads)
         if nbytes is None:
             nbytes = logits_bytes(self._cost_model, self._build(point), load, self._program)
-            nbytes = size.heads[heads] = self._fragmentation_factor * nbytes
+            nbytes = size.heads[heads] = self._factor * nbytes
         return nbytes
 
     def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
@@ -220,7 +232,7 @@ class PeakMemoryCache:
         Returns None for block recompute: some layers of each model chunk are then recomputed and
         others are not, so the layers of a kind differ.
         """
-        layout, factor = self._build(point), self._fragmentation_factor
+        layout, factor = self._build(point), self._factor
         if layout.recompute.method == "block":
             return None
         layers = [
@@ -242,7 +254,7 @@ class PeakMemoryCache:
 
         Each item is (bytes per micro-batch in flight, bytes that are allocated only once).
         """
-        layout, factor = self._build(point), self._fragmentation_factor
+        layout, factor = self._build(point), self._factor
         pairs = []
         for counts, head, extra, buffer in rows:
             kept, working = extra, head

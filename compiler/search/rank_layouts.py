@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
+from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Layout, Recompute
@@ -53,7 +53,7 @@ class RankedLayout(NamedTuple):
         return self.seconds + self.exposed_seconds
 
 
-def simplicity(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
+def simplicity_key(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
     """Return the key that sorts layouts of equal time by simplicity, the simplest layout first.
 
     The key compares the number of axes larger than 1, then the framework variant, then the
@@ -69,8 +69,7 @@ class LayoutRanking:
     """Order of the survivors of one search.
 
     Layouts are sorted by the number of GPUs (only for the goal fewest-gpus), the step time and
-    simplicity. Layouts within ``TIE`` of the fastest tie with it. Of these, the simplest whose
-    memory fits at the high end of the estimate comes first, or the simplest of all if none fits.
+    simplicity. Layouts within ``TIE`` of the fastest tie with it; the simplest of them comes first.
 
     If hosts share uplinks, the first ``RESCORED`` candidates are placed on hosts and sorted by the
     step time that includes the placement. Candidates with other parallel sizes are then placed too,
@@ -80,19 +79,17 @@ class LayoutRanking:
     def __init__(
         self,
         cost_model: CostModel,
-        builds: tuple[Callable[[LayoutPoint], Layout], ...],
+        builds: Mapping[int, Callable[[LayoutPoint], Layout]],
         levels: tuple[Recompute, ...],
-        limit_bytes: float,
     ) -> None:
         """Create a ranking of layouts.
 
         Args:
             cost_model: cost model of the problem.
-            builds: one function per framework variant: ``LayoutPoint`` -> layout.
+            builds: index of a framework variant -> function from ``LayoutPoint`` to layout.
             levels: recompute levels; ``LayoutPoint.level`` is an index into this tuple.
-            limit_bytes: device memory that the job can use.
         """
-        self._cost_model, self._builds, self._limit = cost_model, builds, limit_bytes
+        self._cost_model, self._builds = cost_model, builds
         self._minimizes_gpus = cost_model.problem.goals.maximize == "fewest-gpus"
         names = ("none", "selective", "full")
         self._effort = tuple(names.index(level.granularity) for level in levels)
@@ -161,41 +158,21 @@ class LayoutRanking:
     def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> RankedLayout:
         """Return the simplest layout of ``ties`` with a step time of at most ``most_seconds``.
 
-        The step time is calculated exactly. Layouts that fit into memory at the high end of their
-        memory estimate are preferred.
+        The step time is calculated exactly.
         """
         simple = sorted(ties, key=lambda row: self._simplicity(row.variant, row.point))
-        rows = (row for row in map(self._evaluate_exactly, simple) if row.seconds <= most_seconds)
-        return self._first_with_safe_memory(rows)
+        rows = map(self._evaluate_exactly, simple)
+        return next(row for row in rows if row.seconds <= most_seconds)
 
     def _simplest_placed(self, placed: list[RankedLayout]) -> RankedLayout:
-        """Return the simplest layout of ``placed`` among those that tie with the best one.
-
-        Layouts that fit into memory at the high end of their memory estimate are preferred.
-        """
+        """Return the simplest layout of ``placed`` among those that tie with the best one."""
         most, world = placed[0].score * (1 + TIE), self._gpus_to_minimize(placed[0].key[1])
         ties = [
             row
             for row in placed
             if row.score <= most and self._gpus_to_minimize(row.key[1]) == world
         ]
-        return self._first_with_safe_memory(
-            sorted(ties, key=lambda row: self._simplicity(*row.key))
-        )
-
-    def _first_with_safe_memory(self, rows: Iterable[RankedLayout]) -> RankedLayout:
-        """Return the first layout that fits into memory at the high end of its memory estimate.
-
-        If no layout fits, the first layout is returned.
-        """
-        first: RankedLayout | None = None
-        for row in rows:
-            if peak_stage(self._cost_model, row.layout).high_bytes <= self._limit:
-                return row
-            first = first or row
-        if first is None:
-            raise ValueError("the list of layouts that tie with the best one is empty")
-        return first
+        return min(ties, key=lambda row: self._simplicity(*row.key))
 
     def _place_candidates(
         self, rows: list[RankedLayout], exposed: Callable[[Layout], float]
@@ -236,4 +213,4 @@ class LayoutRanking:
         return sorted(placed, key=self._sort_key)
 
     def _simplicity(self, variant: int, point: LayoutPoint) -> tuple[int, ...]:
-        return simplicity(variant, point, self._effort[point.level])
+        return simplicity_key(variant, point, self._effort[point.level])

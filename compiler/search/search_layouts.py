@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, islice, product
 
 from parc.compiler.cost.counts.flops import model_flops_utilization
-from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
+from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes, peak_stage
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
@@ -42,36 +42,36 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
         LayoutSpace.for_variant(problem, cost_model.framework, variant, fastest)
         for variant in variants
     ]
-    filters = [LayoutFilter(cost_model, rules, limit_bytes, space) for space in spaces]
-    dropped: Counter[str] = Counter()
+    filters: dict[int, LayoutFilter] = {}
     survivors: list[Survivor] = []
     # Host memory is far slower than device memory, so these variants run only if nothing else fits.
-    for last_resort in (False, True):
+    for last_resort, end in product((False, True), (HIGH, EXPECTED)):
         if survivors:
             break
-        for index, one in enumerate(filters):
+        for index, space in enumerate(spaces):
             if variants[index].last_resort is last_resort:
-                one.filter_all()
-                dropped += one.dropped_counts
-                survivors += [row._replace(variant=index) for row in one.survivors]
+                filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
+                filters[index].filter_all_layouts()
+                survivors += [row._replace(variant=index) for row in filters[index].survivors]
+    dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:
         fallback = _fallback_candidate(filters, cost_model, dropped, sink)
         if fallback is None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
-    builds = tuple(one.build_layout for one in filters)
-    ranking = LayoutRanking(cost_model, builds, filters[0].space.levels, limit_bytes)
+    builds = {index: one.build_layout for index, one in filters.items()}
+    ranking = LayoutRanking(cost_model, builds, spaces[0].levels)
     ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
     return Search(
-        enumerated=sum(one.enumerated for one in filters),
+        enumerated=sum(one.enumerated for one in filters.values()),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
         ranked=tuple(_plan_candidates(cost_model, ranked)),
     )
 
 
 def _fallback_candidate(
-    filters: list[LayoutFilter], cost_model: CostModel, dropped: Counter[str], sink: Sink
+    filters: dict[int, LayoutFilter], cost_model: CostModel, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
     """Return the layout that needs the least memory, if this layout might fit into memory.
 
@@ -82,11 +82,11 @@ def _fallback_candidate(
     limit_bytes = memory_limit_bytes(cost_model)
     found = [
         (one.build_layout(point), Survivor(0.0, point, index))
-        for index, one in enumerate(filters)
+        for index, one in filters.items()
         if (point := one.smallest_layout()) is not None
     ]
     if not found:
-        siblings = chain.from_iterable(sibling_layouts(one.space) for one in filters)
+        siblings = chain.from_iterable(sibling_layouts(one.space) for one in filters.values())
         layouts = chain.from_iterable(siblings)
         explain_invalid(
             cost_model.problem, cost_model.framework, islice(layouts, MAX_EXAMINED), sink

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from parc.backends.base import Engine
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -26,6 +27,9 @@ MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result: this many from the
 start of the enumeration, and this many from the end."""
 
+_STAGE_FIELDS = frozenset(("pp", "stages", "replicas"))
+"""Layout fields in which layouts differ that are equal on all axes inside a pipeline stage."""
+
 
 def search_serving_layouts(
     problem: ServingProblem, engine: Engine, sink: Sink
@@ -38,11 +42,12 @@ def search_serving_layouts(
     """
     rules = service_rules(problem, engine)
     layouts = tuple(enumerate_serving_layouts(problem, engine))
+    first_violated = _rule_checker(problem, rules)
     dropped: Counter[str] = Counter()
     valid: list[ServingEstimate] = []
     too_slow: list[tuple[str, ServingEstimate]] = []
     for layout in layouts:
-        broken = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
+        broken = first_violated(layout)
         found = None if broken else evaluate_service(problem, layout)
         # A layout whose rules hold may still be too slow for the limits of the goals.
         broken = broken or (first_missed_limit(problem, found) if found else None)
@@ -65,6 +70,38 @@ def search_serving_layouts(
         rejected=tuple(_best_of_other_tp(order)),
     )
     return order[0], search
+
+
+def _rule_checker(
+    problem: ServingProblem, rules: tuple[ServingRule, ...]
+) -> Callable[[ServingLayout], str | None]:
+    """Return a function: layout -> code of the first of ``rules`` that it violates, or None.
+
+    Rules that do not read the pipeline stages are checked once for all numbers of stages.
+    """
+    shared: list[tuple[int, ServingRule]] = []
+    others: list[tuple[int, ServingRule]] = []
+    for position, rule in enumerate(rules):
+        group = others if _STAGE_FIELDS.intersection(rule.reads) else shared
+        group.append((position, rule))
+    names = sorted({name for _, rule in shared for name in rule.reads})
+    key_of = attrgetter(*names) if names else None
+    cache: dict[object, int] = {}
+
+    def first_violated(layout: ServingLayout) -> str | None:
+        key = key_of(layout) if key_of else None
+        first = cache.get(key)
+        if first is None:
+            broken = (position for position, rule in shared if rule.broken(problem, layout))
+            first = cache[key] = next(broken, len(rules))
+        for position, rule in others:
+            if position > first:
+                break
+            if rule.broken(problem, layout):
+                return rule.code
+        return rules[first].code if first < len(rules) else None
+
+    return first_violated
 
 
 def _with_best_stages(

@@ -17,7 +17,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exchanges_per_micro_batch,
-    exposed_seconds_of_rounds,
+    exposed_seconds_of_step,
     final_reduce_seconds,
     gradient_overlap_fraction,
 )
@@ -138,7 +138,9 @@ class MeshTimes:
         traffic, optimizer = fold
         # Some frameworks exchange gradients after every micro-batch, others once per step.
         rounds = micro_batches if self._sharded else 1
-        exposed = exposed_seconds_of_rounds(traffic, self._hidden * slowest, rounds)
+        interleaved = shape.schedule in (None, "interleaved")
+        chunks = (shape.pp, point.vpp if interleaved else 1, micro_batches)
+        exposed = exposed_seconds_of_step(traffic, self._hidden * slowest, rounds, chunks)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
         if shape.pp == 1:
             return seconds

@@ -79,11 +79,11 @@ def withdraw_failed_fixes(
             if len(results) == MAX_TRIALS:
                 return
             results[edits] = attempt(edits)
-        if not is_fixed(found, edits, errors, results[edits].diagnostics):
+        if not is_fixed_by(found, edits, errors, results[edits].diagnostics):
             sink.withdraw_fix(found)
 
 
-def is_fixed(
+def is_fixed_by(
     found: Diagnostic,
     edits: Sequence[str],
     before: Sequence[Diagnostic],

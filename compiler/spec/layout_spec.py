@@ -44,6 +44,11 @@ class OffloadSpec(StrictModel):
     nvme_path: str = ""
     """Folder on the local NVMe disk of each host. Required if optimizer or parameters is nvme."""
 
+    @property
+    def uses_nvme(self) -> bool:
+        """True if the NVMe disks store the optimizer state or the weights."""
+        return "nvme" in (self.optimizer, self.parameters)
+
 
 class ZeroPlusSpec(StrictModel):
     """ZeRO++ of DeepSpeed, which requires zero_stage: 3."""

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.spec.override import apply_overrides, positions_with_overrides
-from parc.compiler.spec.reading.source import Source
-from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
+from parc.compiler.spec.reading.source import SpecSource
+from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree, split_lines
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 
-def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
+def load_spec(source: SpecSource, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
     """Return the validated spec with ``overrides`` applied; None if the spec has a mistake.
 
     All mistakes are reported in one run, unless the text is not valid YAML. ``sink.positions`` is
@@ -31,7 +31,7 @@ def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec 
     return None if sink.failed() else spec
 
 
-def _report_non_mapping(tree: Tree, file: str, sink: Sink) -> bool:
+def _report_non_mapping(tree: SpecTree, file: str, sink: Sink) -> bool:
     if isinstance(tree.value, dict):
         return False
     what = "is empty" if tree.value is None else "is not a mapping of keys to values"
@@ -68,7 +68,7 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
     return ServingSpec
 
 
-def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
+def salvage_sections(source: SpecSource, overrides: Sequence[str]) -> dict[str, Any]:
     """Return those of the sections ``model`` and ``cluster`` of an invalid spec that are valid.
 
     The caller resolves these sections, so that the same run also reports mistakes that only the

@@ -8,7 +8,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.spec.reading.tree_builder import join_path
-from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
+from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 
 FILE = "--set"
 """File name in the positions of overrides; the n-th override is line n of this virtual file."""
@@ -29,7 +29,7 @@ class _NoSuchPathError(Exception):
     """Error: the path of an override does not exist in the spec; the message gives the reason."""
 
 
-def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
+def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> SpecTree:
     """Return the spec tree with all overrides applied in order; report invalid overrides (X15)."""
     # YAML aliases share nodes, and an override of one must not change the other
     value = _copy_tree(tree.value) if overrides else tree.value
@@ -61,11 +61,11 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
             _remove_spans(table, where)
         values |= new.values
         keys |= {**_created_positions(parts, span, values), **keys, **new.keys, where: span}
-    return Tree(value, values, keys)
+    return SpecTree(value, values, keys)
 
 
 def positions_with_overrides(
-    positions: SpecPositions, tree: Tree, overrides: Sequence[str]
+    positions: SpecPositions, tree: SpecTree, overrides: Sequence[str]
 ) -> SpecPositions:
     """Return ``positions`` updated for the spec after all overrides.
 
@@ -78,7 +78,7 @@ def positions_with_overrides(
     return SpecPositions(positions.file, tree.values, tree.keys, lines, positions.word_only)
 
 
-def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:
+def _parse_value(text: str, number: int, where: str, sink: Sink) -> SpecTree | None:
     """Return the parsed value of an override; None if the value is not valid YAML.
 
     Args:

@@ -28,7 +28,7 @@ from parc.compiler.spec.spec import Spec
 
 
 @cache
-def field_docs(model: type[BaseModel]) -> dict[str, str]:
+def docstrings_of_fields(model: type[BaseModel]) -> dict[str, str]:
     """Return (field name -> docstring) of the fields of ``model``, including inherited fields.
 
     Fields without a docstring are left out.
@@ -98,7 +98,7 @@ def _set_descriptions(definitions: dict[str, Any]) -> None:
     """Set the description of each property in ``definitions`` to the docstring of its field."""
     for model in {*_models_below(Spec), *_models_below(ServingSpec)}:
         properties = definitions[model.__name__]["properties"]
-        for name, text in field_docs(model).items():
+        for name, text in docstrings_of_fields(model).items():
             properties[name]["description"] = text
 
 
@@ -171,7 +171,7 @@ def _field_docs_below(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:
             type=describe_expected(annotation),
             required=info.is_required(),
             default=_json_default(info),
-            description=field_docs(model).get(name, ""),
+            description=docstrings_of_fields(model).get(name, ""),
         )
         inner, suffix = _model_of_field(annotation)
         if inner is not None:

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.report.diff.changes import Change
-from parc.compiler.report.diff.text import Section, flag_section
-from parc.compiler.tools.importers.formats import Settings, importers
+from parc.compiler.report.diff.changes import FieldChange
+from parc.compiler.report.diff.text import DiffSection, setting_changes_section
+from parc.compiler.tools.importers.formats import FrameworkSettings, importers_by_backend
 from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.tools.importers.launch_commands import srun_flags
 from parc.compiler.tools.importers.script_commands import (
     exported_variables,
-    is_own_script,
-    other_commands,
+    is_script_from_parc,
     starts_program,
+    unlaunched_commands,
 )
-from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS, is_inherited
+from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS, is_inherited_assignment
 from parc.compiler.tools.importers.shell_words import shell_words
 from parc.compiler.tools.lint.launch_lines import directive_options
 from parc.compiler.tools.lint.script import read_script
@@ -44,9 +44,9 @@ class LaunchDiff:
     new: str
     framework: str
     """Framework whose settings are compared; empty if the file starts none that PARC knows."""
-    arguments: tuple[Change, ...]
-    environment: tuple[Change, ...]
-    directives: tuple[Change, ...]
+    arguments: tuple[FieldChange, ...]
+    environment: tuple[FieldChange, ...]
+    directives: tuple[FieldChange, ...]
     commands: tuple[str, ...]
     """Commands of the launch file that the output does not run, with their lines."""
 
@@ -55,13 +55,13 @@ class LaunchDiff:
         """True if the launch file and the output folder differ in any setting or command."""
         return any((self.arguments, self.environment, self.directives, self.commands))
 
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[DiffSection, ...]:
         """Return the sections for the text and Markdown output."""
         found = (
-            flag_section("launch arguments", self.arguments),
-            flag_section("environment", self.environment),
-            flag_section("Slurm directives and container", self.directives),
-            Section("commands that the output does not run", notes=self.commands),
+            setting_changes_section("launch arguments", self.arguments),
+            setting_changes_section("environment", self.environment),
+            setting_changes_section("Slurm directives and container", self.directives),
+            DiffSection("commands that the output does not run", notes=self.commands),
         )
         return tuple(section for section in found if section.rows or section.notes)
 
@@ -97,7 +97,9 @@ def is_launch(text: str) -> bool:
     if _SPEC.search(text):
         return False
     kind = detect_format(text, import_formats())
-    kinds = {name for one in importers() if one.settings is not None for name in one.formats}
+    kinds = {
+        name for one in importers_by_backend() if one.settings is not None for name in one.formats
+    }
     return kind in kinds | {"sbatch"} or text.startswith("#!")
 
 
@@ -110,29 +112,33 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
         new: name of the output folder.
         files: text of each file in the output folder, by path.
     """
-    found = next(_settings(text, old), None)
+    found = next(_settings_of_frameworks(text, old), None)
     name, settings, theirs = found if found is not None else ("", None, {})
     ours: dict[str, str] = {}
     files = {path: one for path, one in files.items() if _is_launch_file(path)}
     for path, content in files.items():
-        for other, _, values in _settings(content, path):
+        for other, _, values in _settings_of_frameworks(content, path):
             ours |= values if other == name else {}
     scripts = {
         path: content for path, content in files.items() if content.startswith("#!/bin/bash")
     }
     # A file of arguments only, or a config, does not set the environment.
-    runs = starts_program(shell_words(text, old)) and not is_own_script(text)
+    runs = starts_program(shell_words(text, old)) and not is_script_from_parc(text)
     whole = runs and not text.lstrip().startswith("{")
-    launched = _environment(text, old)
+    launched = _exported_environment(text, old)
     emitted = {
-        key: value for path in scripts for key, value in _environment(scripts[path], path).items()
+        key: value
+        for path in scripts
+        for key, value in _exported_environment(scripts[path], path).items()
     }
     for script in scripts.values():
         for names in _INHERITED.findall(script):
             emitted |= {name: f"${name}" for name in names.split()}
-    requested = _directives(text, old)
+    requested = _sbatch_directives(text, old)
     written = {
-        key: value for path in scripts for key, value in _directives(scripts[path], path).items()
+        key: value
+        for path in scripts
+        for key, value in _sbatch_directives(scripts[path], path).items()
     }
     lines = {line for script in scripts.values() for line in script.split("\n")}
     defaults = settings.defaults if settings is not None else {}
@@ -140,12 +146,12 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
         old=old,
         new=new,
         framework=name,
-        arguments=tuple(_changes(theirs, ours, defaults)) if settings is not None else (),
-        environment=tuple(_changes(launched, emitted, {})) if whole else (),
+        arguments=tuple(_changed_settings(theirs, ours, defaults)) if settings is not None else (),
+        environment=tuple(_changed_settings(launched, emitted, {})) if whole else (),
         # A file without directives, such as a script or a config, requests nothing.
-        directives=tuple(_changes(requested, written, {})) if requested else (),
+        directives=tuple(_changed_settings(requested, written, {})) if requested else (),
         commands=tuple(
-            f"line {line}: {command}" for line, command in other_commands(text, old, lines)
+            f"line {line}: {command}" for line, command in unlaunched_commands(text, old, lines)
         ),
     )
 
@@ -155,17 +161,19 @@ def _is_launch_file(path: str) -> bool:
     return "/" in path and path.endswith(_LAUNCH_FILES)
 
 
-def _settings(text: str, name: str) -> Iterator[tuple[str, Settings, Mapping[str, str]]]:
+def _settings_of_frameworks(
+    text: str, name: str
+) -> Iterator[tuple[str, FrameworkSettings, Mapping[str, str]]]:
     """Yield (framework, settings table, values) for each framework that ``text`` configures."""
-    for one in importers():
+    for one in importers_by_backend():
         values = one.settings.read(text, name) if one.settings is not None else {}
         if one.settings is not None and values:
             yield one.settings.framework, one.settings, values
 
 
-def _changes(
+def _changed_settings(
     old: Mapping[str, str], new: Mapping[str, str], defaults: Mapping[str, str]
-) -> Iterator[Change]:
+) -> Iterator[FieldChange]:
     """Yield the settings that differ between ``old`` and ``new``.
 
     A setting that is absent on one side has its value in ``defaults``.
@@ -173,16 +181,16 @@ def _changes(
     for name in sorted(old.keys() | new.keys()):
         default = defaults.get(name)
         before, after = old.get(name, default), new.get(name, default)
-        if before is not None and after is not None and _is_equal(before, after):
+        if before is not None and after is not None and _is_equal_value(before, after):
             continue
         shown = (
             f"{default} (default)" if name not in side and default is not None else side.get(name)
             for side in (old, new)
         )
-        yield Change(name, *shown)
+        yield FieldChange(name, *shown)
 
 
-def _is_equal(first: str, second: str) -> bool:
+def _is_equal_value(first: str, second: str) -> bool:
     """Return True for equal texts, and for texts with equal numbers, such as 1e-5 and 0.00001."""
     if first == second:
         return True
@@ -192,15 +200,15 @@ def _is_equal(first: str, second: str) -> bool:
         return False
 
 
-def _environment(text: str, name: str) -> dict[str, str]:
+def _exported_environment(text: str, name: str) -> dict[str, str]:
     return {
-        key: f"${key}" if is_inherited(word) else word.text.partition("=")[2]
+        key: f"${key}" if is_inherited_assignment(word) else word.text.partition("=")[2]
         for key, word in exported_variables(shell_words(text, name), text).items()
         if not SET_BY_LAUNCHERS.fullmatch(key) and not re.search(r"\$[0-9]", word.text)
     }
 
 
-def _directives(text: str, name: str) -> dict[str, str]:
+def _sbatch_directives(text: str, name: str) -> dict[str, str]:
     """Return the values of the ``#SBATCH`` directives and of the container flags of srun."""
     script = read_script(text, name)
     found = {_LONG.get(one.name, one.name): one.value for one in directive_options(script)}

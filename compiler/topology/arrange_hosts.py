@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from math import gcd
 
@@ -252,15 +253,22 @@ def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     return hosts
 
 
-def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[int, ...]:
+def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> Sequence[int]:
     """Return all numbers of replicas that fit evenly on up to ``hosts`` hosts, ascending."""
     each = engine_hosts(layout, host_gpus)
     if each is None:
         return ()
     if each > 1:
-        return tuple(range(1, hosts // each + 1))
-    most = host_gpus // layout.engine_gpus
-    # Every host gets the same number of engines.
+        return range(1, hosts // each + 1)
+    return _counts_on_shared_hosts(host_gpus // layout.engine_gpus, hosts)
+
+
+@cache
+def _counts_on_shared_hosts(most: int, hosts: int) -> tuple[int, ...]:
+    """Return all numbers of engines on up to ``hosts`` hosts with at most ``most`` engines each.
+
+    Every host has the same number of engines. The numbers are in ascending order.
+    """
     counts = {engines * used for used in range(1, hosts + 1) for engines in range(1, most + 1)}
     return tuple(sorted(counts))
 

@@ -49,7 +49,7 @@ class TooManyHosts(HostlistError):
     """Error of a well-formed host list with more hosts than the limit."""
 
 
-def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
+def expand_host_list(text: str, most: int = MOST_HOSTS) -> list[str]:
     """Return the host names of a host list, in the order of the text, with their zero padding.
 
     Raises:
@@ -75,15 +75,15 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
     return hosts
 
 
-def compress(names: Iterable[str]) -> str:
+def compress_hosts(names: Iterable[str]) -> str:
     """Return a short host list of the distinct ``names``, in natural order (n2 before n10).
 
-    ``expand(compress(names))`` is ``sorted(set(names), key=natural_key)``.
+    ``expand_host_list(compress_hosts(names))`` is ``sorted(set(names), key=natural_key)``.
     """
-    return compress_in_order(natural_sort(set(names)))
+    return compress_hosts_in_order(natural_sort(set(names)))
 
 
-def compress_in_order(names: Iterable[str]) -> str:
+def compress_hosts_in_order(names: Iterable[str]) -> str:
     """Return a short host list that expands to ``names`` in the given order."""
     items: list[tuple[str, ...]] = [tuple(_NUMBER.split(name)) for name in names]
     # Only names with equally many numbers can differ in just one of them.

@@ -46,8 +46,8 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
     # A domain that ends at the host sorts before the host, because Python's sort is stable.
     inside.sort(key=lambda level: level.gpus)
     tiers = []
-    for index, level in enumerate(cluster.levels):
-        under = _most_hosts(cluster, index) * node.gpus
+    for index, level in enumerate(cluster.switch_tiers):
+        under = _hosts_below_largest_switch(cluster, index) * node.gpus
         if index == 0 and cluster.fabric.rails > 1:
             own = max(under // cluster.fabric.rails, 1)
             tiers.append(TreeLevel("rail", own, rate, level.latency_seconds, 1.0))
@@ -59,16 +59,17 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
     return (*inside, *tiers)
 
 
-def _most_hosts(cluster: Cluster, level: int) -> int:
+def _hosts_below_largest_switch(cluster: Cluster, level: int) -> int:
     """Return the number of hosts below the largest switch at ``level``."""
     return max(Counter(number_switches(cluster.hosts, level)).values(), default=0)
 
 
 def common_switch_level(one: Host, other: Host) -> int:
-    """Return the level of the lowest common switch of two hosts, as an index in ``Cluster.levels``.
+    """Return the level of the lowest common switch of two hosts.
 
-    Level 0 is the leaf switch. The result is 0 if ``one`` and ``other`` are the same host, and
-    ``len(Cluster.levels)`` if they have no common switch.
+    The level is an index in ``Cluster.switch_tiers``; level 0 is the leaf switch. The result is 0
+    if ``one`` and ``other`` are the same host, and ``len(Cluster.switch_tiers)`` if they have no
+    common switch.
     """
     depth = len(one.switch_path)
     same = (level for level in range(depth) if one.switch_path[level:] == other.switch_path[level:])
@@ -111,7 +112,7 @@ def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
     all NICs below the switch, divided by the oversubscription of each level up to ``level``.
     """
     rate = hosts * cluster.node.nics * cluster.node.nic_gbps / 8
-    for tier in cluster.levels[: level + 1]:
+    for tier in cluster.switch_tiers[: level + 1]:
         rate /= tier.oversubscription
     return rate
 

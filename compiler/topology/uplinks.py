@@ -21,7 +21,7 @@ Pattern = Literal["ring", "line", "all-to-all"]
 
 
 @dataclass(frozen=True)
-class Flow:
+class TrafficFlow:
     """Messages per step between the node ranks of the process groups over some mesh axes."""
 
     unit_bytes: float
@@ -47,7 +47,9 @@ class Flow:
         return Counter({node: count * self.parallel for node, count in egress.items() if count})
 
 
-def build_flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
+def build_traffic_flow(
+    groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float
+) -> TrafficFlow:
     """Return the messages that node ranks send to each other in one step, for one parallel axis.
 
     Args:
@@ -59,7 +61,7 @@ def build_flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure
     if pattern == "all-to-all":
         # A rank sends an equal part to each of the other members.
         unit = rank_bytes / max(1, groups.size - 1)
-        return Flow(unit, exposure, groups.parallel, (), (), groups.visits)
+        return TrafficFlow(unit, exposure, groups.parallel, (), (), groups.visits)
     senders: list[int] = []
     receivers: list[int] = []
     for visit in groups.visits:
@@ -73,10 +75,10 @@ def build_flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure
     # A rank in the middle of a pipeline sends half of its bytes forward and half back.
     unit = rank_bytes / 2 if pattern == "line" else rank_bytes
     out, into = (tuple(compress(nodes, crosses_hosts)) for nodes in (senders, receivers))
-    return Flow(unit, exposure, groups.parallel, out, into, ())
+    return TrafficFlow(unit, exposure, groups.parallel, out, into, ())
 
 
-def messages_leaving_zones(flow: Flow, zone: Sequence[int]) -> Counter[int]:
+def messages_leaving_zones(flow: TrafficFlow, zone: Sequence[int]) -> Counter[int]:
     """Return the number of messages that leave each zone (a switch or an NVLink domain).
 
     ``zone[i]`` is the number of the zone that contains node rank ``i``. Each message has
@@ -91,7 +93,7 @@ def messages_leaving_zones(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     return Counter({name: count * flow.parallel for name, count in egress.items()})
 
 
-def zone_egress_by_node(flow: Flow, zone: Sequence[int]) -> Counter[int]:
+def zone_egress_by_node(flow: TrafficFlow, zone: Sequence[int]) -> Counter[int]:
     """Return the number of messages that each node rank sends out of its zone.
 
     ``zone[i]`` is the number of the zone (a switch or an NVLink domain) of node rank ``i``.
@@ -108,7 +110,7 @@ def zone_egress_by_node(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     return Counter({node: count * flow.parallel for node, count in egress.items()})
 
 
-def _nodes_sending_across_zones(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
+def _nodes_sending_across_zones(flow: TrafficFlow, zone: Sequence[int]) -> Iterator[int]:
     """Yield the sender of every ring or pipeline message between two zones.
 
     The sender is a node rank. A zone is a switch or an NVLink domain.

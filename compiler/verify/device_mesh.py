@@ -17,13 +17,13 @@ from typing import Any
 from parc.backends.verifier import (
     NO_FILES,
     DerivedGroups,
+    FamilyGroups,
     FileDependencies,
     FrameworkVerifier,
-    Groups,
     LauncherNumber,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed
+from parc.compiler.verify.read_emitted import LARGEST, TABLE, MalformedFileError
 
 Axes = tuple[tuple[str, int], ...]
 """Axes of a mesh: one pair (axis, size) per axis, the slowest-varying axis first."""
@@ -58,15 +58,15 @@ class MeshSizes:
     @property
     def world(self) -> int:
         """Number of ranks."""
-        return self.pp * self.dp_replicate * self.inner
+        return self.pp * self.dp_replicate * self.ranks_per_stage
 
     @property
-    def inner(self) -> int:
+    def ranks_per_stage(self) -> int:
         """Number of ranks in one pipeline stage of one replica; expert groups split these ranks."""
         return self.dp_shard * self.cp * self.tp
 
 
-def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, Groups]:
+def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, FamilyGroups]:
     """Return name -> process groups, for each kind of group in ``families``.
 
     A kind in DENSE is derived from the mesh of dense layers, a kind in SPARSE from the mesh of
@@ -74,7 +74,7 @@ def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str,
     """
     outer = (("pp", sizes.pp), ("dp_replicate", sizes.dp_replicate))
     dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))
-    sparse: Axes = (*outer, ("efsdp", sizes.inner // sizes.ep), ("ep", sizes.ep))
+    sparse: Axes = (*outer, ("efsdp", sizes.ranks_per_stage // sizes.ep), ("ep", sizes.ep))
     return {
         name: _groups_along(dense, DENSE[name])
         if name in DENSE
@@ -83,7 +83,7 @@ def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str,
     }
 
 
-def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> Groups:
+def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> FamilyGroups:
     """Return the groups of ranks whose coordinates differ only along ``axes``.
 
     The result contains the ranks in the group of rank 0 and the first rank of every group. Both
@@ -100,19 +100,19 @@ def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> Groups:
         walks = product(*(range(0, size * step, step) for size, step in chosen))
         return [sum(walk) for walk in walks]
 
-    return Groups(rank_offsets(True), rank_offsets(False))
+    return FamilyGroups(rank_offsets(True), rank_offsets(False))
 
 
 def positive_sizes(file: str, sizes: Mapping[str, Any]) -> dict[str, int]:
     """Return a copy of ``sizes``, which must all be positive integers.
 
     Raises:
-        Malformed: a size is not a positive integer, or exceeds LARGEST.
+        MalformedFileError: a size is not a positive integer, or exceeds LARGEST.
     """
     for name, size in sizes.items():
         # type() instead of isinstance(), because a boolean is an instance of int.
         if type(size) is not int or not 0 < size <= LARGEST:
-            raise Malformed(file, 1, f"{name} is {size!r:.60}, must be an integer > 0")
+            raise MalformedFileError(file, 1, f"{name} is {size!r:.60}, must be an integer > 0")
     return dict(sizes)
 
 
@@ -124,7 +124,8 @@ class DeviceMeshVerifier(FrameworkVerifier):
     builder: str
     """Name of the framework in findings."""
     read_sizes: Callable[[str], MeshSizes]
-    """Function that returns the sizes that the text of ``file`` configures. Raises Malformed for
+    """Function that returns the sizes that the text of ``file`` configures. Raises
+    MalformedFileError for
     any other text."""
     columns: tuple[str, ...]
     """Kinds of process groups that are columns of the framework's rank map."""
@@ -133,8 +134,8 @@ class DeviceMeshVerifier(FrameworkVerifier):
     files: FileDependencies = NO_FILES
     launcher: tuple[LauncherNumber, ...] = ()
 
-    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Raise Malformed if the mesh sizes cannot be read from ``file``.
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Raise MalformedFileError if the mesh sizes cannot be read from ``file``.
 
         The sizes are not compared with the rank map here, but in ``derive_groups``.
         """
@@ -154,8 +155,11 @@ class DeviceMeshVerifier(FrameworkVerifier):
             sink.report("A05", message, span=Span(TABLE, 1, 1))
             return None
         # torchtitan and FSDP2 split the ranks of one stage of a replica into efsdp x ep.
-        if found.inner % found.ep:
-            label = f"dp_shard x cp x tp = {found.inner} ranks are not divisible by ep {found.ep}"
+        if found.ranks_per_stage % found.ep:
+            label = (
+                f"dp_shard x cp x tp = {found.ranks_per_stage} ranks "
+                f"are not divisible by ep {found.ep}"
+            )
             message = f"the expert groups in {self.file} do not divide the ranks of a replica"
             finding = Finding(message, label)
             sink.report("A05", finding, span=Span(self.file, 1, 1))

@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from parc.backends.verifier import Decision
-from parc.compiler.verify.read_emitted import LARGEST, Malformed, read_json
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError, read_json
 
 FOREIGN = "problem.launch.args"
 """Path of the plan in reports about a setting for which the plan has no field."""
@@ -52,11 +52,11 @@ class EmittedSettings:
         """Return the value of the setting ``path``, which must be a positive integer.
 
         Raises:
-            Malformed: the value is not a positive integer.
+            MalformedFileError: the value is not a positive integer.
         """
         value = self.get(path, default)
         if type(value) is not int or not 0 < value <= LARGEST:
-            raise Malformed(
+            raise MalformedFileError(
                 self.file, self.line(path), f"{path} is {value!r:.40}, must be a number > 0"
             )
         return value
@@ -87,7 +87,7 @@ class EmittedSettings:
         value: Any,
         setting: str = "",
         accepts: Callable[[Any], bool] | None = None,
-    ) -> Decision:
+    ) -> DerivedSetting:
         """Return the decision that the plan must have ``value`` at ``path``.
 
         Args:
@@ -96,9 +96,11 @@ class EmittedSettings:
             setting: setting from which ``value`` was derived; findings point to this setting.
             accepts: returns True for other planned values with the same effect in the target.
         """
-        return Decision(path, value, self.file, self.line(setting), self.text(setting), accepts)
+        return DerivedSetting(
+            path, value, self.file, self.line(setting), self.text(setting), accepts
+        )
 
-    def read(self, path: str, setting: str, default: Any = None) -> Decision:
+    def read(self, path: str, setting: str, default: Any = None) -> DerivedSetting:
         """Return the decision that the plan must have the value of ``setting`` at ``path``.
 
         Args:
@@ -108,7 +110,7 @@ class EmittedSettings:
         """
         return self.decide(path, self.get(setting, default), setting)
 
-    def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[Decision]:
+    def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[DerivedSetting]:
         """Yield a report if the value of ``setting`` is not ``expected``.
 
         Use this method for a setting for which the plan has no field.
@@ -117,7 +119,7 @@ class EmittedSettings:
         if type(value) is not type(expected) or value != expected:
             yield self.unexpected_setting(setting, f"{setting} = {expected!r}")
 
-    def unexpected_setting(self, setting: str, needed: str = "") -> Decision:
+    def unexpected_setting(self, setting: str, needed: str = "") -> DerivedSetting:
         """Return a report on ``setting``, which the file should not contain with this value.
 
         The plan has no field for this setting. ``needed`` is the setting that the file needs
@@ -125,16 +127,16 @@ class EmittedSettings:
         """
         text = self.text(setting)
         needed = needed or ("" if text else setting)
-        return Decision(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
+        return DerivedSetting(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
 
-    def unread_settings(self) -> Iterator[Decision]:
+    def unread_settings(self) -> Iterator[DerivedSetting]:
         """Yield a report for each setting in the file that the verifier has not read."""
         for setting in self.values:
             if setting not in self._read:
                 yield self.unexpected_setting(setting)
 
 
-def translate(names: Mapping[Any, Any], value: Any) -> Any:
+def translate_name(names: Mapping[Any, Any], value: Any) -> Any:
     """Return the name that a plan uses for ``value``.
 
     ``names`` maps values in the file to names in the plan. Return ``value`` unchanged if ``names``
@@ -144,7 +146,7 @@ def translate(names: Mapping[Any, Any], value: Any) -> Any:
     return names.get(value, value) if isinstance(value, str) else value
 
 
-def product(*values: Any) -> float | None:
+def product_of_numbers(*values: Any) -> float | None:
     """Return the product of ``values``.
 
     Return None if a value is not a number or if the product overflows.
@@ -158,7 +160,7 @@ def product(*values: Any) -> float | None:
 
 
 def json_settings(file: str, text: str) -> EmittedSettings:
-    """Return the settings of a JSON file; raise Malformed if the text is not a JSON object."""
+    """Return the settings of a JSON file; raise MalformedFileError if it is no JSON object."""
     return EmittedSettings(file, read_json(file, text), json_lines(text))
 
 
@@ -166,7 +168,7 @@ def yaml_settings(file: str, text: str) -> EmittedSettings:
     """Return the settings of a YAML file, read as YAML 1.1, which Python programs support.
 
     Raises:
-        Malformed: the text is not YAML, or not a mapping.
+        MalformedFileError: the text is not YAML, or not a mapping.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -182,9 +184,9 @@ def yaml_settings(file: str, text: str) -> EmittedSettings:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         reason = error.problem if isinstance(error, MarkedYAMLError) else type(error).__name__
         line = mark.line + 1 if mark is not None else 1
-        raise Malformed(file, line, f"the text is not YAML: {reason}") from None
+        raise MalformedFileError(file, line, f"the text is not YAML: {reason}") from None
     if not isinstance(tree, dict):
-        raise Malformed(file, 1, "the text is not a YAML mapping")
+        raise MalformedFileError(file, 1, "the text is not a YAML mapping")
     return EmittedSettings(file, tree, dict(_yaml_lines(node, "")))
 
 

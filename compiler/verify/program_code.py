@@ -19,8 +19,8 @@ from itertools import zip_longest
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_program import cut_text, report_change
+from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_program import report_program_change, shorten_for_finding
 
 DIGITS = 8
 """Number of hexadecimal digits in the digest of a statement."""
@@ -28,12 +28,12 @@ SHOWN_CHARACTERS = 60
 
 
 def parse_program(file: str, text: str) -> ast.Module:
-    """Return the syntax tree of an emitted program; raise Malformed if it is not Python."""
+    """Return the syntax tree of a program; raise MalformedFileError if it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise Malformed(file, line, f"the text is not a Python program: {error}") from None
+        raise MalformedFileError(file, line, f"the text is not a Python program: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
         if found is None or known != found[1]:
             message = "the program ends before the code that PARC emits"
             if found is not None:
-                text = cut_text(first_line(found[0]))
+                text = shorten_for_finding(first_source_line(found[0]))
                 message = f"the statement is not in the program that PARC emits: {text}"
-            report_change(file, line, message, sink)
+            report_program_change(file, line, message, sink)
             return
 
 
@@ -122,7 +122,7 @@ def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
-def first_line(node: ast.AST) -> str:
+def first_source_line(node: ast.AST) -> str:
     """Return the first line of the source of ``node``, shortened for a finding."""
     try:
         text = ast.unparse(node).split("\n", 1)[0]
@@ -173,6 +173,6 @@ _NO_EFFECT = ("type_comment", "kind", "ctx")
 follow from the position."""
 
 
-def same_code(node: ast.AST, source: str) -> bool:
+def has_same_code(node: ast.AST, source: str) -> bool:
     """Return True if the code of ``node`` equals the expression ``source``."""
     return normalized_code(node) == normalized_code(ast.parse(source, mode="eval").body)

@@ -1,7 +1,7 @@
 """Read emitted files of PARC's own formats: the rank map, the lock, JSON and lists of hosts.
 
-No code is shared with the emitters. Each reader raises ``Malformed`` for any text that it cannot
-read. ``RankMap`` contains the part of ``rankmap.csv`` with which other files are compared.
+No code is shared with the emitters. Each reader raises ``MalformedFileError`` for any text that it
+cannot read. ``RankMap`` contains the part of ``rankmap.csv`` with which other files are compared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a UTF-16 character pair: JSON can contain it, but it cannot be encoded as UTF-8."""
 
 
-class Malformed(Exception):
+class MalformedFileError(Exception):
     """Error: the content of a file does not have the format that belongs to its name."""
 
     def __init__(self, file: str, line: int, message: str) -> None:
@@ -65,7 +65,8 @@ def read_table(text: str) -> dict[str, list[str]]:
     """Return column name -> cells of ``rankmap.csv`` as text, one cell per rank.
 
     Raises:
-        Malformed: the header is wrong, a row has too many or too few cells, or no rank is listed.
+        MalformedFileError: the header is wrong, a row has too many or too few cells, or no rank is
+            listed.
     """
     lines = text.split("\n", 1)
     names = lines[0].rstrip("\r").split(",")
@@ -74,23 +75,23 @@ def read_table(text: str) -> dict[str, list[str]]:
     plain = all(COORDINATES.fullmatch(name) for name in axes) and len(set(names)) == len(names)
     if tuple(names[: len(PLACE)]) != PLACE or not axes or not plain:
         message = f"the header must be {','.join(PLACE)}, followed by coordinate columns"
-        raise Malformed(TABLE, 1, message)
+        raise MalformedFileError(TABLE, 1, message)
     # strict: an unclosed quote is an error; by default csv.reader accepts it silently.
     try:
         rows = list(csv.reader(io.StringIO(lines[1] if len(lines) > 1 else ""), strict=True))
     except csv.Error as error:
-        raise Malformed(TABLE, 2, f"the text is not a CSV table: {error}") from None
+        raise MalformedFileError(TABLE, 2, f"the text is not a CSV table: {error}") from None
     if not rows:
-        raise Malformed(TABLE, 2, "the table has no row for a rank")
+        raise MalformedFileError(TABLE, 2, "the table has no row for a rank")
     for line, row in enumerate(rows, start=2):
         if len(row) != len(names):
             message = f"the row has {len(row)} cells, but the header has {len(names)}"
-            raise Malformed(TABLE, line, message)
+            raise MalformedFileError(TABLE, line, message)
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """Return the content of ``rankmap.json``; raise Malformed if a required key is missing."""
+    """Return the content of ``rankmap.json``; raise MalformedFileError if a key is missing."""
     keys = (("groups", dict), ("hosts", list), ("ranks", dict), ("sizes", dict))
     return read_format_1(DOCUMENT, text, keys)
 
@@ -102,15 +103,19 @@ def read_lock(text: str) -> dict[str, Any]:
     not write it.
 
     Raises:
-        Malformed: the file is damaged.
+        MalformedFileError: the file is damaged.
     """
     file = "parc.lock"
     tree = read_format_1(file, text, (("decisions", dict),))
     if "files" in tree and not isinstance(tree["files"], dict):
-        raise Malformed(file, 1, "the value of the key 'files' is not an object with digests")
+        raise MalformedFileError(
+            file, 1, "the value of the key 'files' is not an object with digests"
+        )
     odd = next(filter(_SURROGATE.search, tree.get("files", ())), None)
     if odd is not None:
-        raise Malformed(file, 1, f"the object 'files' has the key {odd!a:.60}, which is not a path")
+        raise MalformedFileError(
+            file, 1, f"the object 'files' has the key {odd!a:.60}, which is not a path"
+        )
     return tree
 
 
@@ -120,27 +125,29 @@ def read_format_1(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> d
     ``keys`` contains a pair (key, type of its value) per required key.
 
     Raises:
-        Malformed: the format is not 1, or a required key is missing or has another type.
+        MalformedFileError: the format is not 1, or a required key is missing or has another type.
     """
     tree = read_json(file, text)
     if tree.get("format") != 1:
-        raise Malformed(file, 1, 'the JSON object does not contain "format": 1')
+        raise MalformedFileError(file, 1, 'the JSON object does not contain "format": 1')
     for key, kind in keys:
         if not isinstance(tree.get(key), kind):
-            raise Malformed(file, 1, f"the key {key!r} is missing or not of type {kind.__name__}")
+            raise MalformedFileError(
+                file, 1, f"the key {key!r} is missing or not of type {kind.__name__}"
+            )
     return tree
 
 
 def read_json(file: str, text: str) -> dict[str, Any]:
-    """Return ``text`` parsed as a JSON object; raise Malformed for anything else."""
+    """Return ``text`` parsed as a JSON object; raise MalformedFileError for anything else."""
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         reason = getattr(error, "msg", error)
-        raise Malformed(file, line, f"the text is not JSON: {reason}") from None
+        raise MalformedFileError(file, line, f"the text is not JSON: {reason}") from None
     if not isinstance(tree, dict):
-        raise Malformed(file, 1, "the text is not a JSON object")
+        raise MalformedFileError(file, 1, "the text is not a JSON object")
     return tree
 
 

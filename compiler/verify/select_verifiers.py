@@ -8,9 +8,9 @@ from typing import Any, cast
 from parc.backends.declaration import Declaration
 from parc.backends.registry import (
     BUILT_IN,
-    declaration,
+    backend_declaration,
     find_backend_declaration,
-    verifier,
+    verifier_of_backend,
     wrapped_framework_verifiers,
 )
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
@@ -41,7 +41,7 @@ def load_verifiers(names: Collection[str], files: Iterable[str] = ()) -> dict[st
     plugins = sorted(name for name in names if name not in known)
     usable = [name for name in plugins if isinstance(find_backend_declaration(name), Declaration)]
     # verifier() is None for a plugin that declares no verifier.
-    found = ((name, verifier(name)) for name in (*built_in, *usable))
+    found = ((name, verifier_of_backend(name)) for name in (*built_in, *usable))
     return {name: one for name, one in found if one is not None}
 
 
@@ -56,7 +56,7 @@ def framework_verifier(
     frameworks = {
         name: cast(FrameworkVerifier, one)
         for name, one in verifiers.items()
-        if declaration(name).is_framework and cast(FrameworkVerifier, one).file in artifacts
+        if backend_declaration(name).is_framework and cast(FrameworkVerifier, one).file in artifacts
     }
     # The wrapper's own verifier cannot derive the groups, which the wrapped framework builds.
     for wrapper in frameworks:
@@ -77,7 +77,7 @@ def engine_verifier(
     engines = {
         name: cast(EngineVerifier, one)
         for name, one in verifiers.items()
-        if declaration(name).is_engine
+        if backend_declaration(name).is_engine
     }
     started = [one for one in engines.values() if one.file in artifacts]
     named = [engines[name] for name in names if name in engines]

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.read_emitted import Malformed, read_lock
+from parc.compiler.verify.read_emitted import MalformedFileError, read_lock
 from parc.compiler.verify.verify_lock import LOCK
 
 OWN = "lock_digest"
@@ -33,7 +33,7 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
         return
     try:
         lock = read_lock(contents[LOCK].decode("utf-8", "replace"))
-    except Malformed:
+    except MalformedFileError:
         return
     listed = lock.get("files")
     if listed is None and OWN not in lock:
@@ -54,10 +54,10 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
             fix = AGAIN if file == LOCK else f"make the change in the spec, then {AGAIN}"
             sink.report("A10", Finding(message, fix=fix), span=Span(file, 1, 1))
     _report_line_ends(line_ends, sink)
-    _report_foreign(contents, {*listed, LOCK}, sink)
+    _report_files_not_from_parc(contents, {*listed, LOCK}, sink)
 
 
-def changed_files(contents: Mapping[str, bytes]) -> list[str]:
+def files_with_changed_digest(contents: Mapping[str, bytes]) -> list[str]:
     """Return the paths of the files whose digest differs from the digest in ``parc.lock``.
 
     A file is not returned if only its line ends changed from LF to CRLF. The list is empty if the
@@ -65,7 +65,7 @@ def changed_files(contents: Mapping[str, bytes]) -> list[str]:
     """
     try:
         lock = read_lock(contents[LOCK].decode("utf-8", "replace"))
-    except (KeyError, Malformed):
+    except (KeyError, MalformedFileError):
         return []
     return [
         file
@@ -110,7 +110,7 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
         sink.report("A10", Finding(message, help=help_, fix=fix))
 
 
-def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
+def _report_files_not_from_parc(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
     """Report files whose names are reserved for PARC, but that PARC did not write (A12).
 
     Files with other names, such as logs, are reported by ``report_other_names``.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from parc.backends.registry import declaration
+from parc.backends.registry import backend_declaration
 from parc.backends.verifier import (
     DerivedGroups,
     EngineVerifier,
@@ -23,7 +23,7 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import (
     DOCUMENT,
     TABLE,
-    Malformed,
+    MalformedFileError,
     RankMap,
     read_document,
     read_lock,
@@ -37,7 +37,6 @@ from parc.compiler.verify.select_verifiers import (
     locked_versions,
     report_unverified_targets,
 )
-from parc.compiler.verify.verify_decisions import PLAN, read_plan, verify_decisions
 from parc.compiler.verify.verify_lock import LOCK, expected_files, missing_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
@@ -50,6 +49,7 @@ from parc.compiler.verify.verify_ranks import (
     verify_hosts,
 )
 from parc.compiler.verify.verify_serving import verify_engine_ranks, verify_serving_document
+from parc.compiler.verify.verify_settings import PLAN, read_plan, verify_decisions
 
 ABSENT = "missing, or not a regular file (a link, a folder)"
 SERVING_COLUMN = "replica"
@@ -148,7 +148,7 @@ def _check_contents(folder: _EmittedFolder) -> bool:
         return True
     # A separate sink shows whether a file was unreadable; other findings do not stop the checks.
     failed = Sink(sink.positions)
-    _report_malformed(lambda: framework.check_contents(artifacts, sink), failed, folder)
+    _report_malformed(lambda: framework.check_file_contents(artifacts, sink), failed, folder)
     sink.extend(failed)
     return not failed.diagnostics
 
@@ -158,10 +158,10 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
     artifacts, sink = folder.artifacts, folder.sink
 
     def report_contents(one: Verifier) -> None:
-        _report_malformed(lambda: one.check_contents(artifacts, sink), sink, folder)
+        _report_malformed(lambda: one.check_file_contents(artifacts, sink), sink, folder)
 
     for name, one in folder.verifiers.items():
-        if not declaration(name).is_framework:
+        if not backend_declaration(name).is_framework:
             report_contents(one)
 
 
@@ -179,13 +179,15 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
 
     def report_settings(one: Verifier) -> None:
         _report_malformed(
-            lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink, folder
+            lambda: verify_decisions(plan, one.derive_settings(artifacts), sink, artifacts),
+            sink,
+            folder,
         )
 
     # The combination of a wrapper and its framework replaces the framework's own verifier.
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
     for name, one in folder.verifiers.items():
-        if not (replaced and declaration(name).is_framework):
+        if not (replaced and backend_declaration(name).is_framework):
             report_settings(one)
     if replaced and folder.framework is not None:
         report_settings(folder.framework)
@@ -205,7 +207,7 @@ def _report_malformed(
     """
     try:
         return run()
-    except Malformed as error:
+    except MalformedFileError as error:
         file, line, message = error.file, error.line, error.message
     except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
         edited = next(_edited_files(folder), None) if folder is not None else None
@@ -230,7 +232,7 @@ def _verify_rank_map(folder: _EmittedFolder) -> None:
     """Verify ``rankmap.csv`` and all files that must agree with it.
 
     Raises:
-        Malformed: ``rankmap.csv`` cannot be read.
+        MalformedFileError: ``rankmap.csv`` cannot be read.
     """
     found = read_outline(folder.artifacts[TABLE])
     if found is None or SERVING_COLUMN in found.columns:

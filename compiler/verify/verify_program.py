@@ -41,10 +41,10 @@ def verify_program(
         message = (
             f"the program has {found_text}, {rest}" if lines else f"the program lacks {needed}"
         )
-        report_change(file, number, message, sink)
+        report_program_change(file, number, message, sink)
 
 
-def report_change(file: str, line: int, message: str, sink: Sink) -> None:
+def report_program_change(file: str, line: int, message: str, sink: Sink) -> None:
     """Report that ``line`` of a program differs from what the plan needs (A18)."""
     sink.report(CHANGED, message, span=Span(file, line, 1))
 
@@ -52,10 +52,10 @@ def report_change(file: str, line: int, message: str, sink: Sink) -> None:
 def cut_to_difference(found: str, needed: str) -> tuple[str, str]:
     """Return ``found`` and ``needed`` from the first differing word on, shortened for a finding."""
     start = _first_difference(needed, found) if found and needed else 0
-    return cut_text(found, start), cut_text(needed, start)
+    return shorten_for_finding(found, start), shorten_for_finding(needed, start)
 
 
-def cut_text(text: str, start: int = 0) -> str:
+def shorten_for_finding(text: str, start: int = 0) -> str:
     """Return ``text`` from the index ``start`` on, as one line that is shortened for a finding."""
     lead = "..." if start and text else ""
     rest = text[start : start + CONTEXT].replace("\n", " ")

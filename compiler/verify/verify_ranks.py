@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
-from parc.backends.verifier import DerivedGroups, Groups
+from parc.backends.verifier import DerivedGroups, FamilyGroups
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, RankMap
 
@@ -83,7 +83,7 @@ def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None
         _report_wrong_cells("A01", column, table[column], expected, sink)
 
 
-def coordinates_in_groups(groups: Groups) -> list[int]:
+def coordinates_in_groups(groups: FamilyGroups) -> list[int]:
     """Return one item per rank: the index of the rank in its group.
 
     The ranks of a group are evenly spaced, so slices fill the list without a loop over ranks.
@@ -153,7 +153,7 @@ def verify_groups(tree: dict[str, Any], derived: DerivedGroups, sink: Sink) -> N
             _report_difference(f"{text} (first group: {first} ...)", sink)
 
 
-def _listed_groups(entry: Any, expected: Groups) -> Groups | None:
+def _listed_groups(entry: Any, expected: FamilyGroups) -> FamilyGroups | None:
     """Return the groups that an entry of rankmap.json describes.
 
     Return None if the entry is damaged, or if the number or size of its groups differs from that of
@@ -165,7 +165,7 @@ def _listed_groups(entry: Any, expected: Groups) -> Groups | None:
         return None
     members = span_offsets(entry.get("within"), len(expected.members))
     bases = span_offsets(entry.get("across"), len(expected.bases))
-    return None if members is None or bases is None else Groups(members, bases)
+    return None if members is None or bases is None else FamilyGroups(members, bases)
 
 
 def span_offsets(pairs: Any, size: int) -> list[int] | None:

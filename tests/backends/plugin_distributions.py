@@ -65,5 +65,5 @@ def scanned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def forget_plugins() -> None:
     """Scan the installed distributions again on the next look-up."""
-    plugins.entry_points.cache_clear()
+    plugins.plugin_entry_points.cache_clear()
     plugins.load_plugin.cache_clear()

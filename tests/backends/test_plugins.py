@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.plugins import protocol_members
-from parc.backends.registry import BUILT_IN, backend, has_role, serving_backend
+from parc.backends.registry import BUILT_IN, backend, backend_has_role, serving_backend
 from parc.compiler.cli import main
 from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
 
@@ -164,10 +164,10 @@ def test_built_in_backends_have_all_members_of_their_protocols() -> None:
     for one in BUILT_IN:
         training = Framework if one.binds_layout else Backend
         serving = Engine if one.binds_layout else ServingBackend
-        if has_role(one, "train"):
+        if backend_has_role(one, "train"):
             target: object = backend(one.name)
             assert [name for name in protocol_members(training) if not hasattr(target, name)] == []
-        if has_role(one, "serve"):
+        if backend_has_role(one, "serve"):
             target = serving_backend(one.name)
             assert [name for name in protocol_members(serving) if not hasattr(target, name)] == []
 

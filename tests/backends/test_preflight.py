@@ -57,7 +57,7 @@ def test_the_groups_of_a_rank_are_those_of_the_plan(program: dict[str, Any]) -> 
     groups = json.loads(emitted(made)[EXPECTED])["groups"]
     placement = made.placement
     for family in placement.families:
-        of = placement.mesh(family.mesh).groups(*family.axes)
+        of = placement.mesh(family.mesh).groups_along(*family.axes)
         if len(of[0]) == 1:
             assert family.name not in groups
             continue

@@ -15,8 +15,9 @@ import pytest
 
 from parc.backends.rankmap.backend import BACKEND
 from parc.backends.rankmap.stage_table import stage_rows
-from parc.backends.rankmap.table_cells import clip_list, fold_numbers
+from parc.backends.rankmap.table_cells import clip_list, fold_numbers, markdown_cell_text
 from parc.backends.rankmap.training_page import rank_formula
+from parc.backends.rankmap.verify_page_tables import plain_cell
 from parc.compiler.ir import Mesh, Plan
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, plan
 
@@ -70,7 +71,7 @@ def test_the_json_file_matches_its_schema_and_its_groups_expand_to_the_meshes(of
         mesh, axes = of.placement.mesh(family.mesh), family.axes
         entry = tree["groups"][family.name]
         members, bases = reach(entry["within"]), reach(entry["across"])
-        assert [[base + member for member in members] for base in bases] == mesh.groups(*axes)
+        assert [[base + member for member in members] for base in bases] == mesh.groups_along(*axes)
         assert (entry["size"], entry["count"]) == (len(members), len(bases))
 
 
@@ -178,3 +179,11 @@ def test_lists_are_clipped_after_a_whole_item() -> None:
     assert clip_list("a1,b2,c3,d4,e5", 12) == "a1,b2, ..."
     assert len(clip_list("host[1-2,4-9,11-99]", 16)) <= 16
     assert fold_numbers([5, 1, 2, 3]) == "1-3, 5"
+
+
+@pytest.mark.parametrize("width", [8, 80])
+@pytest.mark.parametrize("text", ["a/b'c\\d|e`f", " a\t b\n", "n" * 8, "n" * 9, "", "é|\u202e"])
+def test_the_verifier_of_the_page_expects_the_cell_that_is_written(text: str, width: int) -> None:
+    cell = markdown_cell_text(text, width)
+    assert plain_cell(text, width) == cell
+    assert not set("\\|`\n") & set(cell)

@@ -13,7 +13,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from tests.generations import generation
 
 LIBRARY = Library()
@@ -96,7 +96,7 @@ def planned(
 ) -> tuple[AnyPlan | None, list[str]]:
     """Return the plan of a spec in ``folder``, and the codes of the errors."""
     sink = Sink()
-    plan = plan_spec(Source("spec.yaml", json.dumps(document), folder), (), sink)
+    plan = plan_spec(SpecSource("spec.yaml", json.dumps(document), folder), (), sink)
     if plan is not None:
         assert emit_plan(plan, sink)
     return plan, [found.code for found in sink.diagnostics if found.severity == "error"]
@@ -209,7 +209,7 @@ def test_a_missing_fact_is_reported_with_file_and_key(
     path.write_text(RUBIN.replace(line, ""), "utf-8")
     sink = Sink()
     document = spec("gpus/r100-288gb.yaml", "bf16", emit=["fsdp"])
-    assert plan_spec(Source("spec.yaml", json.dumps(document), user_catalog), (), sink) is None
+    assert plan_spec(SpecSource("spec.yaml", json.dumps(document), user_catalog), (), sink) is None
     (found,) = sink.diagnostics
     assert found.code == "PARC-K08"
     assert found.finding.message.startswith(f"generations/rubin.yaml: {key}")
@@ -229,7 +229,7 @@ def test_a_gpu_file_with_a_wrong_key_is_an_error_at_that_key(user_catalog: Path)
     path.write_text(RUBIN_GPU + "colour: green\n", "utf-8")
     sink = Sink()
     document = spec("gpus/r100-288gb.yaml", "bf16")
-    assert plan_spec(Source("spec.yaml", json.dumps(document), user_catalog), (), sink) is None
+    assert plan_spec(SpecSource("spec.yaml", json.dumps(document), user_catalog), (), sink) is None
     (found,) = sink.diagnostics
     assert found.code == "PARC-K08"
     assert found.span is not None

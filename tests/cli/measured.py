@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parc.compiler.cost.setup.calibrated_parameters import Values
 from parc.compiler.diagnostics import Sink
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.calibration.fit_runs import predicted_seconds
 from parc.compiler.tools.calibration.measured_runs import read_measured_runs
 
@@ -28,7 +28,7 @@ wide again,llama-3-70b,dgx-h100,8,8192,128,4,8,1,1,full,1
 
 def write_runs(folder: Path, truth: Values, *changes: tuple[str, str]) -> str:
     """Write RUNS with the step times of a machine with parameters ``truth``; return the path."""
-    source = Source("runs.csv", f"{HEADER}\n{RUNS}", folder)
+    source = SpecSource("runs.csv", f"{HEADER}\n{RUNS}", folder)
     lines = [HEADER]
     for run in read_measured_runs(source, Sink()):
         seconds = predicted_seconds(run, truth)

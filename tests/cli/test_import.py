@@ -170,6 +170,10 @@ def test_two_files_that_contradict_each_other_are_reported(tmp_path: Path) -> No
     [
         (("hello",), "error[PARC-I05]: cannot detect the format of"),
         (
+            ("train_esm2 --num-gpus 8 --num-attention-heads 20\n",),
+            "error[PARC-I05]: train_esm2 is not a program of Megatron",
+        ),
+        (
             (TREE, "#SBATCH -N 2"),
             "error[PARC-I05]: files of these kinds cannot be combined: sbatch, slurm",
         ),

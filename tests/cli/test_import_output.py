@@ -12,7 +12,7 @@ import pytest
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan, plan_job, resolve_spec
 from parc.compiler.report.json.plan_json import plan_artifact
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import fragment_yaml
 from parc.compiler.tools.importers.import_files import import_files
 from tests.cli.specs import SPEC, parc, write_spec
@@ -36,7 +36,7 @@ def test_the_imported_plan_of_an_example_is_the_same_problem(name: str) -> None:
     plan = example(name)
     text = imported_spec(plan_artifact(plan).text)
     sink = Sink()
-    again = resolve_spec(Source("again.yaml", text, ROOT / "examples" / name), (), sink)
+    again = resolve_spec(SpecSource("again.yaml", text, ROOT / "examples" / name), (), sink)
     assert again == plan.problem
     # Compiling a problem is deterministic, so that a few examples suffice for the bytes.
     if WALK or name in ("gpt2-small", "llama-2-70b-serve"):
@@ -52,12 +52,12 @@ def test_the_imported_plan_of_a_random_spec_is_the_same_problem() -> None:
         tree = random_spec(random.Random(seed))
         seed += 1
         sink = Sink()
-        problem = resolve_spec(Source("spec.yaml", json.dumps(tree), ROOT), (), sink)
+        problem = resolve_spec(SpecSource("spec.yaml", json.dumps(tree), ROOT), (), sink)
         plan = None if problem is None or sink.failed() else plan_job(problem, sink)
         if plan is None:
             continue
         again = imported_spec(plan_artifact(plan).text)
-        copy = resolve_spec(Source("again.yaml", again, ROOT), (), Sink())
+        copy = resolve_spec(SpecSource("again.yaml", again, ROOT), (), Sink())
         assert copy == plan.problem, tree
         same += 1
         if WALK:

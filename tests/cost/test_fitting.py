@@ -5,13 +5,18 @@ from math import exp, log
 
 import pytest
 
-from parc.compiler.cost.fitting import Prior, cholesky_inverse, fit_parameters, solve_linear_system
+from parc.compiler.cost.fitting import (
+    ParameterPrior,
+    cholesky_inverse,
+    fit_parameters,
+    solve_linear_system,
+)
 
 WORK = [(a, b) for a in (1.0, 2.0, 5.0, 9.0) for b in (0.5, 3.0, 8.0)]
 PRIORS = {
-    "rate": Prior(1.0, 0.5, 0.01, 100.0),
-    "latency": Prior(1.0, 0.5, 0.01, 100.0),
-    "unused": Prior(3.0, 0.4, 0.01, 100.0),
+    "rate": ParameterPrior(1.0, 0.5, 0.01, 100.0),
+    "latency": ParameterPrior(1.0, 0.5, 0.01, 100.0),
+    "unused": ParameterPrior(3.0, 0.4, 0.01, 100.0),
 }
 START = {"rate": 1.0, "latency": 1.0, "unused": 2.0}
 
@@ -45,7 +50,7 @@ def test_one_outlier_hardly_changes_the_fit() -> None:
 
 
 def test_a_fit_stays_inside_the_bounds() -> None:
-    tight = {**PRIORS, "rate": Prior(1.0, 0.5, 0.5, 1.2)}
+    tight = {**PRIORS, "rate": ParameterPrior(1.0, 0.5, 0.5, 1.2)}
     found = fit_parameters(seconds, MEASURED, START, tight)
     assert found.parameters["rate"] == pytest.approx(1.2)
 
@@ -63,7 +68,7 @@ def test_a_fit_does_not_depend_on_the_order_of_names() -> None:
 
 
 def test_errors_of_the_same_factor_count_equally_in_both_directions() -> None:
-    flat = {"rate": Prior(1.0, 50.0, 1e-6, 1e6)}
+    flat = {"rate": ParameterPrior(1.0, 50.0, 1e-6, 1e6)}
     found = fit_parameters(lambda p: [p["rate"]] * 2, [exp(0.1), exp(-0.1)], {"rate": 1.5}, flat)
     assert log(found.parameters["rate"]) == pytest.approx(0.0, abs=0.01)
 

@@ -13,7 +13,7 @@ from parc.compiler.diagnostics.codes import all_codes, code_title
 from parc.compiler.diagnostics.render import render
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.report.text.diagnostics_page import FAMILIES, diagnostics_page
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -64,7 +64,7 @@ def rendered(code: str) -> tuple[list[str], str]:
     overrides = extra.read_text("utf-8").splitlines() if extra.is_file() else []
     sink = Sink()
     text = (folder / "spec.yaml").read_bytes().decode("utf-8", "replace")
-    plan_spec(Source("spec.yaml", text, folder), overrides, sink)
+    plan_spec(SpecSource("spec.yaml", text, folder), overrides, sink)
     return [found.code for found in sink.diagnostics], render([sink])
 
 

@@ -12,7 +12,7 @@ from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.spec.fixes import overrides_of_fix
 from parc.compiler.spec.override import apply_overrides
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.reading.yaml_tree import read_tree
 from tests.compiled import changed, planned
 from tests.diagnostics.test_every_code import FOLDERS, HERE
@@ -46,9 +46,9 @@ def diagnostics_after(code: str, *edits: str) -> tuple[Diagnostic, ...]:
     return sink.diagnostics
 
 
-def bad_spec(code: str) -> Source:
+def bad_spec(code: str) -> SpecSource:
     text = (HERE / code / "spec.yaml").read_bytes().decode("utf-8", "replace")
-    return Source("spec.yaml", text, HERE / code)
+    return SpecSource("spec.yaml", text, HERE / code)
 
 
 def overrides(code: str) -> list[str]:
@@ -219,9 +219,31 @@ def test_a_model_that_megatron_cannot_express_is_sent_to_targets_that_train_it()
 def test_another_target_is_offered_only_if_it_can_train_the_model(model: str, fix: str) -> None:
     spec = changed(TRAINED, {**FALCON, "model": model, "emit": ["torchtitan"]})
     sink = Sink()
-    plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
+    plan_spec(SpecSource("spec.yaml", json.dumps(spec), None), (), sink)
     (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-E12"]
     assert found.fix == (f"emit: {fix}" if fix else "")
+
+
+@pytest.mark.parametrize(
+    ("change", "fix"),
+    [
+        ({"head_dim": 64}, "model.head_dim: 128"),
+        ({"norm_epsilon": 1e-5}, "model.norm_epsilon: 1e-06"),
+        ({"position": {"base": 500000}}, "model.position.base: 1000000"),
+        ({"attention_output_bias": True}, "model.attention_output_bias: false"),
+        ({"mlp_bias": True}, "model.mlp_bias: false"),
+        ({"mlp_bias": True, "head_dim": 64}, "emit: [megatron]"),
+    ],
+)
+def test_a_feature_that_differs_from_a_registered_model_is_named(change: Any, fix: str) -> None:
+    spec = changed(TRAINED, {"emit": ["torchtitan"], "model": {"base": "qwen3-8b", **change}})
+    (found,) = errors_of(spec)
+    assert (found.code, found.finding.fix) == ("PARC-E12", fix)
+    for name in change:
+        assert f"model.{name}" in found.finding.label
+    plan, sink = planned(changed(spec, {"model": "qwen3-8b"}))
+    assert plan is not None
+    assert not sink.failed()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from tests.laws.test_mutated_specs import time_limit
 
 HEAD = "parc: 1\nname: a\nmodel: llama-3-8b\njob: {sequence_length: 8192, global_batch: 64}\n"
@@ -16,7 +16,7 @@ HEAD = "parc: 1\nname: a\nmodel: llama-3-8b\njob: {sequence_length: 8192, global
 
 def report(text: str) -> Sink:
     sink = Sink()
-    plan_spec(Source("a.yaml", text, None), (), sink)
+    plan_spec(SpecSource("a.yaml", text, None), (), sink)
     return sink
 
 

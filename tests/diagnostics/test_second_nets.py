@@ -18,5 +18,7 @@ def test_copies_of_the_optimizer_must_divide_the_expert_replicas() -> None:
     assert not rule.broken(on, four)
     uneven = replace(whole, dp_replicate=4, dp_shard=8, ep=16)
     assert rule.broken(on, uneven)
+    # Without sharding, there are no copies.
+    assert not rule.broken(on, replace(uneven, zero_stage=0))
     assert rule.explain(on, uneven).label == "2 % 4 = 2, must be 0"
     assert code_info("D15").severity == "error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.backends.registry import declaration, default_targets, fields_without_effect
+from parc.backends.registry import backend_declaration, default_targets, fields_without_effect
 from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 from tests.laws.field_walk import Answer, walk
 
@@ -26,7 +26,7 @@ class Target:
     @property
     def framework(self) -> str:
         """Framework or engine that binds the layout."""
-        found = [one for one in self.emit if declaration(one).binds_layout]
+        found = [one for one in self.emit if backend_declaration(one).binds_layout]
         return next((one for one in found if one != "accelerate"), found[0])
 
 

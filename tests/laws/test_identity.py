@@ -20,7 +20,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Layout, PipelineSplit
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import fragment_tree
 from parc.compiler.tools.importers.import_files import import_files
 from tests.compiled import EXAMPLES, ROOT, Files, Spec, emitted, example
@@ -87,7 +87,7 @@ def assert_identity(kind: str, plan: AnyPlan, files: Files, folder: Path) -> Non
     assert findings == []
     sink = Sink()
     text = json.dumps(completed(kind, fragment, plan))
-    again = plan_spec(Source("again.yaml", text, folder), (), sink)
+    again = plan_spec(SpecSource("again.yaml", text, folder), (), sink)
     assert again is not None, [one.finding.message for one in sink.diagnostics]
     assert comparable(again) == comparable(plan)
     written = {one.path: one.text for one in emit_plan(again, sink)}
@@ -162,7 +162,7 @@ def test_an_imported_launch_file_of_a_random_plan_compiles_to_the_same_file() ->
         spec = random_spec(random.Random(seed))
         seed += 1
         sink = Sink()
-        plan = plan_spec(Source("spec.yaml", json.dumps(spec), ROOT), (), sink)
+        plan = plan_spec(SpecSource("spec.yaml", json.dumps(spec), ROOT), (), sink)
         if plan is None:
             continue
         files = {one.path: one.text for one in emit_plan(plan, sink)}

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import fragment_json
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.tools.launch_diff import LaunchDiff, diff_launch
@@ -60,7 +60,7 @@ def differences(text: str, spec: dict[str, Any]) -> LaunchDiff:
     spec["emit"] = ["megatron", "torchrun", *(["slurm"] if "#SBATCH" in text else [])]
     spec["model"] = {**spec["model"], "vocab": 50304}
     sink = Sink()
-    plan = plan_spec(Source("spec.yaml", json.dumps(spec), Path()), (), sink)
+    plan = plan_spec(SpecSource("spec.yaml", json.dumps(spec), Path()), (), sink)
     assert plan is not None, [one.finding.message for one in sink.diagnostics]
     files = {one.path: one.text for one in emit_plan(plan, sink)}
     return diff_launch("run.sh", text, "out", files)

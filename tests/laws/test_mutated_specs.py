@@ -18,7 +18,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render.text import render_text
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.annotations import model_of
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec as TrainingSpec
 from tests.laws.damage import OF_SPECS, damaged
@@ -71,7 +71,7 @@ def outcome(text: str, emit: bool) -> str:
     """Return ``plan`` or ``refused``; anything else fails."""
     sink = Sink()
     with time_limit(SECONDS):
-        plan = plan_spec(Source("fuzz.yaml", text, None), (), sink)
+        plan = plan_spec(SpecSource("fuzz.yaml", text, None), (), sink)
         if plan is not None and emit:
             emit_plan(plan, sink)
         render_text(sink.diagnostics, sink.positions)

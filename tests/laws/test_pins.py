@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -58,10 +57,12 @@ SMALL = (
     *("llama-3-70b-torchtitan", "deepseek-v3-serve"),
 )
 """Examples that cover context parallelism, a wrapper, both pipelines in torch, and a service."""
-CHOSEN = EXAMPLES if os.environ.get("PARC_FIELDS") == "all" else SMALL
+OTHER = [
+    pytest.param(name, marks=pytest.mark.conformance) for name in EXAMPLES if name not in SMALL
+]
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", [*SMALL, *OTHER])
 def test_the_layout_of_a_plan_can_be_given_back_and_changes_nothing(name: str) -> None:
     plan, sink = example(name), Sink()
     source = read_source(str(ROOT / "examples" / name / "spec.yaml"))

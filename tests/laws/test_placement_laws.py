@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.meshes import FAMILIES
-from parc.backends.megatron.verify_groups import TOKENS, Degrees, derive_groups
+from parc.backends.megatron.verify_groups import TOKENS, ParallelDegrees, derive_groups
 from parc.compiler.ir import Layout, Mesh
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
 from tests.placement.placement_plans import (
@@ -68,14 +68,14 @@ def test_equal_problems_get_equal_placements(of: Layout, sizes: list[int]) -> No
 @given(layouts())
 def test_meshes_have_the_groups_of_the_rank_generator(of: Layout) -> None:
     dense, expert = MegatronOrder().device_meshes(of)
-    degrees = Degrees(
+    degrees = ParallelDegrees(
         of.order,
         {"tp": of.tp, "cp": of.cp, "ep": 1, "dp": of.dp, "pp": of.pp},
         {"tp": of.etp, "cp": 1, "ep": of.ep, "dp": of.edp, "pp": of.pp},
     )
     families = derive_groups(degrees)
     meshes = {"dense": dense, "expert": expert}
-    ours = {one.name: meshes[one.mesh].groups(*one.axes) for one in FAMILIES}
+    ours = {one.name: meshes[one.mesh].groups_along(*one.axes) for one in FAMILIES}
     assert set(ours) == set(TOKENS)
     for name, groups in families.items():
         assert ours[name] == [[b + m for m in groups.members] for b in groups.bases]
@@ -89,7 +89,7 @@ def test_groups_by_host_visit_the_hosts_of_their_ranks(
     mesh: Mesh = MegatronOrder().device_meshes(of)[0]
     each = ranks_per_node(gpus, of.world)
     coarse = node_groups(mesh, axes, each)
-    exact = sorted(tuple(rank // each for rank in group) for group in mesh.groups(*axes))
+    exact = sorted(tuple(rank // each for rank in group) for group in mesh.groups_along(*axes))
     if not coarse.visits:
         assert all(len(set(visit)) == 1 for visit in exact)
     else:

@@ -9,7 +9,7 @@ import pytest
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.complete_facts import cluster_section
 from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
@@ -58,7 +58,7 @@ def test_hosts_are_the_written_ones_or_as_many_as_the_gpus_need(name: str) -> No
         },
         "job": {"sequence_length": 8, "global_batch": 8},
     }
-    problem = resolve_spec(Source("x", json.dumps(tree), None), (), Sink())
+    problem = resolve_spec(SpecSource("x", json.dumps(tree), None), (), Sink())
     assert problem is not None
     assert (problem.cluster.nodes, problem.cluster.node.gpus) == hosts
 
@@ -66,13 +66,18 @@ def test_hosts_are_the_written_ones_or_as_many_as_the_gpus_need(name: str) -> No
 SMALL = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768"
 H100 = LintOptions(cluster="dgx-h100", gpus=8)
 MEMORY: dict[str, tuple[Edit, LintOptions, list[str]]] = {
-    "it fits": (("-tp 4", "-tp 4"), H100, []),
+    "it fits": (("-tp 4", "-tp 8"), H100, []),
+    "it leaves GPUs idle": (("-tp 4", "-tp 4"), H100, ["T15"]),
     "the GPU is unknown": (("-tp 4", "-tp 1"), LintOptions(), []),
     "weights do not fit": (("-tp 4", "-tp 1"), H100, ["V02"]),
     "a request does not fit": (("-tp 4 --max-model-len 32768", "-tp 2 -pp 1"), H100, ["V01"]),
     "a smaller share of memory": (("-tp 4", "-tp 2 --gpu-memory-utilization 0.5"), H100, ["V02"]),
-    "eight bits fit": (("-tp 4", "-tp 1 -pp 2 --quantization fp8 --kv-cache-dtype fp8"), H100, []),
-    "an eight-bit checkpoint": (("Instruct -tp 4", "Instruct-FP8 -tp 2"), H100, []),
+    "eight bits fit": (
+        ("-tp 4", "-tp 1 -pp 2 --quantization fp8 --kv-cache-dtype fp8"),
+        H100,
+        ["T15"],
+    ),
+    "an eight-bit checkpoint": (("Instruct -tp 4", "Instruct-FP8 -tp 2"), H100, ["T15"]),
     "scales may not be blocks": (
         ("Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768", "Llama-2-7b-FP8 -tp 16"),
         LintOptions(),
@@ -85,7 +90,7 @@ MEMORY: dict[str, tuple[Edit, LintOptions, list[str]]] = {
     "longer than the model, on purpose": (
         ("vllm", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm"),
         H100,
-        [],
+        ["T15"],
     ),
     "more GPUs than there are": (("-tp 4", "-tp 16"), H100, ["V05"]),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,11 +15,11 @@ from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import (
     UnknownFact,
-    build_partial,
+    build_partial_instance,
     find_missing_fact,
-    hide_fields,
-    is_known,
-    with_values,
+    is_field_known,
+    mark_fields_unknown,
+    with_field_values,
 )
 from tests.lint.scripts import MEGATRON
 
@@ -26,8 +27,12 @@ LAYOUT = Layout(**{name: 1 for name in Layout.__dataclass_fields__})
 
 
 def test_reading_an_unknown_field_names_type_and_field() -> None:
-    partial = hide_fields(LAYOUT, ["pp", "vpp"])
-    assert (partial.tp, is_known(partial, "tp"), is_known(partial, "pp")) == (1, True, False)
+    partial = mark_fields_unknown(LAYOUT, ["pp", "vpp"])
+    assert (partial.tp, is_field_known(partial, "tp"), is_field_known(partial, "pp")) == (
+        1,
+        True,
+        False,
+    )
     with pytest.raises(UnknownFact, match=r"^Layout\.pp$"):
         partial.pp  # noqa: B018  # reading is the point
     assert find_missing_fact(lambda: print(partial.vpp)) == "Layout.vpp"
@@ -36,14 +41,14 @@ def test_reading_an_unknown_field_names_type_and_field() -> None:
 
 def test_an_unknown_field_is_not_absent() -> None:
     with pytest.raises(UnknownFact):
-        getattr(hide_fields(LAYOUT, ["pp"]), "pp", 8)
+        getattr(mark_fields_unknown(LAYOUT, ["pp"]), "pp", 8)
 
 
 def test_a_partial_object_is_an_instance_of_its_type_until_all_of_it_is_known() -> None:
-    partial = hide_fields(LAYOUT, ["pp"])
+    partial = mark_fields_unknown(LAYOUT, ["pp"])
     assert isinstance(partial, Layout)
     assert type(partial) is not Layout
-    whole = with_values(partial, pp=1)
+    whole = with_field_values(partial, pp=1)
     assert type(whole) is Layout
     assert whole == LAYOUT
     assert replace(partial, pp=4).pp == 4
@@ -51,11 +56,11 @@ def test_a_partial_object_is_an_instance_of_its_type_until_all_of_it_is_known() 
 
 def test_what_follows_from_an_unknown_field_is_unknown() -> None:
     with pytest.raises(UnknownFact, match=r"Layout\.dp_shard"):
-        hide_fields(LAYOUT, ["dp_shard"]).world  # noqa: B018
+        mark_fields_unknown(LAYOUT, ["dp_shard"]).world  # noqa: B018
 
 
 def test_a_partial_object_is_built_from_its_known_fields() -> None:
-    plan = build_partial(Plan, layout=LAYOUT)
+    plan = build_partial_instance(Plan, layout=LAYOUT)
     assert plan.layout is LAYOUT
     with pytest.raises(UnknownFact, match=r"Plan\.problem"):
         plan.problem  # noqa: B018
@@ -81,3 +86,14 @@ def test_a_bug_in_a_rule_is_not_taken_for_an_unknown_fact(
     monkeypatch.setattr(check_rules, "all_rules", lambda *_: (rule,))
     with pytest.raises(AttributeError):
         lint_text(MEGATRON, "run.sh", LintOptions())
+
+
+@pytest.mark.parametrize("hidden", [4096, 4097])
+def test_a_hidden_size_that_heads_do_not_divide_does_not_hide_other_findings(hidden: int) -> None:
+    text = MEGATRON.replace("--tensor-model-parallel-size 4", "--tensor-model-parallel-size 3")
+    assert text != MEGATRON
+    changed = re.sub(r"--hidden-size \d+", f"--hidden-size {hidden}", text)
+    sink = lint_text(changed, "run.sh", LintOptions())[0]
+    found = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
+    assert found >= {"D01"}
+    assert ("D07" in found) is (hidden == 4097)

@@ -44,10 +44,11 @@ def __getattr__(name):
 
         return ScriptLinter(lambda script: "mylab-train" in script.text, lint)
     if name == "IMPORTERS":
-        from parc.compiler.tools.importers.formats import Importers
-        from parc.compiler.topology.readers.registry import Format
+        from parc.compiler.tools.importers.formats import BackendImporters
+        from parc.compiler.topology.readers.registry import FileFormat
 
-        return Importers({{"mylab-args": Format(read, "arguments of mylab", ("mylab-train",))}})
+        file_format = FileFormat(read, "arguments of mylab", ("mylab-train",))
+        return BackendImporters({{"mylab-args": file_format}})
     raise AttributeError(name)
 """
 )

@@ -139,3 +139,22 @@ def test_a_training_script_needs_one_process_per_gpu_or_one_launcher_per_host(
     script = f"#SBATCH --nodes=2 --ntasks-per-node={tasks} --gpus-per-node={gpus}\n{step}\n"
     found = codes(f"#!/bin/bash\n{script}", LintOptions(allow_unknown=True))
     assert [code for code in found if code in ("L01", "L02")] == expected
+
+
+@pytest.mark.parametrize(
+    ("cluster", "pp", "expected"),
+    [
+        ("deepseek-h800", 2, "2032 of 2048 GPUs get no rank"),
+        ("deepseek-h800", 256, None),
+        ("hgx-h800", 2, None),
+    ],
+    ids=["too large", "used up", "a host type has no number of hosts"],
+)
+def test_a_cluster_of_the_catalog_has_hosts_that_can_be_idle(
+    cluster: str, pp: int, expected: str | None
+) -> None:
+    command = f"vllm serve meta-llama/Llama-3.1-70B -tp 8 -pp {pp} --max-model-len 8192\n"
+    sink, skipped = lint_text(command, "run.sh", LintOptions(cluster=cluster))
+    messages = [one.finding.message for one in sink.diagnostics if one.code == "PARC-T15"]
+    assert messages == ([expected] if expected else [])
+    assert ("the number of hosts" in {one.fact for one in skipped}) is (cluster == "hgx-h800")

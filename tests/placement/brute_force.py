@@ -68,7 +68,7 @@ def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int
     which, names, pattern = AXES[axis]
     mesh = MegatronOrder().device_meshes(of)[which]
     found: dict[tuple[int, int], float] = defaultdict(float)
-    for group in mesh.groups(*names):
+    for group in mesh.groups_along(*names):
         at = [rank // each for rank in group]
         count = len(at)
         if pattern == "all":
@@ -99,7 +99,7 @@ def _cost(
     wide: bool,
 ) -> Cost:
     nics = on.node.nics * on.node.nic_gbps / 8 * 1e9
-    tiers = len(on.levels)
+    tiers = len(on.switch_tiers)
     exposed = 0.0
     uplinks: dict[tuple[object, ...], float] = defaultdict(float)
     weighted: dict[tuple[object, ...], float] = defaultdict(float)
@@ -137,6 +137,6 @@ def _rate(
         return nics
     rate = beneath[link] * nics
     assert isinstance(link[0], int)
-    for level in on.levels[: link[0] + 1]:
+    for level in on.switch_tiers[: link[0] + 1]:
         rate /= level.oversubscription
     return rate

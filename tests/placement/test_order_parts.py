@@ -14,7 +14,7 @@ from parc.compiler.ir import Cluster, Host, Mesh
 from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.equivalent_hosts import (
-    Sites,
+    HostSites,
     group_hosts_into_sites,
     sort_hosts_by_switch,
 )
@@ -26,8 +26,8 @@ from parc.compiler.placement.order.orders_from_boxes import (
     ranks_by_box,
 )
 from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks
-from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
-from parc.compiler.placement.order.swaps import _is_better
+from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
+from parc.compiler.placement.order.swaps import _is_better_score
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, smallest_grid_cuts
 from parc.compiler.placement.replan_hosts import _best_replacement
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, estimate, layout
@@ -110,7 +110,7 @@ def test_loads_after_swaps_equal_a_full_count(seed: int) -> None:
     flows = [messages_by_node(one, problem.nodes) for one in problem.flows]
     loads = LinkLoads(problem, flows, place)
     for _ in range(50):
-        loads.swap(*draw.sample(range(len(loads.place)), 2))
+        loads.swap_hosts(*draw.sample(range(len(loads.place)), 2))
     fresh = LinkLoads(problem, flows, loads.place[: problem.nodes])
     assert loads.score() == pytest.approx(fresh.score())
     cost = problem.cost(loads.place[: problem.nodes])
@@ -152,12 +152,12 @@ def test_an_axis_that_ends_inside_a_host_splits_no_digit() -> None:
 def test_a_score_is_better_only_if_it_differs_by_more_than_rounding(scale: float) -> None:
     best = (scale, scale, scale)
     less, same = scale * (1 - 1e-6), scale * (1 - 1e-12)
-    assert not _is_better(best, best)
-    assert not _is_better((same, same, same), best)
-    assert _is_better((less, scale, scale), best)
-    assert _is_better((same, less, 2 * scale), best)
-    assert not _is_better((2 * scale, less, less), best)
-    assert not _is_better((same, 2 * scale, less), best)
+    assert not _is_better_score(best, best)
+    assert not _is_better_score((same, same, same), best)
+    assert _is_better_score((less, scale, scale), best)
+    assert _is_better_score((same, less, 2 * scale), best)
+    assert not _is_better_score((2 * scale, less, less), best)
+    assert not _is_better_score((same, 2 * scale, less), best)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 10.0), (10.0, 1.0), (1.0, 1.0)])
@@ -212,7 +212,7 @@ def across_leaves() -> Cluster:
     return replace(on, racks=racks)
 
 
-def _symmetries(sites: Sites) -> list[tuple[int, ...]]:
+def _symmetries(sites: HostSites) -> list[tuple[int, ...]]:
     """Return the permutations of sites that keep their sizes and what any two of them share."""
     paths, every = sites.tree_paths, range(len(sites.hosts_per_site))
 
@@ -278,7 +278,7 @@ def test_a_drained_host_is_replaced_by_the_host_of_least_cost(seed: int) -> None
     node = draw.randrange(problem.nodes)
     free = [host for host in free if site[host.name] != site[seats[node].name]]
 
-    def cost(new: Host) -> Cost:
+    def cost(new: Host) -> PlacementCost:
         placed = [*seats[:node], new, *seats[node + 1 :]]
         return problem.cost([site[host.name] for host in placed])
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import PlacementAlternative, PlacementPolicy, Plan, Rack
-from parc.compiler.placement.place_ranks import place_ranks
+from parc.compiler.placement.order.placement_problem import PlacementCost
+from parc.compiler.placement.place_ranks import build_proof, place_ranks
 from tests.placement.placement_plans import (
     FABRIC,
     NVL72,
@@ -95,7 +96,7 @@ def test_the_pipeline_stays_in_the_rack_if_replicas_span_racks() -> None:
     assert chosen(made).name == "replicas across racks"
     assert [racks_of_stage(made, stage) for stage in range(4)] == [{"r01", "r02"}] * 4
     hosts, dense = made.placement.hosts, made.placement.dense
-    for pipeline in dense.groups("pp"):
+    for pipeline in dense.groups_along("pp"):
         assert len({hosts[rank // 8].rack for rank in pipeline}) == 1
 
 
@@ -138,7 +139,7 @@ def test_expert_groups_of_64_leave_two_hosts_of_every_nvl72_domain_idle() -> Non
     made = plan(cluster(18, 18, node=NVL72), spread, estimate(1e9, 1e8, ep=1e10), experts=64)
     domains = [
         {made.placement.host_of(rank).nvlink_domain for rank in group}
-        for group in made.placement.expert.groups("ep")
+        for group in made.placement.expert.groups_along("ep")
     ]
     assert domains == [{"r01.0"}, {"r02.0"}]
     idle = {host.name for host in made.problem.cluster.hosts} - {
@@ -152,7 +153,7 @@ def test_hosts_beyond_whole_blocks_are_used_last_if_all_hosts_are_needed() -> No
     made = plan(cluster(18, 18, node=NVL72), spread, estimate(1e9, 1e8, ep=1e10), experts=16)
     cut = [
         group
-        for group in made.placement.expert.groups("ep")
+        for group in made.placement.expert.groups_along("ep")
         if len({made.placement.host_of(rank).nvlink_domain for rank in group}) > 1
     ]
     assert len(made.placement.hosts) == 36
@@ -205,3 +206,24 @@ def test_131072_ranks_are_placed_in_seconds(stages: int) -> None:
     placement = place_ranks(job, MegatronOrder(), spread, costs)
     assert len(placement.hosts) == 16_384
     assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("sent", "least", "gap"),
+    [
+        ((8.0, 40.0), (8.0, 40.0), 0.0),
+        ((8.0, 50.0), (8.0, 40.0), 0.25),
+        ((12.0, 40.0), (8.0, 40.0), 0.5),
+        # The gap of the busiest uplink comes first.
+        ((12.0, 50.0), (8.0, 40.0), 0.5),
+        ((0.0, 0.0), (0.0, 0.0), 0.0),
+        ((8.0, 40.0), (8.0, 0.0), None),
+        ((8.0, 40.0), (0.0, 40.0), None),
+    ],
+)
+def test_the_bytes_gap_is_that_of_the_busiest_uplink_or_else_of_all_uplinks(
+    sent: tuple[float, float], least: tuple[float, float], gap: float | None
+) -> None:
+    proof = build_proof(PlacementCost(0.0, *sent), PlacementCost(0.0, *least), 0.0)
+    assert proof.bytes_gap == gap
+    assert (proof.quality == "optimal") == (gap == 0.0)

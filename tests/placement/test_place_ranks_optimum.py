@@ -136,7 +136,8 @@ def test_unequal_segments_of_two_stages_split_no_expert_group(
     costs = estimate(1e9, 1e9, ep=1e11, edp=1e9)
     placement = placed((on, of, costs))
     racks = [
-        {placement.host_of(rank).rack for rank in group} for group in placement.expert.groups("ep")
+        {placement.host_of(rank).rack for rank in group}
+        for group in placement.expert.groups_along("ep")
     ]
     assert all(len(found) == 1 for found in racks)
     assert placement.proof.quality == "optimal"
@@ -147,7 +148,8 @@ def test_data_parallel_rings_of_nine_hosts_stay_in_racks_of_nine_hosts() -> None
     of = layout(4, tp=8, pp=4, dp=9)
     placement = placed((on, of, estimate(1e11, 1e8)))
     racks = [
-        {placement.host_of(rank).rack for rank in group} for group in placement.dense.groups("dp")
+        {placement.host_of(rank).rack for rank in group}
+        for group in placement.dense.groups_along("dp")
     ]
     assert all(len(found) == 1 for found in racks)
     assert placement.proof.exposed_gap < 0.05

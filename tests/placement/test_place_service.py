@@ -38,7 +38,7 @@ def test_groups_are_those_of_the_rank_grid(tp: int, pp: int, dp: int, pcp: int) 
     expected = naive_groups(layout)
     axes = {"tp": ("tp",), "pp": ("pp",), "dp": ("dp",), "cp": ("cp",), "ep": ("tp", "cp", "dp")}
     for name, over in axes.items():
-        assert sorted(map(sorted, mesh.groups(*over))) == sorted(expected[name])
+        assert sorted(map(sorted, mesh.groups_along(*over))) == sorted(expected[name])
 
 
 @given(tp=degree, pp=degree, dp=degree, host=st.sampled_from([4, 6, 8]))

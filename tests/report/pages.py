@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.report.page.report_page import report_artifact
-from parc.compiler.spec.reading.source import Source, read_source
+from parc.compiler.spec.reading.source import SpecSource, read_source
 
 ROOT = Path(__file__).parent.parent.parent
 EMPTY = ("meta", "path", "rect")
@@ -56,7 +56,7 @@ def planned(name: str) -> AnyPlan:
     """Return the plan of an example, or of ``racks``, ``wide`` or ``huge``."""
     texts = {"racks": RACKS, "wide": WIDE, "huge": HUGE}
     if name in texts:
-        source = Source(f"{name}.yaml", texts[name], None)
+        source = SpecSource(f"{name}.yaml", texts[name], None)
     else:
         source = read_source(str(ROOT / "examples" / name / "spec.yaml"))
     sink = Sink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.registry import backend
 from parc.compiler.ir import Plan
-from parc.compiler.report.diff.read_side import Side, read_side
+from parc.compiler.report.diff.read_side import DiffSide, read_diff_side
 from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
 
 
@@ -20,6 +20,6 @@ def files_of(plan: Plan, **extra: str) -> dict[str, str]:
     return files | {paths[name]: text for name, text in extra.items()}
 
 
-def side_of(plan: Plan, name: str = "plan", **extra: str) -> Side:
+def side_of(plan: Plan, name: str = "plan", **extra: str) -> DiffSide:
     """Return a side of a diff."""
-    return read_side(name, files_of(plan, **extra))
+    return read_diff_side(name, files_of(plan, **extra))

@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.ir import Host, Plan
 from parc.compiler.report.diff.diff import Diff, diff
 from parc.compiler.report.diff.rank_changes import RankRange
-from parc.compiler.report.diff.read_side import NotAnOutputDirectory, read_side
+from parc.compiler.report.diff.read_side import NotAnOutputDirectory, read_diff_side
 from parc.compiler.report.diff.text import diff_headline, diff_markdown, diff_text
 from tests.compiled import plan_of
 from tests.placement.placement_plans import cluster, layout, plan, with_hosts
@@ -197,7 +197,7 @@ def test_json_contains_its_format_and_all_parts() -> None:
 def test_without_a_rank_map_the_other_parts_are_compared() -> None:
     files = files_of(PLAN)
     del files["rankmap.csv"]
-    found = diff(read_side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
+    found = diff(read_diff_side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
     assert found.moves is None
     assert found.layout
     assert "Add rankmap to emit in its spec." in diff_text(found)
@@ -218,7 +218,7 @@ def test_without_a_rank_map_the_other_parts_are_compared() -> None:
 def test_files_that_parc_did_not_write_are_refused(path: str, text: str) -> None:
     files = files_of(PLAN) | {path: text}
     with pytest.raises(NotAnOutputDirectory, match=f"old/{path}"):
-        read_side("old", files)
+        read_diff_side("old", files)
 
 
 @pytest.mark.parametrize("part", ["problem", "layout", "estimate"])
@@ -227,7 +227,7 @@ def test_a_plan_that_breaks_its_schema_is_refused(part: str, wrong: object) -> N
     plan_json = json.loads(files_of(PLAN)["plan.json"]) | {part: wrong}
     files = files_of(PLAN) | {"plan.json": json.dumps(plan_json)}
     with pytest.raises(NotAnOutputDirectory, match=r"^old/plan\.json"):
-        diff(read_side("old", files), side_of(PLAN, "new"))
+        diff(read_diff_side("old", files), side_of(PLAN, "new"))
 
 
 @pytest.mark.parametrize("number", [0, -1, 10**400, float("nan"), float("inf")])
@@ -235,7 +235,7 @@ def test_absurd_numbers_are_printed_without_a_crash(number: float) -> None:
     document = json.loads(files_of(PLAN)["plan.json"])
     document["layout"]["tp"] = document["problem"]["model"]["vocab"] = number
     document["estimate"]["memory"][0] |= {"weights_bytes": number, "total_bytes": number}
-    strange = read_side("old", files_of(PLAN) | {"plan.json": json.dumps(document)})
+    strange = read_diff_side("old", files_of(PLAN) | {"plan.json": json.dumps(document)})
     found = diff(strange, side_of(PLAN, "new"))
     assert "weights" in diff_text(found)
     assert found.to_json()["changed"] is True
@@ -244,7 +244,7 @@ def test_absurd_numbers_are_printed_without_a_crash(number: float) -> None:
 def test_a_diff_of_16384_ranks_stays_short() -> None:
     racks = cluster(*[16] * 128)
     old, new = (files_of(plan(racks, layout(tp=tp, pp=16, dp=1024 // tp))) for tp in (8, 4))
-    text = diff_text(diff(read_side("old", old), read_side("new", new)))
+    text = diff_text(diff(read_diff_side("old", old), read_diff_side("new", new)))
     assert len(text.splitlines()) < 60
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parc.compiler.report.formatting import without_exponent
+from parc.compiler.report.formatting import format_without_exponent
 
 
 @pytest.mark.parametrize(
@@ -12,4 +12,4 @@ from parc.compiler.report.formatting import without_exponent
     [(12_800.0, "12,800"), (3_600.0, "3,600"), (44.154, "44.15"), (0.05, "0.05"), (450.0, "450")],
 )
 def test_a_rate_has_no_exponent(value: float, text: str) -> None:
-    assert without_exponent(value) == text
+    assert format_without_exponent(value) == text

@@ -10,8 +10,12 @@ import jsonschema
 import pytest
 
 from parc.compiler.ir import SwitchTier
-from parc.compiler.report.formatting import rounded
-from parc.compiler.report.json.locked_plan import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.formatting import round_to_six_digits
+from parc.compiler.report.json.locked_plan import (
+    LockUnreadable,
+    changed_decisions,
+    locked_decisions,
+)
 from parc.compiler.report.json.output_schemas import schema_text
 from parc.compiler.report.json.plan_json import (
     lock_artifact,
@@ -78,17 +82,17 @@ def test_files_end_in_one_newline_and_have_sorted_keys() -> None:
     [(1 / 3, 0.333333), (2e9, 2000000000), (1234567.8, 1234570), (1e-5, 1e-5), (0.0, 0)],
 )
 def test_a_float_keeps_six_digits(value: float, expected: float) -> None:
-    assert rounded(value) == expected
-    assert isinstance(rounded(value), type(expected))
+    assert round_to_six_digits(value) == expected
+    assert isinstance(round_to_six_digits(value), type(expected))
 
 
 def test_equal_decisions_do_not_differ() -> None:
-    old = decisions(lock_artifact(PLAN, ()).text)
+    old = locked_decisions(lock_artifact(PLAN, ()).text)
     assert list(changed_decisions(old, lock_document(PLAN)["decisions"])) == []
 
 
 def test_a_changed_decision_is_listed_with_both_values() -> None:
-    old = decisions(lock_artifact(PLAN, ()).text)
+    old = locked_decisions(lock_artifact(PLAN, ()).text)
     new = lock_document(replace(PLAN, layout=replace(PLAN.layout, micro_batch=2)))["decisions"]
     assert list(changed_decisions(old, new)) == [("layout.micro_batch", "1 -> 2")]
 
@@ -96,4 +100,4 @@ def test_a_changed_decision_is_listed_with_both_values() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"decisions": 3}', "\ufffd", "[" * 100_000])
 def test_an_invalid_lock_is_refused(text: str) -> None:
     with pytest.raises(LockUnreadable):
-        decisions(text)
+        locked_decisions(text)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import Plan, ServingPlan
-from parc.compiler.report.formatting import gib, percent, seconds
+from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
 from parc.compiler.report.page.report_page import report_artifact
 from tests.report.pages import Page, Picture, boxes, page, planned
 
@@ -62,15 +62,17 @@ def test_the_page_shows_the_numbers_of_the_plan(name: str) -> None:
     assert isinstance(plan, Plan)
     estimate = plan.estimate
     words = " ".join(Page(page(name)).text)
-    assert seconds(estimate.time.total_seconds) in words
-    assert f"{percent(estimate.mfu)}" in words
+    assert format_seconds(estimate.time.total_seconds) in words
+    assert f"{format_percent(estimate.mfu)}" in words
     assert f"{plan.layout.world:,} x {plan.problem.cluster.gpu.name}" in words
     for stage in estimate.memory:
-        assert f"stage {stage.stage}: {gib(stage.total_bytes)}; weights" in words
+        assert f"stage {stage.stage}: {format_gib(stage.total_bytes)}; weights" in words
     cells = [" ".join(row) for row in Page(page(name)).cells]
     chosen = plan.search.ranked[0]
-    assert any(row.startswith("1 ") and seconds(chosen.step_seconds) in row for row in cells)
-    assert any(row.startswith(f"compute {seconds(estimate.time.compute_seconds)}") for row in cells)
+    assert any(row.startswith("1 ") and format_seconds(chosen.step_seconds) in row for row in cells)
+    assert any(
+        row.startswith(f"compute {format_seconds(estimate.time.compute_seconds)}") for row in cells
+    )
 
 
 def test_the_bars_of_memory_are_proportional_to_the_memory() -> None:
@@ -167,8 +169,8 @@ def test_the_page_of_a_service_shows_its_cache() -> None:
     assert isinstance(plan, ServingPlan)
     words = " ".join(Page(page("llama-2-70b-serve")).text)
     assert "Pipeline of one step" not in words
-    assert f"cache {gib(plan.stages[0].cache_bytes)}" in words
-    assert seconds(plan.estimate.ttft_seconds) in words
+    assert f"cache {format_gib(plan.stages[0].cache_bytes)}" in words
+    assert format_seconds(plan.estimate.ttft_seconds) in words
 
 
 def test_two_pages_of_a_plan_are_equal() -> None:

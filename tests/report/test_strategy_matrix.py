@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from parc.compiler.report.text.backend_tables import (
     strategy_matrix_markdown,
     strategy_matrix_text,
 )
+from tests.placement.placement_plans import layout
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -51,3 +54,35 @@ def test_every_strategy_that_a_framework_does_not_support_has_a_rule(
 def test_both_tables_have_one_row_per_strategy() -> None:
     assert strategy_matrix_markdown().count("\n") == len(STRATEGIES) + 2
     assert all(one.title in strategy_matrix_text() for one in STRATEGIES)
+
+
+DDP = {"dp_replicate": 8, "dp_shard": 1, "zero_stage": 0}
+USED = [
+    ({**DDP, "dp_replicate": 1}, set()),
+    (DDP, {"dp"}),
+    ({"dp_shard": 8, "zero_stage": 0}, {"dp"}),
+    ({"dp_shard": 8, "zero_stage": 1}, {"dp", "zero-1"}),
+    ({"dp_shard": 8, "zero_stage": 3}, {"dp", "zero-3"}),
+    ({"dp_replicate": 2, "dp_shard": 4, "zero_stage": 2}, {"dp", "zero-2", "hsdp"}),
+    ({"dp_shard": 1, "zero_stage": 1}, set()),
+    ({"cp": 2, "dp_shard": 1, "zero_stage": 1}, {"cp-p2p", "zero-1"}),
+    ({"tp": 2, "sequence_parallel": False}, {"tp"}),
+    ({"tp": 2, "sequence_parallel": True}, {"tp", "sp"}),
+    ({"tp": 1, "sequence_parallel": True}, set()),
+    ({"cp": 2, "cp_comm": "a2a", "zero_stage": 0}, {"cp-a2a"}),
+    ({"cp": 1, "cp_comm": "a2a"}, set()),
+    ({"pp": 2}, {"1f1b"}),
+    ({"pp": 2, "schedule": "gpipe"}, {"gpipe"}),
+    ({"pp": 1, "schedule": "gpipe"}, set()),
+    ({"ep": 2}, {"ep"}),
+    ({"ep": 2, "etp": 2}, {"ep", "etp"}),
+    ({"ep": 1, "etp": 2}, set()),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), USED)
+def test_a_layout_uses_a_strategy_if_its_groups_have_two_ranks(
+    changes: dict[str, Any], expected: set[str]
+) -> None:
+    made = replace(layout(tp=1), **{"zero_stage": 0, **changes})
+    assert {one.name for one in STRATEGIES if one.uses(made)} == expected

@@ -22,7 +22,7 @@ from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_calibration import Calibration, resolve_calibration
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from tests.cli.specs import SPEC
 from tests.generations import generation
 from tests.placement.placement_plans import cluster, problem
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_a_calibration_is_reported(text: str, tmp_path: Path)
 def test_a_missing_file_is_reported_at_the_spec(tmp_path: Path) -> None:
     text = SPEC.replace("node: dgx-h100", "node: dgx-h100\n  calibration: none.yaml")
     sink = Sink()
-    resolve_spec(Source("spec.yaml", text, tmp_path), (), sink)
+    resolve_spec(SpecSource("spec.yaml", text, tmp_path), (), sink)
     (found,) = sink.diagnostics
     assert (found.code, found.path) == ("PARC-Q07", "cluster.calibration")
     assert found.span is not None

@@ -21,7 +21,7 @@ from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.load import load_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from tests.generations import generation
 
 HEAD = """\
@@ -36,7 +36,7 @@ JOB = "job: {sequence_length: 8192, global_batch: 1024}\n"
 @cache
 def model_and_cluster() -> tuple[Model, Cluster]:
     sink = Sink()
-    spec = load_spec(Source("spec.yaml", HEAD + JOB, None), (), sink)
+    spec = load_spec(SpecSource("spec.yaml", HEAD + JOB, None), (), sink)
     assert spec is not None
     model = resolve_model(spec.model, Library(None), sink)
     cluster = resolve_cluster(spec.cluster, Library(None), sink)
@@ -49,7 +49,7 @@ def resolve(
     rest: str, *, model: Model | None = None, facts: Generation | None = None
 ) -> tuple[Problem | None, Sink]:
     sink = Sink()
-    spec = load_spec(Source("spec.yaml", HEAD + rest, None), (), sink)
+    spec = load_spec(SpecSource("spec.yaml", HEAD + rest, None), (), sink)
     assert spec is not None, sink.diagnostics
     usual, cluster = model_and_cluster()
     if facts is not None:
@@ -205,7 +205,7 @@ def test_a_gpu_that_lacks_a_format_of_its_generation_is_refused():
         spec = JOB.replace("1024}", "1024, precision: mxfp8}")
         sink = Sink()
         overrides = [f"cluster={{node: {{base: dgx-h100, gpu: {gpu}}}, nodes: 4}}"]
-        resolve_spec(Source("x", HEAD + spec, None), overrides, sink)
+        resolve_spec(SpecSource("x", HEAD + spec, None), overrides, sink)
         assert [found.code for found in sink.diagnostics] == ([] if valid else ["PARC-R03"])
         if not valid:
             assert sink.diagnostics[0].finding.fix == "job.precision: fp8"

@@ -14,7 +14,7 @@ from parc.compiler.ir import Cluster
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 
 TREE = """\
 SwitchName=leaf1 Nodes=n[1,3]
@@ -55,7 +55,7 @@ def test_racks_and_tiers_are_read_from_the_file(tmp_path: Path) -> None:
         ("n2", ("leaf2", "core")),
         ("n4", ("leaf2", "core")),
     ]
-    assert [level.name for level in cluster.levels] == ["leaf", "spine"]
+    assert [level.name for level in cluster.switch_tiers] == ["leaf", "spine"]
     assert cluster.named
 
 
@@ -149,7 +149,7 @@ def test_findings_about_racks_point_to_the_line_of_the_file(tmp_path: Path) -> N
     sink = Sink()
     text = TREE.replace("Nodes=n[2,4]", "Nodes=n[2,").encode()
     (tmp_path / "t.conf").write_bytes(text)
-    assert resolve_spec(Source("spec.yaml", spec, tmp_path), (), sink) is None
+    assert resolve_spec(SpecSource("spec.yaml", spec, tmp_path), (), sink) is None
     assert [found.span for found in sink.diagnostics] == [Span("t.conf", 2, 25)]
     assert sink.positions.lines["t.conf"][1] == "SwitchName=leaf2 Nodes=n[2,"
 
@@ -164,7 +164,7 @@ def test_specs_with_different_topology_files_have_different_digests(
             "parc: 1\nname: a\nmodel: llama-3-8b\ncluster: {node: dgx-h100, topology: t.conf}\n"
             "job: {sequence_length: 8192, global_batch: 64}\n"
         )
-        problem = resolve_spec(Source("spec.yaml", spec, tmp_path), (), Sink())
+        problem = resolve_spec(SpecSource("spec.yaml", spec, tmp_path), (), Sink())
         assert problem is not None
         digests.append(problem.digest)
     assert digests[0] != digests[1]

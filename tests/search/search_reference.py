@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parc.backends.registry import framework
-from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
+from parc.compiler.cost.memory.peak import memory_of_all_stages, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
@@ -32,43 +32,64 @@ def cost_model_of(spec: dict[str, Any]) -> CostModel:
 
 
 def sift(cost_model: CostModel) -> tuple[int, dict[str, int], list[Row]]:
-    """(enumerated, dropped by rule, what is left)."""
-    problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
-    rules = all_rules(problem, cost_model.framework)
-    enumerated, dropped = 0, Counter[str]()
-    rows: list[Row] = []
-    for family in first_then_last_resorts(cost_model, rows):
-        enumerated += len(family)
-        for index, layout in enumerate(family):
-            code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
-            peak = peak_bytes(cost_model, layout)
-            if code or peak > limit:
-                dropped[code or "R17"] += 1
-                continue
-            rows.append((step_time(cost_model, layout).total_seconds, peak, layout))
-            dropped["recompute"] += len(family) - index - 1
+    """(enumerated, dropped by rule, what is left).
+
+    What is left fits with the whole interval of its memory, or else with the expected value;
+    variants of last resort follow only if nothing is left.
+    """
+    enumerated, dropped, rows = 0, Counter[str](), list[Row]()
+    for last in (False, True):
+        if rows:
             break
+        families = list(families_of(cost_model, last))
+        enumerated += sum(len(family) for family in families)
+        lost, rows = sift_families(cost_model, families, high=True)
+        if not rows:
+            lost, rows = sift_families(cost_model, families, high=False)
+        dropped += lost
     return enumerated, {code: count for code, count in dropped.items() if count}, rows
 
 
-def first_then_last_resorts(cost_model: CostModel, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
-    """Yield the groups of siblings; last resorts follow only if ``rows`` is empty by then."""
+def sift_families(
+    cost_model: CostModel, families: list[tuple[Layout, ...]], high: bool
+) -> tuple[Counter[str], list[Row]]:
+    """(dropped by rule, what is left) with the high end of memory, or with the expected value."""
+    problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
+    rules = all_rules(problem, cost_model.framework)
+    dropped, rows = Counter[str](), list[Row]()
+    for family in families:
+        for index, layout in enumerate(family):
+            code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
+            need = highest_bytes(cost_model, layout) if high else peak_bytes(cost_model, layout)
+            if code or need > limit:
+                dropped[code or "R17"] += 1
+                continue
+            seconds = step_time(cost_model, layout).total_seconds
+            rows.append((seconds, peak_bytes(cost_model, layout), layout))
+            dropped["recompute"] += len(family) - index - 1
+            break
+    return dropped, rows
+
+
+def highest_bytes(cost_model: CostModel, layout: Layout) -> float:
+    """The highest end of the memory intervals of all stages."""
+    return max(stage.high_bytes for stage in memory_of_all_stages(cost_model, layout))
+
+
+def families_of(cost_model: CostModel, last: bool) -> Iterator[tuple[Layout, ...]]:
+    """Yield the groups of siblings of the variants that are, or are not, a last resort."""
     problem, framework = cost_model.problem, cost_model.framework
     fastest = fastest_exchange(cost_model, all_rules(problem, framework))
-    for last in (False, True):
-        if last and rows:
-            return
-        for variant in framework.layout_variants(problem):
-            if variant.last_resort is last:
-                yield from sibling_layouts(
-                    LayoutSpace.for_variant(problem, framework, variant, fastest)
-                )
+    for variant in framework.layout_variants(problem):
+        if variant.last_resort is last:
+            yield from sibling_layouts(
+                LayoutSpace.for_variant(problem, framework, variant, fastest)
+            )
 
 
 def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
-    """The twenty best; the simplest of those within 3 % whose band fits leads."""
+    """The twenty best; the simplest of those within 3 % leads."""
     few = cost_model.problem.goals.maximize == "fewest-gpus"
-    limit = memory_limit_bytes(cost_model)
     variants = [
         (one.zero_stage, one.offload)
         for one in cost_model.framework.layout_variants(cost_model.problem)
@@ -84,10 +105,7 @@ def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
         for row in rows
         if row[0] <= best[0] * 1.03 and (not few or row[2].world == best[2].world)
     ]
-    winner = min(
-        ties,
-        key=lambda row: (peak_stage(cost_model, row[2]).high_bytes > limit, simple(row[2])),
-    )
+    winner = min(ties, key=lambda row: simple(row[2]))
     return [winner, *(row for row in rows if row is not winner)][:20]
 
 

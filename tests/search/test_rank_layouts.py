@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import pytest
 
-from parc.compiler.cost.memory.peak import peak_stage
+from parc.compiler.cost.memory.peak import HIGH, memory_of_all_stages, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
@@ -41,18 +40,16 @@ def _sieve(cost_model: CostModel) -> LayoutFilter:
     rules = all_rules(cost_model.problem, cost_model.framework)
     space = LayoutSpace.for_variant(cost_model.problem, cost_model.framework, LayoutVariant())
     sieve = LayoutFilter(cost_model, rules, memory_limit_bytes(cost_model), space)
-    sieve.filter_all()
+    sieve.filter_all_layouts()
     return sieve
 
 
-def _ranking(sieve: LayoutFilter, cost_model: CostModel, limit_bytes: float) -> LayoutRanking:
-    return LayoutRanking(cost_model, (sieve.build_layout,), sieve.space.levels, limit_bytes)
+def _ranking(sieve: LayoutFilter, cost_model: CostModel) -> LayoutRanking:
+    return LayoutRanking(cost_model, {0: sieve.build_layout}, sieve.space.levels)
 
 
 def test_a_leader_is_a_tie_of_the_fastest(cost_model: CostModel, sieve: LayoutFilter) -> None:
-    ranked = _ranking(sieve, cost_model, memory_limit_bytes(cost_model)).best_layouts(
-        sieve.survivors, None
-    )
+    ranked = _ranking(sieve, cost_model).best_layouts(sieve.survivors, None)
     fastest = min(row.seconds for row in ranked)
     assert len(ranked) == KEPT
     assert ranked[0].seconds <= fastest * (1 + TIE)
@@ -60,26 +57,46 @@ def test_a_leader_is_a_tie_of_the_fastest(cost_model: CostModel, sieve: LayoutFi
     assert rest == sorted(rest)
 
 
-def test_of_ties_one_whose_band_fits_leads(cost_model: CostModel, sieve: LayoutFilter) -> None:
-    roomy = _ranking(sieve, cost_model, inf).best_layouts(sieve.survivors, None)
-    tight = peak_stage(cost_model, roomy[0].layout).high_bytes - 1
-    other = _ranking(sieve, cost_model, tight).best_layouts(sieve.survivors, None)
-    assert other[0].layout != roomy[0].layout
-    assert peak_stage(cost_model, other[0].layout).high_bytes <= tight
+def _high_end(cost_model: CostModel, layout: Layout) -> float:
+    return max(stage.high_bytes for stage in memory_of_all_stages(cost_model, layout))
 
 
-def test_where_no_band_fits_the_simplest_tie_leads(
-    cost_model: CostModel, sieve: LayoutFilter
-) -> None:
-    roomy = _ranking(sieve, cost_model, inf).best_layouts(sieve.survivors, None)
-    none = _ranking(sieve, cost_model, 0.0).best_layouts(sieve.survivors, None)
-    assert none[0].layout == roomy[0].layout
+def test_a_pick_fits_with_the_whole_interval_of_its_memory(cost_model: CostModel) -> None:
+    found = search_layouts(cost_model, Sink())
+    assert found is not None
+    limit = memory_limit_bytes(cost_model)
+    assert all(_high_end(cost_model, one.layout) <= limit for one in found.ranked)
+
+
+def test_where_no_interval_fits_a_layout_fits_with_its_expected_value() -> None:
+    pins = {"tp": 2, "pp": 2, "cp": 1, "micro_batch": 2, "recompute": "none"}
+    cost_model = cost_model_of(_spec() | {"layout": pins})
+    found = search_layouts(cost_model, Sink())
+    assert found is not None
+    layout = found.ranked[0].layout
+    expected, high = found.ranked[0].peak_bytes, _high_end(cost_model, layout)
+    assert 1.02 * expected < high
+    gpu_bytes = cost_model.problem.cluster.gpu.memory_bytes
+    goals = {"memory_headroom": 1 - 1.01 * expected / gpu_bytes}
+    tight = search_layouts(cost_model_of(_spec() | {"layout": pins, "goals": goals}), Sink())
+    assert tight is not None
+    assert layout in [one.layout for one in tight.ranked]
+
+
+@pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite"])
+def test_the_high_end_of_the_fast_estimate_is_that_of_the_stages(model: str) -> None:
+    cost_model = cost_model_of(_spec() | {"model": model})
+    found = search_layouts(cost_model, Sink())
+    assert found is not None
+    for one in found.ranked:
+        fast = peak_bytes(cost_model, one.layout, HIGH)
+        assert fast == pytest.approx(_high_end(cost_model, one.layout), rel=1e-9)
 
 
 def test_what_a_placement_exposes_moves_a_layout_back(
     cost_model: CostModel, sieve: LayoutFilter
 ) -> None:
-    ranking = _ranking(sieve, cost_model, memory_limit_bytes(cost_model))
+    ranking = _ranking(sieve, cost_model)
     plain = ranking.best_layouts(sieve.survivors, None)
     slow = plain[0].layout
 
@@ -95,7 +112,7 @@ def test_what_a_placement_exposes_moves_a_layout_back(
 def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
     cost_model: CostModel, sieve: LayoutFilter
 ) -> None:
-    ranking = _ranking(sieve, cost_model, memory_limit_bytes(cost_model))
+    ranking = _ranking(sieve, cost_model)
     bad = {(row.layout.tp, row.layout.pp) for row in ranking.best_layouts(sieve.survivors, None)}
 
     def exposed(layout: Layout) -> float:
@@ -115,9 +132,7 @@ def test_no_placement_is_tried_of_what_is_slower_without_one(
         tried.append(layout)
         return 0.0
 
-    _ranking(sieve, cost_model, memory_limit_bytes(cost_model)).best_layouts(
-        sieve.survivors, exposed
-    )
+    _ranking(sieve, cost_model).best_layouts(sieve.survivors, exposed)
     assert len(tried) <= RESCORED + 1
 
 

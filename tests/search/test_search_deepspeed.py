@@ -12,7 +12,7 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
 from tests.search.search_reference import assert_plain, cost_model_of
-from tests.search.test_search_layouts import Traced
+from tests.search.traced_layout import TracedLayout
 
 MODELS = ("gpt2-xl", "llama-3-8b", "llama-2-13b", "mixtral-8x7b", "llama-3-70b", "llama-65b")
 NVME = {"optimizer": "nvme", "parameters": "nvme", "nvme_path": "/local"}
@@ -100,6 +100,6 @@ def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
     layouts = [layout for family in families[:: max(len(families) // 20, 1)] for layout in family]
     for rule in all_rules(cost_model.problem, cost_model.framework):
         for layout in layouts:
-            traced = Traced(layout)
+            traced = TracedLayout(layout)
             rule.broken(cost_model.problem, traced)  # type: ignore[arg-type]
             assert traced.seen <= set(rule.reads), rule.code

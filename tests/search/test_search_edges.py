@@ -13,7 +13,7 @@ from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.evaluate.evaluate_service import TIE, rank_services
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.search.enumerate_layouts import LayoutPoint, _pp_choices, truncated_split
-from parc.compiler.search.rank_layouts import simplicity
+from parc.compiler.search.rank_layouts import simplicity_key
 from tests import compiled
 from tests.laws.test_mutated_specs import time_limit
 from tests.search.search_reference import cost_model_of
@@ -32,12 +32,12 @@ ONE = LayoutPoint(*(1,) * 8, 0)
 @pytest.mark.parametrize("axis", ["tp", "cp", "pp", "ep"])
 def test_an_axis_in_use_is_less_simple_than_a_higher_recompute_or_another_axis(axis: str) -> None:
     used = ONE._replace(**{axis: 2})
-    assert simplicity(0, ONE, 2) < simplicity(0, used, 0)
+    assert simplicity_key(0, ONE, 2) < simplicity_key(0, used, 0)
     for other in {"tp", "cp", "pp", "ep"} - {axis}:
-        assert simplicity(0, used, 2) < simplicity(0, used._replace(**{other: 2}), 0)
+        assert simplicity_key(0, used, 2) < simplicity_key(0, used._replace(**{other: 2}), 0)
         # Two axes of 2 are less simple than one of 4.
         wide = used._replace(**{axis: 4})
-        assert simplicity(0, wide, 2) < simplicity(0, used._replace(**{other: 2}), 0)
+        assert simplicity_key(0, wide, 2) < simplicity_key(0, used._replace(**{other: 2}), 0)
 
 
 @pytest.mark.parametrize(("layers", "pp", "vpp"), [(8, 1, 1), (9, 4, 1), (17, 4, 2), (32, 2, 4)])

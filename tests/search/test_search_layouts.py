@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
 from random import Random
 from typing import Any
 
@@ -19,6 +18,7 @@ from parc.compiler.search.rule_cache import DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
 from tests.search.search_reference import assert_plain, cost_model_of
+from tests.search.traced_layout import TracedLayout
 
 MODELS = (
     "gpt2-xl",
@@ -104,22 +104,6 @@ def test_most_of_these_searches_find_something() -> None:
     assert sum(search is not None for search in found) >= 24
 
 
-class Traced:
-    """A layout that notes which of its fields are read."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout, self.seen = layout, set[str]()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ALL_LAYOUT_FIELDS:
-            self.seen.add(name)
-            return getattr(self._layout, name)
-        derived = getattr(Layout, name)
-        if isinstance(derived, cached_property):
-            return derived.func(self)
-        return partial(derived, self)
-
-
 @pytest.mark.parametrize("number", range(0, 36, 3))
 def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
     cost_model = cost_model_of(_case(number))
@@ -128,7 +112,7 @@ def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
     for family in families[:: max(len(families) // 20, 1)]:
         for rule in all_rules(problem, cost_model.framework):
             for layout in family:
-                traced = Traced(layout)
+                traced = TracedLayout(layout)
                 rule.broken(problem, traced)  # type: ignore[arg-type]
                 assert traced.seen <= set(rule.reads), (rule.code, traced.seen)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from parc.backends.registry import engine
+from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingLayout
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 from tests.search.serving_specs import CHAT, codes, plan_of, planned, problem_of, spec
+from tests.search.traced_layout import TracedLayout
 
 FP8 = {"precision": "fp8", "kv_precision": "fp8"}
 A100_4 = {"base": "dgx-a100", "gpus_per_node": 4}
@@ -188,3 +190,18 @@ def test_a_late_token_is_reported_if_only_memory_bounds_the_requests() -> None:
 def test_hosts_of_one_gpu_join_none_over_pcie() -> None:
     layout = {"tp": 4, "replicas": 1}
     assert codes(spec("llama-3.1-8b", "gh200-1", 4, layout=layout)) == ["T01"]
+
+
+@pytest.mark.parametrize("pins", [{}, {"redundant_experts": 32, "all2all": "deepep_low_latency"}])
+@pytest.mark.parametrize("model", ["deepseek-v2", "llama-3.1-8b", "nemotron-3-nano-30b-a3b"])
+def test_a_serving_rule_reads_no_field_that_it_does_not_name(
+    model: str, pins: dict[str, object]
+) -> None:
+    problem = problem_of(spec(model, "hgx-h100", 2, job=FP8, layout=pins))
+    backend = engine(problem.framework)
+    for layout in enumerate_serving_layouts(problem, backend):
+        # Memory rules come last and read all fields.
+        for rule in service_rules(problem, backend)[:-2]:
+            traced = TracedLayout(layout)
+            rule.broken(problem, traced)  # type: ignore[arg-type]
+            assert traced.seen <= set(rule.reads), (rule.code, traced.seen)

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.spec.load import load_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 
 CASES: list[dict[str, Any]] = [
     case
@@ -33,7 +33,7 @@ def formatted(found: Diagnostic) -> str:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["title"])
 def test_an_invalid_spec_gets_exactly_these_findings(case):
     sink = Sink()
-    spec = load_spec(Source("spec.yaml", case["given"], None), case.get("set", ()), sink)
+    spec = load_spec(SpecSource("spec.yaml", case["given"], None), case.get("set", ()), sink)
     assert "".join(formatted(found) for found in sink.diagnostics) == case["expect"]
     assert spec is None
 

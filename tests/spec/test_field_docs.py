@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.spec.base import StrictModel
-from parc.compiler.spec.schema import field_docs
+from parc.compiler.spec.schema import docstrings_of_fields
 
 
 class Base(StrictModel):
@@ -27,9 +27,9 @@ class Derived(Base):
 
 
 def test_a_string_after_a_field_is_its_docstring() -> None:
-    assert field_docs(Base) == {"documented": "Base text.", "long": "Two\nlines."}
+    assert docstrings_of_fields(Base) == {"documented": "Base text.", "long": "Two\nlines."}
 
 
 def test_fields_are_inherited_with_their_docstrings() -> None:
     docs = {"documented": "Overridden text.", "long": "Two\nlines.", "added": "Added text."}
-    assert field_docs(Derived) == docs
+    assert docstrings_of_fields(Derived) == docs

@@ -9,7 +9,7 @@ from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.fixes import overrides_of_fix, withdraw_failed_fixes
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.override import apply_overrides
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.reading.yaml_tree import read_tree
 
 SPEC = """\
@@ -85,13 +85,13 @@ def test_an_override_with_a_tilde_removes_a_setting(override: str, expected: obj
 @pytest.mark.parametrize("override", ["~", "~.a", "~a b"])
 def test_a_removal_without_a_path_is_rejected(override: str) -> None:
     sink = Sink()
-    assert load_spec(Source("x", SPEC, None), [override], sink) is None
+    assert load_spec(SpecSource("x", SPEC, None), [override], sink) is None
     assert [found.code for found in sink.diagnostics] == ["PARC-X15"]
 
 
 def fixes_of(*overrides: str) -> dict[str, str]:
     sink = Sink()
-    resolve_spec(Source("x", SPEC, None), overrides, sink)
+    resolve_spec(SpecSource("x", SPEC, None), overrides, sink)
     return {found.path: found.finding.fix for found in sink.diagnostics}
 
 

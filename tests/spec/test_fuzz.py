@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.load import load_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 
 SPEC = """\
 parc: 1
@@ -51,7 +51,7 @@ PIECES += ["0x1F", "0o7", "1e999", "-1", "9" * 500, "\\U00110000", "  ", "- ", "
 
 def check_load(text: str, *overrides: str) -> None:
     sink = Sink()
-    spec = load_spec(Source("spec.yaml", text, Path()), overrides, sink)
+    spec = load_spec(SpecSource("spec.yaml", text, Path()), overrides, sink)
     assert (spec is None) == bool(sink.diagnostics)
     for found in sink.diagnostics:
         assert found.span is not None
@@ -72,7 +72,7 @@ def mutated(text: str, dice: random.Random) -> str:
 
 def test_the_spec_that_is_mutated_is_valid():
     sink = Sink()
-    assert load_spec(Source("spec.yaml", SPEC, Path()), (), sink), sink.diagnostics
+    assert load_spec(SpecSource("spec.yaml", SPEC, Path()), (), sink), sink.diagnostics
 
 
 @pytest.mark.parametrize("seed", range(4))

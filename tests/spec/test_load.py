@@ -6,7 +6,7 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.spec.job_spec import BatchInTokens
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.model_spec import ModelSpec
-from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, Source
+from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, SpecSource
 from parc.compiler.spec.reading.tree_builder import MAX_DEPTH, MAX_KEY, MAX_VALUES
 from parc.compiler.spec.spec import Spec
 
@@ -21,7 +21,7 @@ job: {sequence_length: 8192, global_batch: 1024}
 
 def load(text: str, *overrides: str) -> tuple[Spec | None, Sink]:
     sink = Sink()
-    return load_spec(Source("spec.yaml", text, Path()), overrides, sink), sink
+    return load_spec(SpecSource("spec.yaml", text, Path()), overrides, sink), sink
 
 
 def loaded(text: str, *overrides: str) -> Spec:
@@ -55,16 +55,16 @@ def test_units_of_every_kind_load():
 
 def test_keys_and_values_have_positions():
     _, sink = load(HEAD + "launch:\n  env:\n    A.B: x\n")
-    assert sink.positions.span_of("job.global_batch") == Span("spec.yaml", 5, 44, 4)
-    assert sink.positions.span_of("job.global_batch", key=True) == Span("spec.yaml", 5, 30, 12)
-    assert sink.positions.span_of('launch.env."A.B"') == Span("spec.yaml", 8, 10, 1)
+    assert sink.positions.span_at("job.global_batch") == Span("spec.yaml", 5, 44, 4)
+    assert sink.positions.span_at("job.global_batch", key=True) == Span("spec.yaml", 5, 30, 12)
+    assert sink.positions.span_at('launch.env."A.B"') == Span("spec.yaml", 8, 10, 1)
     assert sink.positions.lines["spec.yaml"][1] == "name: run"
 
 
 def test_a_path_that_is_not_written_has_the_position_of_its_parent():
     _, sink = load(HEAD)
-    assert sink.positions.span_of("cluster.gpu.memory") == Span("spec.yaml", 4, 10, 26)
-    assert sink.positions.span_of("layout.tp") is None
+    assert sink.positions.span_at("cluster.gpu.memory") == Span("spec.yaml", 4, 10, 26)
+    assert sink.positions.span_at("layout.tp") is None
 
 
 def test_explicit_keys_override_merged_keys():
@@ -99,13 +99,13 @@ def test_an_override_of_one_alias_does_not_change_the_other():
 
 def test_an_overridden_value_has_the_position_of_the_override():
     _, sink = load(HEAD + "layout: {tp: 8}\n", "name=other", "layout.tp=4")
-    assert sink.positions.span_of("layout.tp") == Span("--set", 2, 11, 1)
+    assert sink.positions.span_at("layout.tp") == Span("--set", 2, 11, 1)
     assert sink.positions.lines["--set"] == ("name=other", "layout.tp=4")
 
 
 def test_mappings_created_by_an_override_have_its_position():
     _, sink = load(HEAD, "launch.slurm.requeu=true")
-    assert sink.positions.span_of("launch.slurm", key=True) == Span("--set", 1, 1, 19)
+    assert sink.positions.span_at("launch.slurm", key=True) == Span("--set", 1, 1, 19)
     assert [found.path for found in sink.diagnostics] == ["launch.slurm.requeu"]
 
 
@@ -121,7 +121,7 @@ def test_json_is_a_spec_too():
 
 def test_windows_line_ends_do_not_change_positions():
     _, sink = load(HEAD.replace("\n", "\r\n"))
-    assert sink.positions.span_of("name") == Span("spec.yaml", 2, 7, 3)
+    assert sink.positions.span_at("name") == Span("spec.yaml", 2, 7, 3)
     assert sink.positions.lines["spec.yaml"][1] == "name: run"
 
 

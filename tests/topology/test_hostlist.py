@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from parc.compiler.topology.hostlist import (
     HostlistError,
     TooManyHosts,
-    compress,
-    compress_in_order,
-    expand,
+    compress_hosts,
+    compress_hosts_in_order,
+    expand_host_list,
     natural_key,
 )
 
@@ -65,14 +65,14 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("text", "names"), READ.items())
 def test_a_host_list_expands_as_slurm_expands_it(text: str, names: str) -> None:
-    assert expand(text) == names.split()
+    assert expand_host_list(text) == names.split()
 
 
 @pytest.mark.parametrize("text", MALFORMED)
 def test_a_malformed_host_list_is_rejected_at_the_column_of_the_error(text: str) -> None:
     words, column = MALFORMED[text]
     with pytest.raises(HostlistError) as caught:
-        expand(text)
+        expand_host_list(text)
     assert words in caught.value.message
     assert caught.value.column == column
     assert caught.value.length >= 1
@@ -85,12 +85,12 @@ def test_a_malformed_host_list_is_rejected_at_the_column_of_the_error(text: str)
 def test_too_many_hosts_are_rejected_before_any_name_is_built(text: str) -> None:
     start = time.process_time()
     with pytest.raises(TooManyHosts):
-        expand(text)
+        expand_host_list(text)
     assert time.process_time() - start < 1
 
 
 def test_the_limit_itself_is_accepted() -> None:
-    assert len(expand("n[1-200000]")) == 200_000
+    assert len(expand_host_list("n[1-200000]")) == 200_000
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_the_limit_itself_is_accepted() -> None:
     ],
 )
 def test_names_compress_to_a_short_list(names: str, text: str) -> None:
-    assert compress(names.split()) == text
+    assert compress_hosts(names.split()) == text
 
 
 def test_folding_keeps_the_given_order() -> None:
-    assert compress_in_order(["n2", "n3", "n1", "m1"]) == "n[2-3,1],m1"
+    assert compress_hosts_in_order(["n2", "n3", "n1", "m1"]) == "n[2-3,1],m1"
 
 
 NAMES = st.from_regex(r"[a-c]?[0-9]{1,3}([a.-][0-9]{1,2})?", fullmatch=True)
@@ -120,12 +120,12 @@ NAMES = st.from_regex(r"[a-c]?[0-9]{1,3}([a.-][0-9]{1,2})?", fullmatch=True)
 
 @given(st.lists(NAMES, min_size=1, max_size=40))
 def test_a_compressed_list_expands_to_the_names_in_natural_order(names: list[str]) -> None:
-    assert expand(compress(names)) == sorted(set(names), key=natural_key)
+    assert expand_host_list(compress_hosts(names)) == sorted(set(names), key=natural_key)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=40, unique=True))
 def test_a_folded_list_expands_to_the_names_in_their_order(names: list[str]) -> None:
-    assert expand(compress_in_order(names)) == names
+    assert expand_host_list(compress_hosts_in_order(names)) == names
 
 
 @given(st.text(alphabet="ab01,-[] .$", max_size=24))
@@ -137,15 +137,15 @@ def test_any_text_is_read_or_rejected_with_a_column_inside_it(text: str) -> None
 
 def read(text: str) -> tuple[list[str], int]:
     try:
-        return expand(text), 0
+        return expand_host_list(text), 0
     except HostlistError as error:
         return [], error.column
 
 
 def test_sixteen_thousand_hosts_expand_and_compress_within_two_seconds() -> None:
     start = time.process_time()
-    names = expand("r[0001-1024]n[01-16]")
-    assert compress(names) == "r[0001-1024]n[01-16]"
+    names = expand_host_list("r[0001-1024]n[01-16]")
+    assert compress_hosts(names) == "r[0001-1024]n[01-16]"
     assert time.process_time() - start < 2  # measured 0.02 to 0.1, more on a busy machine
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -51,3 +52,24 @@ def test_a_launch_with_only_a_learning_rate_gets_megatrons_defaults() -> None:
     fragment = read_megatron_args("--tensor-model-parallel-size 2", "x", Sink())
     assert fragment is not None
     assert "job" not in fragment.spec
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "decay"),
+    [
+        ({"type": "WarmupCosineLR", "params": {"total_num_steps": 9}}, "cosine"),
+        ({"type": "WarmupCosineLR"}, None),
+        ({"type": "OneCycle", "params": {"total_num_steps": 9}}, None),
+        ({"type": ["WarmupCosineLR"], "params": {"total_num_steps": 9}}, None),
+        ({"params": {"total_num_steps": 9}}, None),
+    ],
+)
+def test_only_a_known_scheduler_with_parameters_is_read(
+    scheduler: dict[str, Any], decay: str | None
+) -> None:
+    config = {"train_batch_size": 8, "zero_optimization": {"stage": 1}, "scheduler": scheduler}
+    fragment = read_deepspeed_json(json.dumps(config), "x", Sink())
+    assert fragment is not None
+    job = fragment.spec["job"]
+    assert job.get("lr_decay") == decay
+    assert job.get("lr_decay_steps", job.get("steps")) == (9 if decay else None)

@@ -9,12 +9,14 @@ from parc.backends.megatron.launch_files import import_arguments
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.tools.importers.flags import (
     IMPLIED,
-    import_table,
+    load_import_table,
 )
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.import_files import _check_characters
-from parc.compiler.tools.importers.launch_commands import is_program
+from parc.compiler.tools.importers.launch_commands import is_python_program
 from parc.compiler.tools.importers.shell_words import Word, shell_words
+from tests.compiled import emitted
+from tests.search.serving_specs import plan_of, spec
 from tests.topology.reading import finding_lines, read
 
 
@@ -23,12 +25,12 @@ from tests.topology.reading import finding_lines, read
     [("train.py", True), ("a/b.py", True), ("--x.py", False), ("x=a.py", False), ("train", False)],
 )
 def test_a_program_is_a_python_file_that_is_no_flag(text: str, expected: bool) -> None:
-    assert is_program(Word(text, Span("run.sh", 1, 1), 0)) is expected
+    assert is_python_program(Word(text, Span("run.sh", 1, 1), 0)) is expected
 
 
 def test_flags_that_follow_from_other_fields_are_implied_and_have_no_row() -> None:
     package = import_arguments.__name__.rpartition(".launch_files")[0]
-    table = import_table(package)
+    table = load_import_table(package)
     assert "--sequence-parallel" in table.rows
     assert table.implied
     assert table.implied.isdisjoint(table.rows)
@@ -142,3 +144,36 @@ def test_a_closing_bracket_of_a_case_does_not_join_later_lines() -> None:
     words = shell_words("case $x in\n a) run --tp 2 ;;\nesac\nfirst --a\nsecond --b\n", "r")
     statements = {word.text: word.statement for word in words}
     assert statements["first"] == statements["--a"] < statements["second"] == statements["--b"]
+
+
+def test_a_flag_that_vllm_does_not_have_is_listed_with_its_value() -> None:
+    text, sink = read("vllm-args", "vllm serve org/model -tp 2 --seed 7 --no-such-flag 9 8\n")
+    assert YAML(typ="safe", pure=True).load(text)["launch"]["args"] == ["--seed", "7"]
+    (found,) = [line for line in finding_lines(sink) if "--no-such-flag" in line]
+    assert "--no-such-flag 9" in found
+    assert "--no-such-flag 9 8" not in found
+
+
+@pytest.mark.parametrize(("layout", "replicas"), [({"tp": 4, "replicas": 4}, 4), ({"tp": 8}, 2)])
+def test_the_script_of_a_service_is_read_as_a_whole_only_with_the_comment_of_parc(
+    layout: dict[str, int], replicas: int
+) -> None:
+    plan = plan_of(spec("llama-3.1-8b", "dgx-h100", 2, layout=layout) | {"emit": ["vllm"]})
+    script = emitted(plan)["vllm/serve.sh"]
+    text, sink = read("vllm-args", script)
+    assert f"replicas: {replicas}\n" in text
+    assert finding_lines(sink) == []
+    other = "".join(line for line in script.splitlines(True) if not line.startswith("# Serves"))
+    text, sink = read("vllm-args", other)
+    assert "replicas: 1\n" in text
+    assert any("$devices" in line for line in finding_lines(sink))
+
+
+@pytest.mark.parametrize(("flags", "biased"), [("", True), (" --disable-bias-linear", False)])
+def test_experts_have_the_biases_of_all_linear_layers(flags: str, biased: bool) -> None:
+    model = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --num-experts 8"
+    text, _ = read("megatron-args", f"torchrun pretrain_gpt.py {model}{flags}\n")
+    found = YAML(typ="safe", pure=True).load(text)["model"]
+    assert found["mlp_bias"] is found["attention_output_bias"] is found["qkv_bias"] is biased
+    assert found["experts"].get("bias", False) is biased
+    assert found["experts"].get("router_bias") == ("parameter" if biased else None)

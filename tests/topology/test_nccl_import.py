@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from tests.cli.specs import SPEC
 from tests.topology.reading import finding_lines, read
 
@@ -49,7 +49,7 @@ def test_several_outputs_are_one_calibration_that_a_spec_can_name(tmp_path: Path
     (tmp_path / "measured.yaml").write_text(text, encoding="utf-8")
     spec = SPEC.replace("  racks:", "  calibration: measured.yaml\n  racks:")
     sink = Sink()
-    problem = resolve_spec(Source("spec.yaml", spec, tmp_path), (), sink)
+    problem = resolve_spec(SpecSource("spec.yaml", spec, tmp_path), (), sink)
     assert problem is not None, sink.diagnostics
     assert {"network", "hop_seconds"} < dict(problem.calibration).keys()
     assert json.loads(json.dumps(dict(problem.calibration)))["network"] > 0.05

@@ -15,7 +15,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.import_files import read_files
-from parc.compiler.topology.hostlist import compress_in_order
+from parc.compiler.topology.hostlist import compress_hosts_in_order
 from parc.compiler.topology.readers.cluster_section import cluster_section
 from parc.compiler.topology.readers.registry import detect_format
 
@@ -38,7 +38,10 @@ class Fabric:
     @property
     def expected(self) -> list[tuple[str, str, list[str]]]:
         """Racks in the form of a spec."""
-        return [(leaf, compress_in_order(hosts), [pod, "core"]) for leaf, pod, hosts in self.leaves]
+        return [
+            (leaf, compress_hosts_in_order(hosts), [pod, "core"])
+            for leaf, pod, hosts in self.leaves
+        ]
 
 
 @st.composite
@@ -56,7 +59,8 @@ def fabrics(draw: st.DrawFn) -> Fabric:
 
 def slurm_conf(fabric: Fabric) -> str:
     lines = [
-        f"SwitchName={leaf} Nodes={compress_in_order(hosts)}" for leaf, _, hosts in fabric.leaves
+        f"SwitchName={leaf} Nodes={compress_hosts_in_order(hosts)}"
+        for leaf, _, hosts in fabric.leaves
     ]
     for pod, leaves in enumerate(fabric.pods):
         lines.append(f"SwitchName=pod{pod} Switches=leaf{pod}-[0-{len(leaves) - 1}]")
@@ -65,7 +69,8 @@ def slurm_conf(fabric: Fabric) -> str:
 
 def slurm_yaml(fabric: Fabric) -> str:
     entries = [
-        {"switch": leaf, "nodes": compress_in_order(hosts)} for leaf, _, hosts in fabric.leaves
+        {"switch": leaf, "nodes": compress_hosts_in_order(hosts)}
+        for leaf, _, hosts in fabric.leaves
     ]
     for pod in range(len(fabric.pods)):
         children = ",".join(leaf for leaf, own, _ in fabric.leaves if own == f"pod{pod}")
@@ -94,7 +99,8 @@ def model(fabric: Fabric) -> str:
     switches = {"core": {"switches": list(pods)}}
     switches |= {pod: {"switches": leaves} for pod, leaves in pods.items()}
     blocks = [
-        {"switch": leaf, "nodes": [compress_in_order(hosts)]} for leaf, _, hosts in fabric.leaves
+        {"switch": leaf, "nodes": [compress_hosts_in_order(hosts)]}
+        for leaf, _, hosts in fabric.leaves
     ]
     return f"switches: {json.dumps(switches)}\nblocks: {json.dumps(blocks)}\n"
 

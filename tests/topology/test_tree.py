@@ -45,17 +45,17 @@ def resolved(given: dict[str, Any]) -> Cluster:
 def test_the_path_of_a_host_has_a_switch_per_level_the_leaf_first() -> None:
     cluster = resolved(PODS)
     assert cluster.hosts[0].switch_path == ("leaf1", "pod1", "core")
-    assert [level.name for level in cluster.levels] == ["leaf", "pod", "core"]
-    assert all(len(host.switch_path) == len(cluster.levels) for host in cluster.hosts)
-    assert [level.oversubscription for level in cluster.levels] == [1.0, 7.0, 1.0]
-    assert cluster.levels[1].latency_seconds == 5e-6
-    assert cluster.levels[2].latency_seconds == cluster.fabric.latency_seconds
+    assert [level.name for level in cluster.switch_tiers] == ["leaf", "pod", "core"]
+    assert all(len(host.switch_path) == len(cluster.switch_tiers) for host in cluster.hosts)
+    assert [level.oversubscription for level in cluster.switch_tiers] == [1.0, 7.0, 1.0]
+    assert cluster.switch_tiers[1].latency_seconds == 5e-6
+    assert cluster.switch_tiers[2].latency_seconds == cluster.fabric.latency_seconds
 
 
 def test_a_cluster_of_racks_has_only_the_leaf_level() -> None:
     cluster = resolved({"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2})
     assert cluster.upper == ()
-    assert [level.name for level in cluster.levels] == ["leaf"]
+    assert [level.name for level in cluster.switch_tiers] == ["leaf"]
     assert cluster.hosts[3].switch_path == ("rack02",)
     assert common_switch_level(cluster.hosts[0], cluster.hosts[3]) == 1
 
@@ -81,7 +81,7 @@ def test_a_drained_or_spare_host_does_not_narrow_the_uplinks_above_it() -> None:
     names = [host.name for host in whole.hosts]
     fewer = resolved(PODS | {"spare": names[0], "unavailable": names[1]})
     assert len(fewer.hosts) == len(whole.hosts) - 2
-    for level in range(len(whole.levels)):
+    for level in range(len(whole.switch_tiers)):
         assert count_hosts_below_switches(fewer, level) == count_hosts_below_switches(whole, level)
 
 

@@ -12,7 +12,7 @@ import pytest
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
-from parc.compiler.verify.verify_decisions import planned_value
+from parc.compiler.verify.verify_settings import planned_value
 from tests.compiled import EXAMPLES, Files, emitted, example, files_of, messages_of, plan_of
 
 MEGATRON = tuple(
@@ -54,7 +54,9 @@ def unread_in(files: Files, *sections: str) -> list[str]:
     read: set[str] = set()
     for one in (framework, *(verifiers[target] for target in plan["problem"]["emit"])):
         if one is not None:
-            read |= {decision.path for decision in one.decisions(files)} | set(one.not_in_files)
+            read |= {decision.path for decision in one.derive_settings(files)} | set(
+                one.not_in_files
+            )
     paths = (path for one in sections for path in leaves(planned_value(plan, one), one))
     unused = tuple(f"problem.launch.{one}." for one in OTHER_TARGETS - set(plan["problem"]["emit"]))
     return [

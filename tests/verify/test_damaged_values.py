@@ -51,7 +51,7 @@ def test_an_error_of_a_verifier_is_no_finding_if_no_file_was_edited(
         raise TypeError("a mistake in PARC")
 
     files = emitted(example("llama-3-8b-fsdp"))
-    monkeypatch.setattr(RankmapVerifier, "decisions", fail)
+    monkeypatch.setattr(RankmapVerifier, "derive_settings", fail)
     with pytest.raises(TypeError, match="a mistake in PARC"):
         findings(files)
     edited = findings(files | {"plan.json": files["plan.json"] + " "})

@@ -48,7 +48,7 @@ def test_the_decisions_of_a_serving_job_cover_its_plan(name: str) -> None:
     files, more = EMITTED[name]
     plan = json.loads(files["plan.json"])
     verifiers = [load_verifiers(())[target] for target in plan["problem"]["emit"]]
-    read = {one.path for verifier in verifiers for one in verifier.decisions(files)}
+    read = {one.path for verifier in verifiers for one in verifier.derive_settings(files)}
     # Ray starts the engine without the engine's own script.
     engine = load_verifiers(())[plan["problem"]["framework"]]
     reasons = {path for verifier in (*verifiers, engine) for path in verifier.not_in_files}
@@ -74,6 +74,6 @@ def all_paths(plan: Any) -> list[str]:
 def test_a_plan_without_an_emitted_setting_is_not_covered() -> None:
     files, _ = EMITTED["one host"]
     (verifier,) = (load_verifiers(())[name] for name in ("vllm",))
-    read = {one.path for one in verifier.decisions(files)}
+    read = {one.path for one in verifier.derive_settings(files)}
     assert not covers(read | set(verifier.not_in_files), "layout.new_field")
     assert compiled.verification_codes(files) == set()

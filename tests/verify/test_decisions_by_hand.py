@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from parc.backends.deepspeed.verify_config import _offload_settings
 from parc.backends.shared.verify_torch import read_batch_settings
-from parc.backends.torchtitan.verify_settings import _sharding_settings
+from parc.backends.torchtitan.verify_module import _model_and_flavor
+from parc.backends.torchtitan.verify_settings import _sharding_settings, _stage_settings
 from parc.compiler.verify.device_mesh import MeshSizes
 from parc.compiler.verify.emitted_settings import json_settings
 
@@ -67,3 +69,36 @@ def test_the_global_batch_follows_from_micro_batches_and_replicas() -> None:
         "layout.micro_batches": 3,
         "problem.job.global_batch": 24,
     }
+
+
+@pytest.mark.parametrize("schedule", [None, "1F1B", "Interleaved1F1B"])
+def test_a_single_stage_of_torchtitan_has_one_chunk_with_all_layers(schedule: str | None) -> None:
+    sizes = MeshSizes(pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1)
+    parallelism = {"pipeline_parallel_schedule": schedule} if schedule else {}
+    tree = {"parallelism": parallelism, "model": {"n_layers": 16}}
+    settings = json_settings("config.py", json.dumps(tree))
+    found = {one.path: one.value for one in _stage_settings(settings, sizes)}
+    whole = {"first_layer": 0, "layers": 16, "mtp_layers": 0, "embedding": True, "loss": True}
+    assert found == {
+        "layout.schedule": "1f1b",
+        "layout.vpp": 1,
+        "layout.split.chunks": [[whole]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("model_spec()", {"called": "model_spec"}),
+        ("llama3.model_registry('8B')", {"called": "llama3.model_registry", "flavor": "8B"}),
+        ("f('8B', 1)", {"called": "f('8B', 1)"}),
+        ("f(flavor='8B')", {"called": "f(flavor='8B')"}),
+        ("f(*names)", {"called": "f", "flavor": "*names"}),
+        ("spec", {"called": "spec"}),
+    ],
+)
+def test_the_model_of_torchtitan_is_a_function_with_at_most_one_plain_argument(
+    source: str, expected: dict[str, str]
+) -> None:
+    found = _model_and_flavor(ast.parse(source, mode="eval").body)
+    assert {name: str(value) for name, value in found.items()} == expected

@@ -7,7 +7,7 @@ import pytest
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.emitted_settings import json_lines, json_settings, yaml_settings
 from parc.compiler.verify.program_code import code_digest, parse_program, verify_code
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 
 NESTED = """{
   "a": {"b": [1, {"x": 2}], "c":
@@ -62,7 +62,7 @@ def test_yaml_is_read_as_python_programs_read_it() -> None:
     ],
 )
 def test_text_that_is_no_yaml_mapping_is_reported_with_its_line(text: str, line: int) -> None:
-    with pytest.raises(Malformed, match=r"not (a )?YAML") as caught:
+    with pytest.raises(MalformedFileError, match=r"not (a )?YAML") as caught:
         yaml_settings("c.yaml", text)
     assert (caught.value.file, caught.value.line) == ("c.yaml", line)
 
@@ -131,6 +131,6 @@ def test_a_changed_statement_is_found_at_its_line(old: str, new: str, line: int,
 
 
 def test_a_text_that_is_not_python_is_reported_with_its_line() -> None:
-    with pytest.raises(Malformed, match="not a Python program") as caught:
+    with pytest.raises(MalformedFileError, match="not a Python program") as caught:
         parse_program("p.py", "a = 1\nb = (\n")
     assert caught.value.line == 2

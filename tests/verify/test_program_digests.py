@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from parc.backends.ray.verify import program_code
+from parc.backends.ray.verify import program_code_digest
 from parc.backends.registry import backend, engine, framework, serving_backend
 from parc.backends.torchtitan.verify_module import read_module
 from parc.compiler.ir import Plan, ServingPlan
@@ -51,7 +51,7 @@ def ray_program() -> dict[str, ProgramDigest]:
     entry = engine(plan.problem.framework).ray_entry
     assert entry is not None
     names = (entry.program, entry.module, entry.bundle_variable)
-    return {artifact.path: ProgramDigest("", program_code(artifact.text, names))}
+    return {artifact.path: ProgramDigest("", program_code_digest(artifact.text, names))}
 
 
 def digests_of(name: str) -> dict[str, ProgramDigest]:

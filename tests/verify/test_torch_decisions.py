@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from parc.backends.accelerate.verify_plugin import VERIFIER as PLUGIN
-from parc.backends.registry import verifier
-from parc.backends.verifier import Decision, Verifier
+from parc.backends.registry import verifier_of_backend
+from parc.backends.verifier import DerivedSetting, Verifier
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.verify_decisions import verify_decisions
 from parc.compiler.verify.verify_plan import verify_artifacts
+from parc.compiler.verify.verify_settings import verify_decisions
 from tests.backends.plan_fields import TRAINING
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import Files, Spec, emitted, example, files_of
@@ -40,7 +40,7 @@ SECTIONS = ("layout", "problem.job", "problem.model")
 
 def verifier_of(target: str) -> Verifier:
     """Return the verifier of a target."""
-    return PLUGIN if target == "plugin" else verifier(target)
+    return PLUGIN if target == "plugin" else verifier_of_backend(target)
 
 
 def leaves(tree: Any, path: str) -> Iterator[str]:
@@ -81,7 +81,7 @@ def test_each_field_of_the_plan_is_read_from_the_files_or_has_a_reason(
 ) -> None:
     files = emitted(example(name))
     plan, one = json.loads(files["plan.json"]), verifier_of(target)
-    shown = {found.path for found in one.decisions(files)} | one.not_in_files.keys()
+    shown = {found.path for found in one.derive_settings(files)} | one.not_in_files.keys()
     paths = [path for root in SECTIONS for path in leaves(section_of(plan, root), root)]
     assert [path for path in paths if not is_below(path, shown)] == []
 
@@ -90,7 +90,7 @@ def test_each_field_of_the_plan_is_read_from_the_files_or_has_a_reason(
 def test_a_plan_with_another_value_in_any_field_is_reported(name: str, target: str) -> None:
     files = emitted(example(name))
     plan, one = json.loads(files["plan.json"]), verifier_of(target)
-    decisions = list(one.decisions(files))
+    decisions = list(one.derive_settings(files))
     silent = []
     for path in (path for root in SECTIONS for path in leaves(section_of(plan, root), root)):
         if is_below(path, one.not_in_files):
@@ -117,7 +117,7 @@ def test_each_reason_is_about_a_field_that_exists(target: str) -> None:
 @pytest.mark.parametrize("target", SPECS)
 def test_an_empty_folder_shows_no_decision(target: str) -> None:
     if target != "plugin":
-        assert list(verifier_of(target).decisions({})) == []
+        assert list(verifier_of(target).derive_settings({})) == []
 
 
 def found_in(files: Files) -> list[tuple[str, int, str]]:
@@ -264,7 +264,7 @@ def test_no_random_plan_differs_from_its_files(target: str) -> None:
 
 def test_a_decision_can_accept_other_planned_values() -> None:
     sink = Sink()
-    found = Decision("layout.tp", 2, "f", accepts=lambda plan: plan < 2)
+    found = DerivedSetting("layout.tp", 2, "f", accepts=lambda plan: plan < 2)
     for planned, codes in ((1, []), (2, []), (3, ["PARC-A14"])):
         sink = Sink()
         verify_decisions({"layout": {"tp": planned}}, [found], sink)

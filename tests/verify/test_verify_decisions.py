@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.verify_decisions import same_value, verify_decisions
+from parc.compiler.verify.verify_settings import is_same_value, verify_decisions
 
 PLAN = {"layout": {"tp": 2, "recompute": {"granularity": "none"}}, "problem": {"job": {"a": 1e-8}}}
 
 
-def messages(*found: Decision) -> list[str]:
+def messages(*found: DerivedSetting) -> list[str]:
     sink = Sink()
     verify_decisions(PLAN, found, sink)
     assert {one.code for one in sink.diagnostics} <= {"PARC-A14"}
@@ -21,14 +21,17 @@ def messages(*found: Decision) -> list[str]:
 
 
 def test_equal_settings_are_not_reported() -> None:
-    assert messages(Decision("layout.tp", 2, "f"), Decision("problem.job.a", 1.0e-08, "f")) == []
+    assert (
+        messages(DerivedSetting("layout.tp", 2, "f"), DerivedSetting("problem.job.a", 1.0e-08, "f"))
+        == []
+    )
 
 
 def test_a_setting_with_another_value_is_reported_at_its_line() -> None:
     sink = Sink()
     text = "\n" * 6 + "  --tp=4"
     verify_decisions(
-        PLAN, [Decision("layout.tp", 4, "args.sh", 7, "--tp 4")], sink, {"args.sh": text}
+        PLAN, [DerivedSetting("layout.tp", 4, "args.sh", 7, "--tp 4")], sink, {"args.sh": text}
     )
     (found,) = sink.diagnostics
     assert found.finding.message == "layout.tp is 2 in plan.json, but 4 on line 7: --tp=4"
@@ -37,12 +40,12 @@ def test_a_setting_with_another_value_is_reported_at_its_line() -> None:
 
 
 def test_an_omitted_setting_that_the_plan_sets_is_reported() -> None:
-    found = messages(Decision("layout.recompute.granularity", "full", "f"))
+    found = messages(DerivedSetting("layout.recompute.granularity", "full", "f"))
     assert found == ["layout.recompute.granularity is 'none' in plan.json, but 'full' in f"]
 
 
 def test_a_path_that_the_plan_lacks_is_reported() -> None:
-    assert messages(Decision("layout.tp.x", 1, "f")) == [
+    assert messages(DerivedSetting("layout.tp.x", 1, "f")) == [
         "plan.json has no layout.tp.x, which is set in f"
     ]
 
@@ -62,36 +65,36 @@ def test_a_path_that_the_plan_lacks_is_reported() -> None:
     ],
 )
 def test_values_are_compared_by_type_and_number(expected: Any, found: Any, same: bool) -> None:
-    assert same_value(expected, found) is same
+    assert is_same_value(expected, found) is same
 
 
 @pytest.mark.parametrize(
     ("found", "message"),
     [
         (
-            Decision("problem.job", "A=1", "f", 2, "A=1", needed="A=2"),
+            DerivedSetting("problem.job", "A=1", "f", 2, "A=1", needed="A=2"),
             "problem.job: line 2 has export A=1, the plan needs A=2",
         ),
         (
-            Decision("problem.job", "A=1", "f", 2, "A=1", needed=""),
+            DerivedSetting("problem.job", "A=1", "f", 2, "A=1", needed=""),
             "problem.job: line 2 has A=1, which the plan does not need",
         ),
         (
-            Decision("problem.job", "", "f", needed="A=2"),
+            DerivedSetting("problem.job", "", "f", needed="A=2"),
             "problem.job: the plan needs A=2, which is not in f",
         ),
         (
-            Decision("problem.job", f"A={'x ' * 40}y", "f", 3, "A", needed=f"A={'x ' * 40}z"),
+            DerivedSetting("problem.job", f"A={'x ' * 40}y", "f", 3, "A", needed=f"A={'x ' * 40}z"),
             "problem.job: line 3 has ...y, the plan needs ...z",
         ),
         (
-            Decision("layout.tp", 4, "f", 3, "tp 4"),
+            DerivedSetting("layout.tp", 4, "f", 3, "tp 4"),
             "layout.tp is 2 in plan.json, but 4 on line 3: tp 4",
         ),
     ],
 )
 def test_a_finding_names_the_setting_in_the_file_and_the_plan(
-    found: Decision, message: str
+    found: DerivedSetting, message: str
 ) -> None:
     sink = Sink()
     # Line 3 is too long to be shown.

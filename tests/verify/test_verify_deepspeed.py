@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.deepspeed.meshes import FAMILIES, deepspeed_meshes
-from parc.backends.deepspeed.verify_groups import Topology, derive_groups
+from parc.backends.deepspeed.verify_groups import DeepSpeedTopology, derive_groups
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
 from tests.compiled import Files, changed, files_of, verification_codes
 from tests.placement.placement_plans import layout
@@ -94,13 +94,13 @@ def test_the_topology_and_the_meshes_give_the_same_groups(
     pp: int, replicas: int, tp: int, cp: int, ep: int
 ) -> None:
     dp = replicas * ep
-    topology = Topology(pp, dp, cp, tp, ep, tp)
+    topology = DeepSpeedTopology(pp, dp, cp, tp, ep, tp)
     of = layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=tp)
     planned = dict(zip(("dense", "expert"), deepspeed_meshes(of), strict=True))
     derived = derive_groups(topology)
     assert derived.keys() == {family.name for family in FAMILIES}
     for family in FAMILIES:
-        groups = planned[family.mesh].groups(*family.axes)
+        groups = planned[family.mesh].groups_along(*family.axes)
         again = [
             [base + member for member in derived[family.name].members]
             for base in derived[family.name].bases

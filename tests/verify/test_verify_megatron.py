@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS, read_arguments
-from parc.backends.megatron.verify_decisions import decisions
-from parc.backends.megatron.verify_flags import FLAGS, default_of
+from parc.backends.megatron.verify_flags import FLAGS, default_of_flag
 from parc.backends.megatron.verify_plan_fields import read_fields
+from parc.backends.megatron.verify_settings import derive_settings
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
 from tests.backends.megatron.boundaries import DENSE
@@ -143,7 +143,7 @@ def test_defaults_are_those_of_the_parser_of_megatron() -> None:
     parsed = vars(megatron_parser().parse_args([]))
     for flag in sorted(FLAGS):
         action = megatron_parser()._option_string_actions[f"--{flag}"]
-        expected, found = parsed[action.dest], default_of(flag)
+        expected, found = parsed[action.dest], default_of_flag(flag)
         if action.nargs == 0:
             assert expected is (action.const is False), flag
         else:
@@ -162,7 +162,23 @@ def test_each_flag_of_the_tables_is_compared() -> None:
         for flag in FLAGS - seen:
             flags = dict(arguments.flags)
             wrong = {**flags, flag: ("no value of this flag", "at all")}
-            found = [one.value for one in decisions(type(arguments)(flags), fields)]
-            if found != [one.value for one in decisions(type(arguments)(wrong), fields)]:
+            found = [one.value for one in derive_settings(type(arguments)(flags), fields)]
+            if found != [one.value for one in derive_settings(type(arguments)(wrong), fields)]:
                 seen.add(flag)
     assert seen == FLAGS
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [("", False), (" --recompute-modules core_attn", False), (" --recompute-modules mlp", True)],
+)
+def test_selective_recompute_without_modules_is_that_of_the_core_attention(
+    written: str, named: bool
+) -> None:
+    modules = {"granularity": "selective", "modules": ["core_attn"]}
+    files = emitted(plan_of(changed(DENSE, {"layout.recompute": modules})))
+    text = files[ARGUMENTS]
+    assert text.count("  --recompute-modules core_attn\n") == 1
+    text = text.replace("  --recompute-modules core_attn\n", f" {written}\n")
+    found = findings(files | {ARGUMENTS: text})
+    assert any("layout.recompute.modules" in message for message in found) is named, found

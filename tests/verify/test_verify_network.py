@@ -8,7 +8,11 @@ from dataclasses import replace
 import pytest
 
 from parc.backends.shared.network import network_environment
-from parc.backends.shared.verify_environment import Export, network_variables, verify_required
+from parc.backends.shared.verify_environment import (
+    ExportedVariable,
+    network_variables,
+    verify_required_variables,
+)
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir.serialize import as_json
 from tests.backends.plans import named_plan, nvl72_plan, with_fabric, with_launch
@@ -41,16 +45,16 @@ def test_the_variables_of_every_network_are_derived_twice(
     ("exports", "user", "found"),
     [
         ([], {}, 1),
-        ([Export("A", "1", 3)], {}, 0),
-        ([Export("A", "2", 3)], {}, 1),
-        ([Export("A", "2", 3)], {"A": "2"}, 0),
+        ([ExportedVariable("A", "1", 3)], {}, 0),
+        ([ExportedVariable("A", "2", 3)], {}, 1),
+        ([ExportedVariable("A", "2", 3)], {"A": "2"}, 0),
         ([], {"A": "2"}, 0),
-        ([Export("B", "1", 3)], {"B": "1"}, 1),
+        ([ExportedVariable("B", "1", 3)], {"B": "1"}, 1),
     ],
 )
 def test_a_required_variable_has_its_value_unless_the_user_sets_it(
-    exports: list[Export], user: dict[str, str], found: int
+    exports: list[ExportedVariable], user: dict[str, str], found: int
 ) -> None:
     sink = Sink()
-    verify_required("launch.sh", exports, {"A": "1"}, user, sink)
+    verify_required_variables("launch.sh", exports, {"A": "1"}, user, sink)
     assert len(sink.diagnostics) == found

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import Stage, format_layout_string
-from parc.backends.megatron.verify_arguments import Arguments, read_arguments
+from parc.backends.megatron.verify_arguments import WrittenFlags, read_arguments
 from parc.backends.megatron.verify_layers import verify_layers
 from parc.backends.preflight.backend import BACKEND as PREFLIGHT
 from parc.backends.preflight.backend import EXPECTED
@@ -21,7 +21,7 @@ from parc.backends.registry import backend
 from parc.backends.shared.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import Files
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, with_hosts
@@ -252,7 +252,7 @@ def test_each_layout_string_of_the_split_is_read_back(layers: list[int]) -> None
         "pipeline-model-parallel-layout": (text,),
     }
     sink = Sink()
-    verify_layers(Arguments(flags), sink)
+    verify_layers(WrittenFlags(flags), sink)
     assert not sink.diagnostics
 
 
@@ -298,7 +298,7 @@ def test_each_quoted_word_is_read_back(value: str) -> None:
     "text", ["", "MEGATRON_ARGS=(", "MEGATRON_ARGS=(x)", "y\nMEGATRON_ARGS=()"]
 )
 def test_text_that_is_not_an_array_is_malformed(text: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedFileError):
         read_arguments(text)
 
 

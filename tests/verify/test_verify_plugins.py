@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from parc.backends.registry import BUILT_IN, declaration, verifier
+from parc.backends.registry import BUILT_IN, backend_declaration, verifier_of_backend
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.cli import main
 from tests.backends.plugin_distributions import (
@@ -162,9 +162,9 @@ def test_every_built_in_backend_has_a_verifier_with_all_members() -> None:
     from parc.backends.plugins import protocol_members
 
     for one in BUILT_IN:
-        found = verifier(one.name)
+        found = verifier_of_backend(one.name)
         assert found is not None, one.name
-        role = declaration(one.name)
+        role = backend_declaration(one.name)
         protocol: type = Verifier
         if role.binds_layout:
             protocol = FrameworkVerifier if role.is_framework else EngineVerifier

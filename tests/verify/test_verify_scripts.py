@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from parc.backends.megatron.verify_arguments import read_arguments
-from parc.backends.shared.verify_known_lines import compare_lines, literal_export, plain_notation
+from parc.backends.shared.verify_known_lines import (
+    compare_lines,
+    literal_export,
+    without_redundant_quotes,
+)
 from parc.backends.slurm.verify_directives import read_directives
-from parc.compiler.verify.read_emitted import Malformed, unfold_hosts
+from parc.compiler.verify.read_emitted import MalformedFileError, unfold_hosts
 from tests.backends.megatron.boundaries import DENSE
 from tests.compiled import Files, changed, emitted, example, files_of
 from tests.verify.edits import (
@@ -223,8 +227,8 @@ def test_scripts_as_emitted_have_no_finding(changes: dict[str, Any]) -> None:
 
 
 def test_commands_are_compared_in_one_notation() -> None:
-    assert plain_notation("a 'b' \"c d\" \"$e\" ''") == "a b 'c d' \"$e\" ''"
-    assert plain_notation("awk '\n  # remark\n  {x}  # y\n\n'") == "awk '\n{x}\n'"
+    assert without_redundant_quotes("a 'b' \"c d\" \"$e\" ''") == "a b 'c d' \"$e\" ''"
+    assert without_redundant_quotes("awk '\n  # remark\n  {x}  # y\n\n'") == "awk '\n{x}\n'"
     assert literal_export("export A='$b'") == ("A", "$b")
     assert literal_export('export A="$b"') is None
     assert literal_export("export A=b c") is None
@@ -250,5 +254,5 @@ def test_a_quoted_value_of_a_variable_is_read_back(value: str) -> None:
 @pytest.mark.parametrize("word", ['"$x"', "`x`", "'a'$b", "\"a'$(x)'\"", "\"'$x'\"", '"a`x`"'])
 def test_a_word_that_bash_expands_is_not_read_as_a_value(word: str) -> None:
     assert literal_export(f"export name={word}") is None
-    with pytest.raises(Malformed, match="bash would expand"):
+    with pytest.raises(MalformedFileError, match="bash would expand"):
         read_arguments(f"MEGATRON_ARGS=(\n  --a {word}\n)\n")

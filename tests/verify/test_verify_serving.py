@@ -48,6 +48,8 @@ def test_emitted_files_pass(layout: dict[str, object], balancer: str) -> None:
         (WIDE, "vllm/serve.sh", "start 0,1,2,3,4,5,6,7", "start 0,1,2,3,4,5,6", "A05"),
         (WIDE, "vllm/serve.sh", "hosts=(h1 h2", "hosts=(h2 h1", "A02"),
         (WIDE, "vllm/serve.sh", "nodes=4", "nodes=3", "A07"),
+        (WIDE, "vllm/serve.sh", "nodes=4", "nodes=3", "A18"),
+        (DEEP, "vllm/serve.sh", "nodes=4", "nodes=5", "A18"),
         (WIDE, "vllm/serve.sh", "common=(", "shared=(", "A04"),
         (DEEP, "vllm/serve.sh", "--node-rank 1", "--node-rank 0", "A05"),
         (DEEP, "vllm/serve.sh", "--tensor-parallel-size 8", "--tensor-parallel-size 4", "A05"),

@@ -11,11 +11,11 @@ from typing import Any
 from parc.backends.deepspeed.derived_config import AIO_BLOCK_BYTES, AIO_QUEUE_DEPTH, AIO_THREADS
 from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_optimizer
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.tools.importers.formats import Importers, Settings
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.registry import Format
+from parc.compiler.topology.readers.registry import FileFormat
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 """Batch keys: global batch = micro-batch x accumulation steps x data-parallel replicas."""
@@ -84,7 +84,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
+def _read_whole_number(node: DocumentNode, key: str, reading: Reading) -> int | None:
     """Return the value of ``key`` as a whole number; None if the key is absent or ``auto``.
 
     Report other values as unreadable (I02).
@@ -99,7 +99,7 @@ def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
     return None
 
 
-def _read_precision(root: Node, reading: Reading) -> dict[str, object]:
+def _read_precision(root: DocumentNode, reading: Reading) -> dict[str, object]:
     # DeepSpeed asserts that at most one of the two is enabled; `parc lint` reports both (R04).
     for name in ("bf16", "fp16"):
         section = root.mapping(name)
@@ -115,13 +115,13 @@ def _read_precision(root: Node, reading: Reading) -> dict[str, object]:
     return {}
 
 
-def _read_gradient_type(root: Node) -> dict[str, object]:
+def _read_gradient_type(root: DocumentNode) -> dict[str, object]:
     types = root.mapping("data_types")
     name = types.value.get("grad_accum_dtype") if types is not None else None
     return {"gradient_precision": name} if name in ("fp32", "bf16") else {}
 
 
-def _read_sizes(root: Node, stage: int | None, reading: Reading) -> dict[str, object]:
+def _read_sizes(root: DocumentNode, stage: int | None, reading: Reading) -> dict[str, object]:
     """Return the parallel sizes that the config determines.
 
     With ZeRO stage 2 or 3 there is no pipeline. With a lower stage, the training program may use a
@@ -141,7 +141,7 @@ def _read_sizes(root: Node, stage: int | None, reading: Reading) -> dict[str, ob
     return found
 
 
-def _read_offload(zero: Node) -> dict[str, object]:
+def _read_offload(zero: DocumentNode) -> dict[str, object]:
     """Return the offload settings in a ``zero_optimization`` section; ``none`` without offload."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
@@ -154,7 +154,7 @@ def _read_offload(zero: Node) -> dict[str, object]:
     return {"offload": found or "none"}
 
 
-def _read_zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
+def _read_zero_plus(zero: DocumentNode, reading: Reading) -> dict[str, object]:
     """Return the ZeRO++ settings in a ``zero_optimization`` section; {} if there are none.
 
     ZeRO++ means secondary weight shards, quantized gathers and quantized reductions.
@@ -170,7 +170,7 @@ def _read_zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
     return {"zero_plus": found} if found else {}
 
 
-def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
+def _read_replicas(root: DocumentNode, reading: Reading) -> dict[str, object]:
     """Return the number of replicas, and report batch sizes that contradict each other (I03).
 
     The global batch is micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
@@ -203,13 +203,13 @@ def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
     return found
 
 
-def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> None:
+def _report_other_keys(root: DocumentNode, optimizer: set[str], reading: Reading) -> None:
     auto = [
         name
         for name in _nested_keys(root.value)
         if name in _READ
         and name.partition(".")[0] not in OPTIMIZER
-        and _value_at(root, name) == "auto"
+        and _value_at_dotted_path(root, name) == "auto"
     ]
     if auto:
         reading.notes.append(f"auto in the config, so PARC decides them: {', '.join(auto)}")
@@ -237,11 +237,15 @@ def _nested_keys(value: object) -> list[str]:
     ]
 
 
-def _report_key(root: Node, name: str, reading: Reading) -> None:
+def _report_key(root: DocumentNode, name: str, reading: Reading) -> None:
     """Report the key ``name`` (I04) unless PARC writes the same value."""
-    value = _value_at(root, name)
+    value = _value_at_dotted_path(root, name)
     ours = WRITTEN.get(name)
-    if name == "zero_optimization.overlap_comm" and _value_at(root, STAGE) in (0, 1, None):
+    if name == "zero_optimization.overlap_comm" and _value_at_dotted_path(root, STAGE) in (
+        0,
+        1,
+        None,
+    ):
         ours = None  # written for stages 2 and 3
     if ours is not None and value == ours:
         return
@@ -250,7 +254,7 @@ def _report_key(root: Node, name: str, reading: Reading) -> None:
     reading.leave_out(f"{name}: {text}", root.document.find(tuple(name.split("."))), hint)
 
 
-def _value_at(root: Node, name: str) -> Any:
+def _value_at_dotted_path(root: DocumentNode, name: str) -> Any:
     """Return the value at the dotted path ``name``; None if the path is absent."""
     value: Any = root.value
     for part in name.split("."):
@@ -276,7 +280,7 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     root = read_document(Reading(text, name, Sink()))
     if root is None or not isinstance(root.value, dict) or not BATCH_KEYS & root.value.keys():
         return {}
-    return {key: json.dumps(_value_at(root, key)) for key in _nested_keys(root.value)}
+    return {key: json.dumps(_value_at_dotted_path(root, key)) for key in _nested_keys(root.value)}
 
 
 BATCH_KEYS = {*BATCH}
@@ -288,13 +292,13 @@ DEFAULTS = {
 }
 """Key -> value that DeepSpeed uses if the key is absent."""
 
-IMPORTERS = Importers(
+IMPORTERS = BackendImporters(
     {
-        "deepspeed-json": Format(
+        "deepspeed-json": FileFormat(
             read_deepspeed_json,
             "config of DeepSpeed",
             (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
         )
     },
-    settings=Settings("deepspeed", read_settings, DEFAULTS),
+    settings=FrameworkSettings("deepspeed", read_settings, DEFAULTS),
 )

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from parc.backends.deepspeed.derived_optimizer import SCHEDULERS
 from parc.backends.deepspeed.known_keys import PACKAGE
 from parc.backends.shared.field_table import flag_table
-from parc.compiler.tools.importers.flags import import_table
-from parc.compiler.topology.readers.document import Node
+from parc.compiler.tools.importers.flags import load_import_table
+from parc.compiler.topology.readers.document import DocumentNode
 
-TABLE = import_table(PACKAGE)
+TABLE = load_import_table(PACKAGE)
 CONSTANTS = {
     row.setting: row.constant for row in flag_table(PACKAGE).rows if row.setting in TABLE.implied
 }
@@ -24,7 +24,7 @@ _NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
 """Key of the learning rate at which a warm-up starts -> 0, the value that a spec implies."""
 
 
-def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
+def read_optimizer(root: DocumentNode) -> tuple[dict[str, object], set[str]]:
     """Return (values of ``job`` fields, keys that were read, such as ``optimizer.params.lr``).
 
     Numbers that are absent, ``auto`` or out of range set no field.
@@ -43,22 +43,22 @@ def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
     return job, read
 
 
-def _read_number(node: Node | None, key: str, least: float, most: float) -> float | None:
+def _read_number(node: DocumentNode | None, key: str, least: float, most: float) -> float | None:
     value = node.value.get(key) if node is not None else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if least <= value <= most else None
 
 
-def _find_section(root: Node, *names: str) -> Node | None:
+def _find_section(root: DocumentNode, *names: str) -> DocumentNode | None:
     """Return the mapping at the path ``names``; None if a part of the path is absent."""
-    node: Node | None = root
+    node: DocumentNode | None = root
     for name in names:
         node = node.mapping(name) if node is not None else None
     return node
 
 
-def _read_numbers(root: Node) -> Iterator[tuple[str, str, object]]:
+def _read_numbers(root: DocumentNode) -> Iterator[tuple[str, str, object]]:
     """Yield (key, job field, value) for each real-number setting of flags.yaml in the config."""
     for key, row in TABLE.rows.items():
         *above, name = key.split(".")
@@ -68,7 +68,7 @@ def _read_numbers(root: Node) -> Iterator[tuple[str, str, object]]:
                 yield key, row.path.partition(".")[2], number
 
 
-def _read_constants(root: Node) -> Iterator[tuple[str, str, object]]:
+def _read_constants(root: DocumentNode) -> Iterator[tuple[str, str, object]]:
     for key, constant in CONSTANTS.items():
         *above, name = key.split(".")
         section = _find_section(root, *above)
@@ -76,7 +76,7 @@ def _read_constants(root: Node) -> Iterator[tuple[str, str, object]]:
             yield key, "", None
 
 
-def _read_betas(root: Node) -> Iterator[tuple[str, str, object]]:
+def _read_betas(root: DocumentNode) -> Iterator[tuple[str, str, object]]:
     params = _find_section(root, "optimizer", "params")
     betas = params.value.get("betas") if params is not None else None
     if isinstance(betas, list) and len(betas) == 2 and all(_is_beta(beta) for beta in betas):
@@ -88,7 +88,7 @@ def _is_beta(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
 
 
-def _read_schedule(root: Node) -> Iterator[tuple[str, str, object]]:
+def _read_schedule(root: DocumentNode) -> Iterator[tuple[str, str, object]]:
     section, params = root.mapping("scheduler"), _find_section(root, "scheduler", "params")
     kind = section.value.get("type") if section is not None else None
     if not isinstance(kind, str) or kind not in DECAYS or params is None:
@@ -106,7 +106,7 @@ def _read_schedule(root: Node) -> Iterator[tuple[str, str, object]]:
 
 
 def _read_learning_rate_ends(
-    root: Node, params: Node, kind: str
+    root: DocumentNode, params: DocumentNode, kind: str
 ) -> Iterator[tuple[str, str, object]]:
     """Yield (key, job field, value) for the peak and the final learning rate.
 

@@ -16,7 +16,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.script import ScriptSink
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.reader_state import Reading
 
 LEAST_STAGE = {
@@ -62,7 +62,7 @@ def is_deepspeed(text: str) -> bool:
     return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
 
 
-def _zero_section(root: Node) -> Node | None:
+def _zero_section(root: DocumentNode) -> DocumentNode | None:
     """Return the ``zero_optimization`` section; None if the section is absent.
 
     The result is also None if the value is a boolean, as in the first releases of DeepSpeed.
@@ -71,7 +71,7 @@ def _zero_section(root: Node) -> Node | None:
     return None if old else root.mapping("zero_optimization")
 
 
-def _check_keys(node: Node, version: str, sink: Sink) -> None:
+def _check_keys(node: DocumentNode, version: str, sink: Sink) -> None:
     """Report keys in ``node`` and its sections that DeepSpeed rejects or ignores (X01).
 
     Only sections in known_keys.json are checked.
@@ -89,15 +89,15 @@ def _check_keys(node: Node, version: str, sink: Sink) -> None:
         if wrong is not None:
             sink.report("X01", wrong, span=_span_of_key(node, key))
         elif isinstance(value, dict):
-            _check_keys(Node(value, (*node.path, key), node.document), version, sink)
+            _check_keys(DocumentNode(value, (*node.path, key), node.document), version, sink)
 
 
-def _span_of_key(node: Node, key: str) -> Span:
+def _span_of_key(node: DocumentNode, key: str) -> Span:
     child = node.child(key)
     return child.span if child is not None else node.span
 
 
-def _read_positive_integer(node: Node, key: str, sink: Sink) -> int | None:
+def _read_positive_integer(node: DocumentNode, key: str, sink: Sink) -> int | None:
     """Return the value of ``key`` as a whole number above 0; None if the key is absent or ``auto``.
 
     Report other values as unreadable (I02).
@@ -112,7 +112,7 @@ def _read_positive_integer(node: Node, key: str, sink: Sink) -> int | None:
     return None
 
 
-def _check_batch(root: Node, gpus: int | None, sink: Sink) -> None:
+def _check_batch(root: DocumentNode, gpus: int | None, sink: Sink) -> None:
     """Check that train_batch_size = micro-batch x accumulation steps x data-parallel ranks.
 
     Source: deepspeed/runtime/config.py, ``_batch_assertion``.
@@ -150,7 +150,7 @@ def _check_batch(root: Node, gpus: int | None, sink: Sink) -> None:
     sink.report("B02", finding, span=_span_of_key(root, "train_batch_size"))
 
 
-def _check_precision(root: Node, has_amp: bool, sink: Sink) -> None:
+def _check_precision(root: DocumentNode, has_amp: bool, sink: Sink) -> None:
     on = [key for key in ("bf16", "fp16", "amp") if _is_enabled(root, key)]
     if "bf16" in on and "fp16" in on:
         finding = Finding(
@@ -163,12 +163,12 @@ def _check_precision(root: Node, has_amp: bool, sink: Sink) -> None:
         sink.report("R16", finding, span=_span_of_key(root, "amp"))
 
 
-def _is_enabled(root: Node, key: str) -> bool:
+def _is_enabled(root: DocumentNode, key: str) -> bool:
     section = root.mapping(key)
     return section is not None and section.value.get("enabled") is True
 
 
-def _check_zero_stage(zero: Node, sink: Sink) -> None:
+def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
     stage = zero.value.get("stage", 0)
     # Hugging Face replaces "auto" before DeepSpeed reads the file, so its value is unknown here.
     if stage == "auto":

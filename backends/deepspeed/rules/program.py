@@ -28,10 +28,10 @@ def missing_model_parts(model: Model) -> list[str]:
         f"positions of kind {position.kind}": position.kind == "yarn",
     }
     names = [*never_supported_features(model), *(name for name, there in found.items() if there)]
-    return names if model.experts is None else names + _missing_expert_parts(model.experts)
+    return names if model.experts is None else names + _unsupported_expert_parts(model.experts)
 
 
-def _missing_expert_parts(experts: Experts) -> list[str]:
+def _unsupported_expert_parts(experts: Experts) -> list[str]:
     found = {
         "gated shared experts": experts.shared_gate,
         "experts with biases": experts.bias,

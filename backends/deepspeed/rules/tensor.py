@@ -16,9 +16,9 @@ from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def valid_tp(problem: Problem) -> list[int]:
+def valid_tp_sizes(problem: Problem) -> list[int]:
     """Return the values of tp that divide all head counts, all widths and the GPUs of a host."""
-    widths = [width for _, width in _split_widths(problem.model)]
+    widths = [width for _, width in _tensor_parallel_widths(problem.model)]
     attention = problem.model.attention
     # Unlike Megatron, DeepSpeed makes no copies of key-value heads, so tp must divide their number.
     whole = [attention.heads, attention.kv_heads, *widths]
@@ -27,7 +27,7 @@ def valid_tp(problem: Problem) -> list[int]:
     )
 
 
-def _split_widths(model: Model) -> list[tuple[str, int]]:
+def _tensor_parallel_widths(model: Model) -> list[tuple[str, int]]:
     """Return (name, width) of each MLP and token mixer that tensor parallelism splits."""
     found = []
     if model.ffn.size and model.dense_layers:
@@ -60,11 +60,11 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_widths(problem: Problem, layout: Layout) -> bool:
-    return any(width % layout.tp for _, width in _split_widths(problem.model))
+    return any(width % layout.tp for _, width in _tensor_parallel_widths(problem.model))
 
 
 def _explain_widths(problem: Problem, layout: Layout) -> Finding:
-    what, width = next(row for row in _split_widths(problem.model) if row[1] % layout.tp)
+    what, width = next(row for row in _tensor_parallel_widths(problem.model) if row[1] % layout.tp)
     return _explain_indivisible_size(
         problem, f"the width of {what}, {width},", width, ("model", layout.tp)
     )
@@ -78,7 +78,7 @@ def _explain_indivisible_size(
     ``what`` describes the size; ``path_and_tp`` is (spec path of the size, tp).
     """
     path, tp = path_and_tp
-    good = valid_tp(problem)
+    good = valid_tp_sizes(problem)
     return Finding(
         message=f"{what} cannot be split over tp={tp}",
         label=f"{size} % {tp} = {size % tp}, must be 0",
@@ -93,5 +93,5 @@ TENSOR_RULES: tuple[Rule, ...] = (
     Rule("D01", ("layout.tp", "model.heads"), _violates_heads, _explain_heads, ("tp",)),
     Rule("D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)),
     Rule("D06", ("layout.tp", "model.ffn"), _violates_widths, _explain_widths, ("tp",)),
-    gpu_count_rule(valid_tp),
+    gpu_count_rule(valid_tp_sizes),
 )

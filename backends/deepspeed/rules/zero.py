@@ -59,10 +59,9 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_nvme_path(problem: Problem, layout: Layout) -> bool:
-    away = layout.offload
     # The config check accepts a missing path; only the engine asserts it, on all ranks, after the
     # launch.
-    return "nvme" in (away.optimizer, away.parameters) and not away.nvme_path.strip()
+    return layout.offload.uses_nvme and not layout.offload.nvme_path.strip()
 
 
 def _explain_nvme_path(problem: Problem, layout: Layout) -> Finding:

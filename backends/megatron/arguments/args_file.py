@@ -40,11 +40,11 @@ def _lines_by_group(
         for group, rows in groupby(kept, key=lambda argument: argument.group)
     ]
     lines: list[tuple[str, ...]] = [(word,) for word in stray]
-    lines += [_words(item) for item in extras]
+    lines += [_command_line_words(item) for item in extras]
     return [*groups, ("extra", lines)] if lines else groups
 
 
-def _words(extra: ExtraArgument) -> tuple[str, ...]:
+def _command_line_words(extra: ExtraArgument) -> tuple[str, ...]:
     """Return the command-line words of ``extra``: the flag and its values.
 
     A value with a leading dash is joined to the flag by ``=``.

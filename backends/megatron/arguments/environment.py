@@ -8,7 +8,7 @@ BLACKWELL = 10
 """Major compute capability of Blackwell GPUs, which do not need a single hardware queue."""
 
 
-def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
+def megatron_environment(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return (name, value) of each environment variable that all ranks need."""
     return variables_for_layout(plan.problem.cluster.gpu, plan.layout)
 

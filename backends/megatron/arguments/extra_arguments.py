@@ -14,9 +14,9 @@ from parc.backends.megatron.arguments.arguments import PACKAGE, Argument
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     find_value_fault,
-    known_flags,
     parse_extra_arguments,
     report_extra_arguments,
+    rows_of_known_flags,
 )
 from parc.backends.shared.field_table import FieldRow, flag_table
 from parc.backends.shared.versions import is_in_range
@@ -39,7 +39,7 @@ def flags_of(version: str) -> list[str]:
     """Return the sorted names of all flags that Megatron ``version`` accepts."""
     return [
         flag
-        for flag, row in known_flags(PACKAGE).items()
+        for flag, row in rows_of_known_flags(PACKAGE).items()
         if is_in_range(version, row.get("since"), row.get("until"))
     ]
 
@@ -73,7 +73,7 @@ def check_extra_arguments(
             return "F01", explain_unknown_flag(extra.flag, spellings, version)
         if extra.flag in rows:
             return "F02", _explain_planned_flag(extra, rows[extra.flag], own.get(extra.flag))
-        fault = find_value_fault(extra, known_flags(PACKAGE)[extra.flag])
+        fault = find_value_fault(extra, rows_of_known_flags(PACKAGE)[extra.flag])
         return None if fault is None else ("F03", fault)
 
     report_extra_arguments(*parse_extra_arguments(args), check_extra_argument, sink)
@@ -90,7 +90,7 @@ def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Findi
         return _explain_removed_flag(flag, version)
     # Megatron's parser has allow_abbrev=False: a unique prefix of a flag is an error, not a match.
     near = get_close_matches(flag, spellings, 3)
-    row = known_flags(PACKAGE).get(flag)
+    row = rows_of_known_flags(PACKAGE).get(flag)
     label = f"{flag} is not a flag of Megatron-LM"
     if row is not None:
         label = (

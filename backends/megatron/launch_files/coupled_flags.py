@@ -5,33 +5,35 @@ Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, ``validate_args``.
 
 from __future__ import annotations
 
-from parc.compiler.tools.lint.flag_rules import Coupling
+from parc.compiler.tools.lint.flag_rules import FlagCoupling
 
 # Each of these flags shards the optimizer state, which several overlaps need.
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
 EXPERTS = ("--num-experts",)
-COUPLINGS: tuple[Coupling, ...] = (
-    Coupling("R04", "--bf16", excludes=("--fp16",), why="only one of --bf16 and --fp16 can be set"),
-    Coupling("R06", "--fp8-param-gather", SHARDS, why="fp8 gathers need a sharded optimizer"),
-    Coupling(
+COUPLINGS: tuple[FlagCoupling, ...] = (
+    FlagCoupling(
+        "R04", "--bf16", excludes=("--fp16",), why="only one of --bf16 and --fp16 can be set"
+    ),
+    FlagCoupling("R06", "--fp8-param-gather", SHARDS, why="fp8 gathers need a sharded optimizer"),
+    FlagCoupling(
         "R13",
         "--overlap-param-gather",
         ("--overlap-grad-reduce",),
         why="Megatron overlaps gathers only if it also overlaps gradient reductions",
     ),
-    Coupling(
+    FlagCoupling(
         "R13",
         "--overlap-param-gather",
         SHARDS,
         why="parameters are gathered only if they are sharded",
     ),
-    Coupling(
+    FlagCoupling(
         "S14",
         "--tp-comm-overlap",
         ("--sequence-parallel",),
         why="this overlap hides the gathers of sequence parallelism",
     ),
-    Coupling(
+    FlagCoupling(
         "P05",
         "--hybrid-layer-pattern",
         excludes=(
@@ -43,7 +45,7 @@ COUPLINGS: tuple[Coupling, ...] = (
         ),
         why="bars in the pattern define the pipeline stages",
     ),
-    Coupling(
+    FlagCoupling(
         "P05",
         "--num-layers-per-virtual-pipeline-stage",
         excludes=(
@@ -52,13 +54,13 @@ COUPLINGS: tuple[Coupling, ...] = (
         ),
         why="both flags define the pipeline stages",
     ),
-    Coupling(
+    FlagCoupling(
         "P05",
         "--num-virtual-stages-per-pipeline-rank",
         excludes=("--pipeline-model-parallel-layout",),
         why="both flags define the pipeline stages",
     ),
-    Coupling(
+    FlagCoupling(
         "P05",
         "--pipeline-model-parallel-layout",
         excludes=(
@@ -70,7 +72,7 @@ COUPLINGS: tuple[Coupling, ...] = (
         why="the layout string defines all pipeline stages",
     ),
     *(
-        Coupling("F04", flag, EXPERTS, why="the flag has no effect without experts")
+        FlagCoupling("F04", flag, EXPERTS, why="the flag has no effect without experts")
         for flag in (
             "--moe-router-topk",
             "--moe-ffn-hidden-size",
@@ -79,26 +81,26 @@ COUPLINGS: tuple[Coupling, ...] = (
             "--moe-layer-freq",
         )
     ),
-    Coupling(
+    FlagCoupling(
         "F04",
         "--q-lora-rank",
         ("--multi-latent-attention",),
         why="only latent attention has this size",
     ),
-    Coupling(
+    FlagCoupling(
         "F04",
         "--kv-lora-rank",
         ("--multi-latent-attention",),
         why="only latent attention has this size",
     ),
-    Coupling(
+    FlagCoupling(
         "F04",
         "--num-query-groups",
         ("--group-query-attention",),
         why="without this flag, the number of query groups has no effect",
     ),
     *(
-        Coupling(
+        FlagCoupling(
             "R08",
             "--recompute-granularity",
             (flag,),
@@ -107,13 +109,13 @@ COUPLINGS: tuple[Coupling, ...] = (
         )
         for flag in ("--recompute-method", "--recompute-num-layers")
     ),
-    Coupling(
+    FlagCoupling(
         "R08",
         "--recompute-method",
         ("--recompute-granularity", "--recompute-activations"),
         why="without one of these flags, nothing is recomputed",
     ),
-    Coupling(
+    FlagCoupling(
         "R08",
         "--recompute-num-layers",
         ("--recompute-granularity", "--recompute-activations"),

@@ -16,14 +16,18 @@ from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
-from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
+from parc.compiler.tools.lint.check_rules import LaunchFacts, framework_or_even_split
 from parc.compiler.tools.lint.complete_facts import (
     cluster_section,
     known_cluster,
     resolve_spec_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide_fields, is_known, with_values
+from parc.compiler.tools.lint.partial_ir import (
+    is_field_known,
+    mark_fields_unknown,
+    with_field_values,
+)
 
 FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
@@ -49,16 +53,16 @@ Known = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts(LaunchFacts[Problem, Layout]):
+class MegatronJobFacts(LaunchFacts[Problem, Layout]):
     """Problem and layout that a launch script of Megatron determines."""
 
     guessed_experts: bool
     """True if it is unknown whether the model has experts."""
 
 
-def megatron_facts(
+def read_megatron_facts(
     spec: Mapping[str, Any], known: Known, options: LintOptions
-) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
+) -> tuple[MegatronJobFacts | None, tuple[Diagnostic, ...]]:
     """Return (problem and layout of a Megatron launch, findings on single flag values).
 
     The first item is None if no problem can be built from the flags.
@@ -68,7 +72,7 @@ def megatron_facts(
         known: predicate that is true for spec fields which the launch determines.
         options: additional facts that the user gave on the command line.
     """
-    tree = _complete_spec(spec, options)
+    tree = _complete_spec_tree(spec, options)
     trial = Sink()
     problem = resolve_spec_tree(tree, options, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
@@ -80,7 +84,7 @@ def megatron_facts(
     partial = _known_problem(problem, known, options)
     layout, partial_layout = _full_and_known_layout(problem, partial, known)
     guessed = options.model is None and not known("model.experts.count")
-    return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
+    return MegatronJobFacts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
 
 def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
@@ -90,7 +94,7 @@ def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
     invalid.
     """
     options = LintOptions()
-    tree = _complete_spec(spec, options)
+    tree = _complete_spec_tree(spec, options)
     tree["job"] |= spec.get("job", {})
     tree["versions"] = {}
     problem = resolve_spec_tree(tree, options, Sink())
@@ -107,7 +111,7 @@ def is_gpu_count_known(known: Known, options: LintOptions) -> bool:
     return options.gpus is not None or whole
 
 
-def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
+def _complete_spec_tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
     """Return a complete spec: the fields of ``spec``, and placeholder values for other fields."""
     model: Any = options.model
     if model is None:
@@ -153,13 +157,13 @@ def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Prob
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, is_gpu_count_known(known, options))
-    partial = with_values(
+    partial = with_field_values(
         problem,
-        job=hide_fields(problem.job, [one for one in job if not known(f"job.{one}")]),
+        job=mark_fields_unknown(problem.job, [one for one in job if not known(f"job.{one}")]),
         cluster=cluster,
     )
     if options.model is None:
-        partial = with_values(partial, model=_known_model(problem, known))
+        partial = with_field_values(partial, model=_known_model(problem, known))
     return partial
 
 
@@ -172,17 +176,17 @@ def _known_model(problem: Problem, known: Known) -> Any:
     if not known("model.heads"):
         hidden.append("attention")
     else:
-        model = with_values(
-            model, attention=hide_fields(model.attention, _unknown_attention_fields(known))
+        model = with_field_values(
+            model, attention=mark_fields_unknown(model.attention, _unknown_attention_fields(known))
         )
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
         unknown = [one for one in ("top_k", "size") if not known(f"model.experts.{one}")]
-        model = with_values(model, experts=hide_fields(model.experts, unknown))
+        model = with_field_values(model, experts=mark_fields_unknown(model.experts, unknown))
     elif not known("model.experts.count"):
         hidden.append("experts")
-    return hide_fields(model, hidden)
+    return mark_fields_unknown(model, hidden)
 
 
 def _unknown_attention_fields(known: Known) -> list[str]:
@@ -229,21 +233,21 @@ def _full_and_known_layout(
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
     )
-    hidden = [name for name in _layout_fields() if not _is_given(name, known)]
-    tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
+    hidden = [name for name in _layout_fields() if not _is_field_given(name, known)]
+    tiled = all(_is_field_given(name, known) for name in ("tp", "cp", "pp"))
     # dp follows from the number of ranks, so it is unknown if one of these sizes or the cluster is.
-    if not tiled or not is_known(partial.cluster, "racks"):
+    if not tiled or not is_field_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
-    if not is_known(partial.model, "layers"):
+    if not is_field_known(partial.model, "layers"):
         hidden.append("split")
-    return whole, hide_fields(whole, set(hidden))
+    return whole, mark_fields_unknown(whole, set(hidden))
 
 
 def _layout_fields() -> tuple[str, ...]:
     return (*DEFAULTS, "etp", "micro_batch", "sequence_parallel", "order", *FIELDS)
 
 
-def _is_given(name: str, known: Known) -> bool:
+def _is_field_given(name: str, known: Known) -> bool:
     if name == "etp":
         return known("layout.etp") and known("layout.tp")
     return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
@@ -253,4 +257,4 @@ def _split_from_flags(problem: Problem, pp: int, vpp: int) -> PipelineSplit:
     """Return the split into pipeline stages that the flags specify, or Megatron's even split."""
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
-    return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))
+    return framework_or_even_split(problem, FRAMEWORK, pp, vpp, bool(given))

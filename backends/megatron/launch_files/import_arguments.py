@@ -9,34 +9,45 @@ import re
 from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.launch_files.import_pattern import derive_hybrid, is_own_stack
+from parc.backends.megatron.launch_files.import_pattern import (
+    derive_hybrid,
+    is_megatron_hybrid_spec,
+)
 from parc.backends.megatron.launch_files.import_rest import (
-    flag_rows,
-    own_values,
-    pin_defaults,
-    read_samples,
-    report_differences,
+    convert_sample_counts,
+    names_of_planned_flags,
+    pin_megatron_defaults,
+    report_planned_value_differences,
     take_extra_arguments,
+    values_of_flag,
 )
 from parc.backends.megatron.launch_files.settings import SETTINGS, SIGNS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
-    Flag,
-    import_table,
+    LaunchFlag,
+    flags_in_statements,
+    load_import_table,
     take_flags,
-    written_flags,
 )
-from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.formats import (
+    BackendImporters,
+    LaunchLines,
+    importable_launches,
+)
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.script_commands import launch_words, read_script
+from parc.compiler.tools.importers.script_commands import (
+    find_program_of_others,
+    launch_words,
+    read_script,
+)
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.tools.importers.unread_parts import report_rest
+from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.registry import Format
+from parc.compiler.topology.readers.registry import FileFormat
 
-TABLE = import_table(PACKAGE)
+TABLE = load_import_table(PACKAGE)
 OPTIMIZER: dict[str, float | str] = {
     "min_learning_rate": 0.0,
     "warmup_steps": 0,
@@ -64,10 +75,19 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     words = launch_words(reading)
+    other = find_program_of_others(words)
+    if other is not None:
+        finding = Finding(
+            f"{other.text} is not a program of Megatron, although its flags are similar",
+            label="PARC cannot import this program",
+            help=f"PARC can import {importable_launches()}",
+        )
+        reading.report_error("I05", finding, other.span)
+        return None
     read_words(framework_words(words), reading)
     if reading.spec:
         read_script(words, reading)
-        report_rest(words, reading)
+        report_unread_parts(words, reading)
     if not reading.spec and reading.is_valid:
         finding = Finding(
             "this file contains no flag of Megatron",
@@ -81,30 +101,30 @@ def read_words(words: list[Word], reading: Reading) -> None:
     """Add the spec fields that Megatron's flags in ``words`` set to the fragment in ``reading``."""
     flags = [
         flag
-        for flag in written_flags(words, TABLE.rows, whole=True)
+        for flag in flags_in_statements(words, TABLE.rows, whole=True)
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     ]
     for flag in flags:
         reading.account(flag.word.span)
     # take_flags fills reading.spec, and returns the flags that have no row in the table.
     unknown = take_flags(flags, TABLE.rows, reading)
-    unknown = read_samples(unknown, reading)
+    unknown = convert_sample_counts(unknown, reading)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
-    _derive_fields(reading, {path for path in paths if path not in reading.spans})
-    _report_underived(flags, reading)
+    _derive_spec_fields(reading, {path for path in paths if path not in reading.spans})
+    _report_underived_flags(flags, reading)
     if not reading.spec:
         return
-    unknown = [flag for flag in unknown if not is_own_stack(flag)]
+    unknown = [flag for flag in unknown if not is_megatron_hybrid_spec(flag)]
     rest = take_extra_arguments(unknown, (flag.name for flag in flags), reading)
-    controlled = flag_rows()
+    controlled = names_of_planned_flags()
     for flag in rest:
         if flag.name not in controlled:
-            text = " ".join((flag.name, *own_values(flag)))
+            text = " ".join((flag.name, *values_of_flag(flag)))
             reading.leave_out(text, flag.word.span, "set the matching field of the spec, if any")
-    report_differences(flags, reading)
+    report_planned_value_differences(flags, reading)
 
 
-def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
+def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     """Set the spec fields that depend on several flags, or on the absence of a flag.
 
     ``dynamic`` contains the paths of spec fields whose values are known only at run time.
@@ -122,7 +142,7 @@ def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
     # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
     # explicitly.
-    pin_defaults(layout, dynamic)
+    pin_megatron_defaults(layout, dynamic)
     _shorten_recompute(layout)
     model = spec.get("model")
     if model:
@@ -133,7 +153,7 @@ def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
         if biased and "experts" in model:
             model["experts"]["bias"] = True
             model["experts"].setdefault("router_bias", "parameter")
-        _derive_window(window.get("text", ""), model)
+        _derive_attention_window(window.get("text", ""), model)
         if geglu == CLAMPED_GEGLU:
             model |= {"gated": True, "activation": "clamped_silu"}
         model["tied_embeddings"] = not flags.get("untied", False)
@@ -150,7 +170,7 @@ def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
             del spec[section]
 
 
-def _derive_window(text: str, model: dict[str, Any]) -> None:
+def _derive_attention_window(text: str, model: dict[str, Any]) -> None:
     """Set the attention window from the value of --window-size, such as ``(4095,0)``.
 
     In a spec this example is a window of 4,096, because the window of a spec includes the token
@@ -243,7 +263,7 @@ def _shorten_recompute(layout: dict[str, Any]) -> None:
         layout["recompute"] = recompute["granularity"]
 
 
-def _report_underived(flags: list[Flag], reading: Reading) -> None:
+def _report_underived_flags(flags: list[LaunchFlag], reading: Reading) -> None:
     """Report values of two flags that could not be converted to a field of the spec (I04).
 
     The flags are --moe-layer-freq and --num-layers-per-virtual-pipeline-stage.
@@ -256,7 +276,7 @@ def _report_underived(flags: list[Flag], reading: Reading) -> None:
         "--moe-layer-freq": bool({"first_dense_layers", "every"} & experts.keys()),
     }
     for flag in flags:
-        text = " ".join(own_values(flag))
+        text = " ".join(values_of_flag(flag))
         if not found.get(flag.name, True) and not _EVERY_LAYER.fullmatch(text):
             reading.leave_out(f"{flag.name} {text}", flag.word.span)
             if flag.name != "--moe-layer-freq":
@@ -268,13 +288,14 @@ _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
 
 
 def starts_megatron(words: list[Word]) -> bool:
-    """Return True if ``words`` contain a flag that only Megatron has."""
-    return not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
+    """Return True if ``words`` contain a flag of Megatron, and no program with similar flags."""
+    signs = not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
+    return signs and find_program_of_others(words) is None
 
 
-IMPORTERS = Importers(
+IMPORTERS = BackendImporters(
     {
-        "megatron-args": Format(
+        "megatron-args": FileFormat(
             read_megatron_args,
             "arguments of Megatron-LM, or a script with them",
             (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),

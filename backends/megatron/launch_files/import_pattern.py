@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.backends.megatron.stages.layout_string import Stage, format_layout_string
 from parc.compiler.diagnostics import Finding
-from parc.compiler.tools.importers.flags import Flag
+from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.topology.readers.reader_state import Reading
 
 # Megatron's defaults of --linear-* and --mamba-* flags.
@@ -35,7 +35,7 @@ STAGES = tuple(
 """Layout fields without effect if bars in the layer pattern define the stages."""
 
 
-def is_own_stack(flag: Flag) -> bool:
+def is_megatron_hybrid_spec(flag: LaunchFlag) -> bool:
     """Return True if ``flag`` is ``--spec`` with Megatron's own layer spec for layer patterns."""
     return flag.name == "--spec" and bool(flag.values) and flag.values[0].text.startswith(STACKS)
 

@@ -12,11 +12,15 @@ from typing import Any
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
 from parc.backends.megatron.stages.layout_string import add_implied_vpp
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.tools.importers.flags import (
-    Flag,
-    import_table,
+    LaunchFlag,
+    load_import_table,
     set_spec_field,
     whole_number,
 )
@@ -71,9 +75,9 @@ SPELLED_OTHERWISE = frozenset(
 """Imported flags for which PARC writes another flag, or the same flag in another form."""
 
 
-def own_values(flag: Flag) -> tuple[str, ...]:
+def values_of_flag(flag: LaunchFlag) -> tuple[str, ...]:
     """Return the values of ``flag``, without redirections and other words that follow them."""
-    takes = known_flags(PACKAGE).get(flag.name, {}).get("takes", 1)
+    takes = rows_of_known_flags(PACKAGE).get(flag.name, {}).get("takes", 1)
     values: list[str] = []
     for word in flag.values if not isinstance(takes, int) else flag.values[:takes]:
         if word.text[:1] in "<>&" or word.text[:2] in ("1>", "2>"):
@@ -82,7 +86,7 @@ def own_values(flag: Flag) -> tuple[str, ...]:
     return tuple(values)
 
 
-def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
+def pin_megatron_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
     """Set the ``layout`` fields that the launch leaves at Megatron's defaults.
 
     ``dynamic`` contains the paths of spec fields whose values are known only at run time. These
@@ -103,7 +107,7 @@ def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
         layout.setdefault("etp", layout["tp"])
 
 
-def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
+def convert_sample_counts(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
     """Convert flags that count sequences to numbers of steps; return all other flags.
 
     A flag cannot be converted if the batch is unknown or grows during the run, or if the number of
@@ -115,7 +119,7 @@ def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
     left = []
     for flag in flags:
         field = IN_SAMPLES.get(flag.name)
-        number = whole_number(" ".join(own_values(flag))) if field else None
+        number = whole_number(" ".join(values_of_flag(flag))) if field else None
         if field is None or grows or not batch or number is None or number % batch:
             left.append(flag)
         else:
@@ -123,7 +127,9 @@ def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
     return left
 
 
-def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Reading) -> list[Flag]:
+def take_extra_arguments(
+    flags: list[LaunchFlag], stated: Iterable[str], reading: Reading
+) -> list[LaunchFlag]:
     """Move flags that PARC does not control to ``launch.args``; return all other flags.
 
     ``stated`` contains the names of all flags in the launch. If a flag is absent from the launch
@@ -138,7 +144,7 @@ def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Read
     extra: dict[str, tuple[str, ...]] = {}
     rest = []
     for flag in flags:
-        row, values = rows.get(flag.name), own_values(flag)
+        row, values = rows.get(flag.name), values_of_flag(flag)
         dynamic = any("$" in value or "`" in value for value in values)
         controlled = row is not None and not row.free
         passed = flag.name in spellings and flag.name not in NOT_PASSED
@@ -146,7 +152,7 @@ def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Read
         if (
             known
             and find_value_fault(
-                ExtraArgument(flag.name, values, 0), known_flags(PACKAGE)[flag.name]
+                ExtraArgument(flag.name, values, 0), rows_of_known_flags(PACKAGE)[flag.name]
             )
             is None
         ):
@@ -172,7 +178,7 @@ def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Read
     return rest
 
 
-def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
+def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Reading) -> None:
     """Report each flag that PARC would write with another value, or would not write (I04).
 
     Flags that PARC adds in every plan are listed in a note.
@@ -194,10 +200,10 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
     passed = set(reading.spec.get("launch", {}).get("args", ()))
     for name, flag in stated.items():
         ours = planned.get(name)
-        if name in passed or name in SPELLED_OTHERWISE or name not in flag_rows():
+        if name in passed or name in SPELLED_OTHERWISE or name not in names_of_planned_flags():
             continue
-        values = own_values(flag)
-        if _is_dynamic(values):
+        values = values_of_flag(flag)
+        if _has_dynamic_value(values):
             continue  # reported where the value is read
         if ours is None or not _equal_values(values, ours):
             what = "PARC omits it" if ours is None else f"PARC writes {' '.join((name, *ours))}"
@@ -220,29 +226,29 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
         reading.notes.append(f"added by PARC: {', '.join(added)}")
 
 
-def flag_rows() -> frozenset[str]:
+def names_of_planned_flags() -> frozenset[str]:
     """Return the names of the flags whose values a plan determines."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows if not row.free)
 
 
-def _report_dynamic_flags(stated: Mapping[str, Flag], reading: Reading) -> None:
+def _report_dynamic_flags(stated: Mapping[str, LaunchFlag], reading: Reading) -> None:
     """Report flags whose values are known only at run time and that set no field of the spec."""
-    for name in stated.keys() & flag_rows() - import_table(PACKAGE).rows.keys():
+    for name in stated.keys() & names_of_planned_flags() - load_import_table(PACKAGE).rows.keys():
         flag = stated[name]
-        if _is_dynamic(own_values(flag)):
-            text = " ".join((name, *own_values(flag)))
+        if _has_dynamic_value(values_of_flag(flag)):
+            text = " ".join((name, *values_of_flag(flag)))
             reading.leave_out(text, flag.word.span, "set it in the spec")
 
 
-def _is_dynamic(values: tuple[str, ...]) -> bool:
+def _has_dynamic_value(values: tuple[str, ...]) -> bool:
     return any("$" in value or "`" in value for value in values)
 
 
 def _equal_values(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    return len(theirs) == len(ours) and all(map(_is_equal, theirs, ours))
+    return len(theirs) == len(ours) and all(map(_is_equal_text_or_number, theirs, ours))
 
 
-def _is_equal(theirs: str, ours: str) -> bool:
+def _is_equal_text_or_number(theirs: str, ours: str) -> bool:
     """Return True if the two texts are equal, or are the same number."""
     if theirs == ours:
         return True

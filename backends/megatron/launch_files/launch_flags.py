@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.launch_files.import_arguments import TABLE
-from parc.backends.shared.extra_arguments import known_flags
+from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.compiler.diagnostics import Span
-from parc.compiler.tools.importers.flags import LAUNCHER, Flag
-from parc.compiler.tools.lint.script import Script
+from parc.compiler.tools.importers.flags import LAUNCHER, LaunchFlag
+from parc.compiler.tools.lint.script import LintedScript
 
 STOCK = (
     "pretrain_gpt.py",
@@ -30,8 +30,8 @@ CUT_BY_FORKS = {"layout.pipeline_layout"}
 class MegatronLaunch:
     """Megatron's flags in one script, and what is known about the program that reads them."""
 
-    flags: tuple[Flag, ...]
-    sure: Mapping[str, Flag]
+    flags: tuple[LaunchFlag, ...]
+    sure: Mapping[str, LaunchFlag]
     """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
     """True if flags may be added at run time."""
@@ -43,7 +43,7 @@ class MegatronLaunch:
     """True if the program is one of Megatron's own, which stop at an unknown flag."""
 
 
-def read_launch(script: Script) -> MegatronLaunch:
+def read_launch(script: LintedScript) -> MegatronLaunch:
     """Return Megatron's flags in ``script``, without the flags of launchers such as torchrun."""
     flags = [
         flag
@@ -67,13 +67,13 @@ def read_launch(script: Script) -> MegatronLaunch:
     return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), forked, stock)
 
 
-def _flags_after_program(script: Script) -> list[Flag]:
+def _flags_after_program(script: LintedScript) -> list[LaunchFlag]:
     """Return the flags of all statements that contain a flag of Megatron.
 
     If a statement starts a .py file, the flags before this file belong to the launcher and are left
     out.
     """
-    flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
+    flags = script.flags([*TABLE.rows, *rows_of_known_flags(PACKAGE)])
     programs: dict[int, Span] = {}
     for word in script.words:
         if word.text.endswith(".py") and not word.is_flag:
@@ -88,6 +88,6 @@ def _flags_after_program(script: Script) -> list[Flag]:
 
 def value_count(name: str) -> int | None:
     """Return the number of values of the flag ``name``; None if the number varies or is unknown."""
-    row = known_flags(PACKAGE).get(name)
+    row = rows_of_known_flags(PACKAGE).get(name)
     count = row.get("takes", 1) if row is not None else None
     return count if isinstance(count, int) else None

@@ -15,7 +15,12 @@ from parc.backends.megatron.arguments.extra_arguments import (
     removed_flags,
 )
 from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
-from parc.backends.megatron.launch_files.facts import FRAMEWORK, Facts, Known, megatron_facts
+from parc.backends.megatron.launch_files.facts import (
+    FRAMEWORK,
+    Known,
+    MegatronJobFacts,
+    read_megatron_facts,
+)
 from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
 from parc.backends.megatron.launch_files.launch_flags import (
     MegatronLaunch,
@@ -23,10 +28,15 @@ from parc.backends.megatron.launch_files.launch_flags import (
     value_count,
 )
 from parc.backends.megatron.programs import explain_wrong_program
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
-from parc.compiler.tools.importers.flags import Flag
+from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_layout, lint_environment
 from parc.compiler.tools.lint.complete_facts import read_hosts
@@ -35,7 +45,7 @@ from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.partial_ir import find_missing_fact
-from parc.compiler.tools.lint.script import Script, ScriptSink
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 from parc.compiler.topology.readers.reader_state import Reading
 
 TYPO = 0.93
@@ -59,14 +69,18 @@ OF_DENSE_MODELS = ("M01", "D10")
 """Codes of rules on dense models, which are skipped if the model may have experts."""
 
 
-def is_megatron(script: Script) -> bool:
-    """Return True if ``script`` contains a flag that only Megatron has."""
+def is_megatron(script: LintedScript) -> bool:
+    """Return True if ``script`` contains a flag of Megatron, and no program with similar flags."""
+    if find_program_of_others(script.words) is not None:
+        return False
     # Long names such as --tensor-model-parallel-size; short ones (--lr, --bf16) are not specific.
     own = {name for name in TABLE.rows if name.count("-") > 4} | {"--num-attention-heads"}
     return any(word.text.partition("=")[0] in own for word in script.words)
 
 
-def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
+def lint_megatron(
+    script: LintedScript, options: LintOptions, sink: ScriptSink
+) -> list[SkippedRule]:
     """Report all findings on a script that starts Megatron.
 
     Return the rules that were skipped because a fact is unknown.
@@ -99,7 +113,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
         )
 
     spec = {**reading.spec, "cluster": hosts}
-    facts, refused = megatron_facts(spec, known, options)
+    facts, refused = read_megatron_facts(spec, known, options)
     for found in (*refused, *check_learning_rate(spec.get("job", {}), known)):
         span = reading.spans.get(found.path)
         if (
@@ -162,7 +176,7 @@ def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
 
 
 def _check_flag(
-    flag: Flag, spellings: list[str], stock: bool, version: str
+    flag: LaunchFlag, spellings: list[str], stock: bool, version: str
 ) -> tuple[str, Finding] | None:
     """Return (code, finding) for an invalid flag, else None.
 
@@ -172,7 +186,7 @@ def _check_flag(
     if flag.name in removed_flags():
         return ("F01", explain_unknown_flag(flag.name, spellings, version)) if stock else None
     if flag.name not in spellings:
-        if flag.name in known_flags(PACKAGE) or _is_misspelled(flag.name, spellings):
+        if flag.name in rows_of_known_flags(PACKAGE) or _is_misspelled(flag.name, spellings):
             return "F01", explain_unknown_flag(flag.name, spellings, version)
         return None
     fault = _check_flag_values(flag, stock)
@@ -194,7 +208,7 @@ def _is_misspelled(name: str, spellings: list[str]) -> bool:
     return any(not name.startswith(typo) for typo in same)
 
 
-def _check_flag_values(flag: Flag, stock: bool) -> Finding | None:
+def _check_flag_values(flag: LaunchFlag, stock: bool) -> Finding | None:
     """Return a finding if the flag's values are invalid, else None.
 
     Values that are known only at run time are not checked. The allowed values of a flag
@@ -207,7 +221,7 @@ def _check_flag_values(flag: Flag, stock: bool) -> Finding | None:
     if any(word.dynamic or _is_redirection(word) for word in (*values, *rest)):
         return None
     words = tuple(word.text for word in flag.values)
-    row = known_flags(PACKAGE)[flag.name]
+    row = rows_of_known_flags(PACKAGE)[flag.name]
     return find_value_fault(
         ExtraArgument(flag.name, words, 0), row if stock else {**row, "choices": None}
     )
@@ -218,7 +232,7 @@ def _is_redirection(word: Word) -> bool:
     return any(sign in word.text for sign in "<>{}*?")
 
 
-def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> None:
+def _check_program(script: LintedScript, facts: MegatronJobFacts, known: bool, sink: Sink) -> None:
     """Report a program of Megatron that cannot build the model that the flags describe (E10).
 
     ``known`` is True if the script shows whether the model has a layer pattern.
@@ -232,7 +246,7 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
             sink.report("E10", replace(finding, causes=()), span=word.span)
 
 
-def _check_layout(facts: Facts, sink: ScriptSink, unmodeled: str) -> list[SkippedRule]:
+def _check_layout(facts: MegatronJobFacts, sink: ScriptSink, unmodeled: str) -> list[SkippedRule]:
     """Check all layout rules; return the rules that need a fact which the script does not contain.
 
     If no rule is violated, report advice on performance as well. ``unmodeled`` is a flag of the

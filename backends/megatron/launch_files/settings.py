@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.launch_files.import_rest import own_values
-from parc.compiler.tools.importers.flags import LAUNCHER, import_table, written_flags
-from parc.compiler.tools.importers.formats import Settings
+from parc.backends.megatron.launch_files.import_rest import values_of_flag
+from parc.compiler.tools.importers.flags import LAUNCHER, flags_in_statements, load_import_table
+from parc.compiler.tools.importers.formats import FrameworkSettings
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.script_commands import used_words
+from parc.compiler.tools.importers.script_commands import words_used_by_launch
 
 DEFAULTS = {
     "--tensor-model-parallel-size": "1",
@@ -46,7 +46,7 @@ DEFAULTS = {
 """Flag -> value that Megatron uses if the flag is absent."""
 
 
-SIGNS = frozenset(import_table(PACKAGE).rows) - {
+SIGNS = frozenset(load_import_table(PACKAGE).rows) - {
     *("--seed", "--lr", "--weight-decay", "--load", "--save", "--bf16", "--fp16", "--data-path"),
     *("--tokenizer-model", "--tokenizer-type", "--finetune", "--adam-beta1", "--adam-beta2"),
 }
@@ -58,12 +58,12 @@ def read_settings(text: str, name: str) -> Mapping[str, str]:
 
     The result is empty if no flag in ``text`` identifies a launch of Megatron.
     """
-    words = framework_words(used_words(text, name)[0])
-    flags = written_flags(words, import_table(PACKAGE).rows)
+    words = framework_words(words_used_by_launch(text, name)[0])
+    flags = flags_in_statements(words, load_import_table(PACKAGE).rows)
     if SIGNS.isdisjoint(flag.name for flag in flags):
         return {}
     found = {
-        flag.name: " ".join(own_values(flag))
+        flag.name: " ".join(values_of_flag(flag))
         for flag in flags
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     }
@@ -72,4 +72,4 @@ def read_settings(text: str, name: str) -> Mapping[str, str]:
     return found
 
 
-SETTINGS = Settings("megatron", read_settings, DEFAULTS)
+SETTINGS = FrameworkSettings("megatron", read_settings, DEFAULTS)

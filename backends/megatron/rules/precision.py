@@ -38,11 +38,11 @@ def _gemm_dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
 def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
     """Yield (description, width) of the projections of linear attention and Mamba layers."""
     if (linear := model.linear) is not None:
-        yield "input projection of linear attention", linear.projected
-        yield "output projection of linear attention", linear.inner
+        yield "input projection of linear attention", linear.input_projection_width
+        yield "output projection of linear attention", linear.inner_width
     if (mamba := model.mamba) is not None:
-        yield "input projection of a Mamba layer", mamba.projected
-        yield "output projection of a Mamba layer", mamba.inner
+        yield "input projection of a Mamba layer", mamba.input_projection_width
+        yield "output projection of a Mamba layer", mamba.inner_width
 
 
 def _violates_alignment(problem: Problem, layout: Layout) -> bool:

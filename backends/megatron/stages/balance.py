@@ -18,7 +18,7 @@ EMBEDDING_LOAD = 1
 
 
 @dataclass(frozen=True, slots=True)
-class TailLoads:
+class MtpAndLossLoads:
     """Number of MTP layers, and the loads of an MTP layer and of the loss in decoder layers."""
 
     mtp_layers: int
@@ -26,7 +26,9 @@ class TailLoads:
     loss_load: int
 
 
-def balance_stages(layers: int, pp: int, vpp: int, ends: TailLoads) -> tuple[Stage, ...] | None:
+def balance_stages(
+    layers: int, pp: int, vpp: int, ends: MtpAndLossLoads
+) -> tuple[Stage, ...] | None:
     """Return the stages with balanced loads; None if a stage would have no work.
 
     The MTP layers are in the last stage or in the stage before the last, whichever gives the
@@ -55,14 +57,14 @@ BLOCKED = 1 << 20
 """Load that keeps decoder layers out of a stage, because the stage follows the MTP layers."""
 
 
-def _load_besides_decoder_layers(count: int, ends: TailLoads, *, split: bool) -> list[int]:
+def _load_besides_decoder_layers(count: int, ends: MtpAndLossLoads, *, split: bool) -> list[int]:
     """Return the load of each of ``count`` stages, without decoder layers, in half layers.
 
     If ``split`` is true, the MTP layers are in the stage before the last; otherwise they are in the
     last stage. The loss is always in the last stage.
     """
     tail = [0] * count
-    tail[0] = EMBEDDING_LOAD if count > 1 else 0
+    tail[0] = EMBEDDING_LOAD
     mtp = ends.mtp_layers * ends.mtp_load * HALF
     if split:
         tail[-2] += mtp

@@ -65,14 +65,14 @@ def _layer_parameters(model: Model, kind: LayerKind) -> int:
 def _mixer_parameters(model: Model, kind: LayerKind) -> int:
     attention, hidden = model.attention, model.hidden
     if (part := model.recurrent_mixer(kind)) is not None:
-        return hidden * (part.projected + part.inner)
+        return hidden * (part.input_projection_width + part.inner_width)
     if kind.mixer == "none":
         return 0
     if (latent := attention.latent) is not None:
         query = latent.qk_nope_dim + latent.qk_rope_dim
         # An approximation of the low-rank projections: half of the uncompressed ones.
         return hidden * (attention.heads * (query + latent.qk_nope_dim + 2 * latent.v_dim) // 2)
-    heads = attention.projected_heads + attention.heads + 2 * attention.kv_heads
+    heads = attention.query_projection_heads + attention.heads + 2 * attention.kv_heads
     return hidden * attention.head_dim * heads
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from parc.backends.megatron.stages.balance import TailLoads, balance_stages
+from parc.backends.megatron.stages.balance import MtpAndLossLoads, balance_stages
 from parc.backends.megatron.stages.balance_pattern import balance_pattern
 from parc.backends.megatron.stages.layer_loads import layer_loads, loss_load
 from parc.backends.megatron.stages.layout_string import (
@@ -140,7 +140,9 @@ def _choose_simplest_split(
             return uneven
     # Limits the loads for small models with a large vocabulary: the loss can be many layers.
     most = depth.layers // 4
-    ends = TailLoads(depth.mtp_layers, min(depth.mtp_load, most + 1), min(depth.loss_load, most))
+    ends = MtpAndLossLoads(
+        depth.mtp_layers, min(depth.mtp_load, most + 1), min(depth.loss_load, most)
+    )
     stages = balance_stages(depth.layers, pp, vpp, ends)
     return (
         None
@@ -206,7 +208,7 @@ def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> PipelineSp
     # layers.
     each = -(-depth.layers // (pp * vpp)) * vpp
     rest = depth.layers - each * (pp - 2)
-    if rest % vpp or rest < 2 * vpp:
+    if rest < 2 * vpp:
         return None
     last = rest // vpp // 2 * vpp
     return _first_last_split(depth, (pp, vpp), (rest - last, each, last))

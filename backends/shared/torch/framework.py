@@ -71,7 +71,7 @@ class TorchFramework:
 
         A family contains all groups along the same mesh axes.
         """
-        return torch_mesh.families_named(*self.axes)
+        return torch_mesh.families_with_names(*self.axes)
 
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the split into one stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
@@ -85,7 +85,7 @@ class TorchFramework:
         """Return no variables, because the variables of every torch job are sufficient."""
         return ()
 
-    def program_memory(self, problem: Problem) -> ProgramMemory:
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the decoder program that PARC emits, under FSDP2 or DDP."""
         return torch_memory.emitted_decoder_memory()
 

@@ -59,6 +59,6 @@ sharded over ``dp-shard-cp`` (torchtitan: fsdp), expert weights over ``efsdp``; 
 over ``dp-cp``."""
 
 
-def families_named(*names: str) -> tuple[GroupFamily, ...]:
+def families_with_names(*names: str) -> tuple[GroupFamily, ...]:
     """Return the families of process groups whose names are ``names``, in the same order."""
     return tuple(FAMILIES[name] for name in names)

@@ -73,7 +73,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _split_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
+def _tensor_parallel_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
     """Return (description, size) of every tensor dimension that tensor parallelism splits.
 
     Heads of softmax attention are not included, because other rules check them.
@@ -88,15 +88,15 @@ def _split_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
 
 
 def _has_indivisible_widths(problem: Problem, layout: Layout) -> bool:
-    return any(width % layout.tp for _, width in _split_widths(problem))
+    return any(width % layout.tp for _, width in _tensor_parallel_widths(problem))
 
 
 def _explain_indivisible_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
-    what, width = next(row for row in _split_widths(problem) if row[1] % tp)
+    what, width = next(row for row in _tensor_parallel_widths(problem) if row[1] % tp)
     good = filter_valid(
         tp_sizes_within_domain(problem),
-        lambda n: all(w % n == 0 for _, w in _split_widths(problem)),
+        lambda n: all(w % n == 0 for _, w in _tensor_parallel_widths(problem)),
     )
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over tp={tp}",

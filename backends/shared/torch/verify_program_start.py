@@ -9,12 +9,12 @@ from typing import Any
 from parc.backends.verifier import ProgramStart
 
 
-def search_path(folder: str) -> str:
+def python_path_command(folder: str) -> str:
     """Return the shell command that lets Python import modules from ``folder`` of the output."""
     return f'export PYTHONPATH="$here/../{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
-def start_of_script(
+def start_of_program(
     plan: Mapping[str, Any], script: str, arguments: tuple[str, ...] = ()
 ) -> ProgramStart:
     """Return how the launch script starts the user's program, or ``script`` if the user has none.

@@ -5,22 +5,22 @@ Source: vllm-project/vllm, vllm/config/parallel.py and vllm/engine/arg_utils.py.
 
 from __future__ import annotations
 
-from parc.compiler.tools.lint.flag_rules import Coupling
+from parc.compiler.tools.lint.flag_rules import FlagCoupling
 
-COUPLINGS: tuple[Coupling, ...] = (
-    Coupling(
+COUPLINGS: tuple[FlagCoupling, ...] = (
+    FlagCoupling(
         "M10",
         "--enable-eplb",
         ("--enable-expert-parallel",),
         why="EPLB balances experts across the ranks of expert parallelism",
     ),
-    Coupling(
+    FlagCoupling(
         "V09",
         "--headless",
         excludes=("--data-parallel-hybrid-lb", "--data-parallel-external-lb"),
         why="a host without API servers needs the internal load balancer",
     ),
-    Coupling(
+    FlagCoupling(
         "V09",
         "--data-parallel-hybrid-lb",
         excludes=("--data-parallel-external-lb",),

@@ -15,7 +15,7 @@ from parc.backends.vllm.launch_files.import_command import DEGREES, LIMITS, SPRE
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.tools.importers.flags import Flag, whole_number
+from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.complete_facts import (
     MODEL,
@@ -26,7 +26,7 @@ from parc.compiler.tools.lint.complete_facts import (
     resolve_spec_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
+from parc.compiler.tools.lint.partial_ir import mark_fields_unknown, with_field_values
 
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
@@ -53,7 +53,7 @@ class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
 
 
 def vllm_facts(
-    model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
+    model: str, sure: Mapping[str, LaunchFlag], written: Collection[str], options: LintOptions
 ) -> VllmFacts | None:
     """Return the problem and the layout that a vLLM command describes.
 
@@ -79,21 +79,23 @@ def vllm_facts(
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
     cluster = known_cluster(problem.cluster, options, False, counted)
-    known = with_values(hide_fields(problem, hidden), cluster=cluster)
+    known = with_field_values(mark_fields_unknown(problem, hidden), cluster=cluster)
     if complete and not problem.service.quantize:
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
-        service = with_values(problem.service, setup=hide_fields(problem.service.setup, ["block"]))
-        known = with_values(known, service=service)
+        service = with_field_values(
+            problem.service, setup=mark_fields_unknown(problem.service.setup, ["block"])
+        )
+        known = with_field_values(known, service=service)
     layout = _serving_layout(tree["layout"])
     return VllmFacts(problem, layout, known, layout, tuple(trial.diagnostics))
 
 
-def flag_number(flag: Flag | None) -> int | None:
+def flag_number(flag: LaunchFlag | None) -> int | None:
     """Return the whole number that ``flag`` sets; None if the flag is absent or sets none."""
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
-def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
+def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions) -> dict[str, Any]:
     """Return a complete spec with the parallel sizes of a vLLM command.
 
     The spec has a cluster of 64 nodes unless the user gives a cluster or a number of GPUs.
@@ -101,9 +103,8 @@ def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> di
     layout: dict[str, Any] = {
         path.partition(".")[2]: flag_number(sure.get(flag)) or 1 for flag, path in DEGREES.items()
     }
-    nodes: dict[str, Any] = (
-        {} if options.cluster is not None or options.gpus is not None else {"nodes": 64}
-    )
+    # A given number of GPUs determines the number of nodes instead.
+    nodes: dict[str, Any] = {"nodes": 64} if options.cluster is None else {}
     return {
         "parc": 1,
         "name": "lint",
@@ -122,7 +123,7 @@ def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> di
 
 
 def _memory_settings(
-    plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
+    plain: ServingProblem, checkpoint: str, sure: Mapping[str, LaunchFlag], written: Collection[str]
 ) -> dict[str, Any] | None:
     """Return the spec fields that determine the memory of the weights and the KV cache.
 

@@ -15,34 +15,34 @@ from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.backends.vllm.launch_files.import_rest import (
     OF_HOSTS,
-    is_own_script,
+    is_script_from_parc,
     parse_length,
-    pin_defaults,
+    pin_vllm_defaults,
     read_formats,
     take_extra_arguments,
 )
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
-    Flag,
     FlagField,
-    import_table,
+    LaunchFlag,
+    flags_in_statements,
+    load_import_table,
     set_spec_field,
     take_flags,
     whole_number,
-    written_flags,
 )
-from parc.compiler.tools.importers.formats import Importers, LaunchLines, Settings
+from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
 from parc.compiler.tools.importers.script_commands import (
     launch_words,
     read_environment,
     read_script,
 )
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
-from parc.compiler.tools.importers.unread_parts import report_rest
+from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.registry import Format
+from parc.compiler.topology.readers.registry import FileFormat
 
 
 def _is_integer_field(row: FlagField, section: str) -> bool:
@@ -50,7 +50,7 @@ def _is_integer_field(row: FlagField, section: str) -> bool:
     return row.kind == "int" and row.path.startswith(f"{section}.")
 
 
-TABLE = import_table(PACKAGE)
+TABLE = load_import_table(PACKAGE)
 DEGREES = {flag: row.path for flag, row in TABLE.rows.items() if _is_integer_field(row, "layout")}
 LIMITS = {flag: row.path for flag, row in TABLE.rows.items() if _is_integer_field(row, "job")}
 """Flag -> spec field, for parallel sizes and limits, which are whole numbers."""
@@ -71,12 +71,12 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     words = launch_words(reading)
-    if is_own_script(reading):
+    if is_script_from_parc(reading):
         read_environment([word for word in words if word.text.startswith(PARTITION)], reading)
     elif starts_vllm(words):
         read_script(words, reading)
     read_words(words, reading)
-    report_rest(words, reading)
+    report_unread_parts(words, reading)
     if "layout" not in reading.spec and reading.is_valid:
         finding = Finding(
             "this file contains no vLLM command",
@@ -91,11 +91,11 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
     ``words`` are the words of the script that contains the command.
     """
-    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own_script(reading) else ()))
-    flags = [_normal_flag(flag) for flag in written_flags(words, signs)]
+    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_script_from_parc(reading) else ()))
+    flags = [_normalized_flag(flag) for flag in flags_in_statements(words, signs)]
     if not flags and not any(word.text == "serve" for word in words):
         return
-    flags = [flag for flag in flags if _is_own_flag(flag)]
+    flags = [flag for flag in flags if _is_vllm_flag(flag)]
     for flag in flags:
         reading.account(flag.word.span)
     # Such a length is reported, not imported, because the fields of a spec are numbers.
@@ -107,7 +107,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     _read_checkpoint(words, reading)
     take_extra_arguments(read_formats(unknown, reading), reading)
-    pin_defaults(reading, {path for path in paths if path not in reading.spans})
+    pin_vllm_defaults(reading, {path for path in paths if path not in reading.spans})
     # A server has no program; the launcher may still start one, such as a benchmark.
     program = reading.spec.get("launch", {}).pop("program", None)
     if program is not None:
@@ -118,7 +118,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
 
 
-def _is_own_flag(flag: Flag) -> bool:
+def _is_vllm_flag(flag: LaunchFlag) -> bool:
     """Return True for long flags, which belong to vLLM.
 
     Short flags such as ``-u`` belong to other programs, because the short flags of vLLM have
@@ -127,7 +127,7 @@ def _is_own_flag(flag: Flag) -> bool:
     return flag.name.startswith("--")
 
 
-def _normal_flag(flag: Flag) -> Flag:
+def _normalized_flag(flag: LaunchFlag) -> LaunchFlag:
     """Return the flag with its long name and with plain numbers: ``32k`` becomes ``32000``."""
     flag = replace(flag, name=long_flag_name(flag.name))
     if flag.name in LIMITS and flag.values:
@@ -138,7 +138,7 @@ def _normal_flag(flag: Flag) -> Flag:
     return flag
 
 
-def _is_symbolic_length(flag: Flag) -> bool:
+def _is_symbolic_length(flag: LaunchFlag) -> bool:
     """Return True if the value of the flag is a word that vLLM interprets, such as ``auto``.
 
     Return False for a value that is known only at run time.
@@ -187,7 +187,7 @@ def _set_checkpoint(word: Word, reading: Reading) -> None:
         finding = f"vllm serve {word.text}"
         reading.leave_out(finding, word.span, "set model and job.checkpoint")
     else:
-        set_spec_field(reading, "job.checkpoint", word.text, Flag("serve", word, ()))
+        set_spec_field(reading, "job.checkpoint", word.text, LaunchFlag("serve", word, ()))
 
 
 def read_settings(text: str, name: str) -> dict[str, str]:
@@ -201,8 +201,8 @@ def read_settings(text: str, name: str) -> dict[str, str]:
         return {}
     reading = Reading(text, name, Sink())
     _read_checkpoint(words, reading)
-    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own_script(reading) else ()))
-    flags = [_normal_flag(flag) for flag in written_flags(words, signs)]
+    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_script_from_parc(reading) else ()))
+    flags = [_normalized_flag(flag) for flag in flags_in_statements(words, signs)]
     found = {
         flag.name: flag.values[0].text if flag.values else ""
         for flag in flags
@@ -223,10 +223,10 @@ SETTING_DEFAULTS = {
 def starts_vllm(words: list[Word]) -> bool:
     """Return True if ``words`` start vLLM's server or are only arguments of the server."""
     served = any(starts_server(word, after) for word, after in pairwise(words))
-    return served or any(map(_has_own_flag, statements(words)))
+    return served or any(map(_has_vllm_flag, statements(words)))
 
 
-def _has_own_flag(statement: list[Word]) -> bool:
+def _has_vllm_flag(statement: list[Word]) -> bool:
     """Return True if the statement contains flags of vLLM.
 
     Other programs have flags of the same name, so the statement must name vLLM, be an assignment,
@@ -237,9 +237,9 @@ def _has_own_flag(statement: list[Word]) -> bool:
     return (own or named) and any(word.text.partition("=")[0] in SIGNS for word in statement)
 
 
-IMPORTERS = Importers(
+IMPORTERS = BackendImporters(
     {
-        "vllm-args": Format(
+        "vllm-args": FileFormat(
             read_vllm_args,
             "command of vLLM, or a script with it",
             (
@@ -251,5 +251,5 @@ IMPORTERS = Importers(
         )
     },
     LaunchLines(starts_vllm, read_words),
-    Settings("vllm", read_settings, SETTING_DEFAULTS),
+    FrameworkSettings("vllm", read_settings, SETTING_DEFAULTS),
 )

@@ -7,11 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import normalize_flag
-from parc.compiler.tools.importers.flags import Flag, set_spec_field, whole_number
+from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field, whole_number
 from parc.compiler.topology.readers.reader_state import Reading
 
 LAYOUT_DEFAULTS: dict[str, Any] = {
@@ -50,7 +54,7 @@ def parse_length(text: str) -> int | None:
     return int(float(match[1]) * _FACTORS[match[2]])
 
 
-def read_formats(flags: list[Flag], reading: Reading) -> list[Flag]:
+def read_formats(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
     """Set spec fields from the flags on number formats, memory, load balancing and ports.
 
     Return the flags that a spec cannot express as fields.
@@ -58,7 +62,7 @@ def read_formats(flags: list[Flag], reading: Reading) -> list[Flag]:
     return [flag for flag in flags if not _read_flag(flag, reading)]
 
 
-def _read_flag(flag: Flag, reading: Reading) -> bool:
+def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
     """Set the spec field of ``flag``; return False if no field can express the flag.
 
     Flags that PARC's script sets for each host need no field; True is returned for these flags too.
@@ -120,7 +124,7 @@ def _redundant_experts(text: str) -> int | None:
     return number if isinstance(number, int) and len(tree) == 1 else None
 
 
-def take_extra_arguments(flags: list[Flag], reading: Reading) -> None:
+def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
     """Move valid flags that a plan does not determine to ``launch.args``.
 
     All other flags are reported: unknown flags, flags that a plan determines, invalid values, and
@@ -128,7 +132,7 @@ def take_extra_arguments(flags: list[Flag], reading: Reading) -> None:
     """
     words: dict[str, tuple[str, ...]] = {}
     for flag in flags:
-        row = known_flags(PACKAGE).get(normalize_flag(flag.name).partition(".")[0])
+        row = rows_of_known_flags(PACKAGE).get(normalize_flag(flag.name).partition(".")[0])
         takes = row.get("takes", 1) if row is not None else 1
         # Arguments after the last flag, such as a redirection, are no values.
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
@@ -153,7 +157,7 @@ def take_extra_arguments(flags: list[Flag], reading: Reading) -> None:
         ]
 
 
-def pin_defaults(reading: Reading, unsure: set[str]) -> None:
+def pin_vllm_defaults(reading: Reading, unsure: set[str]) -> None:
     """Set the ``layout`` fields whose flags are absent to vLLM's defaults.
 
     ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
@@ -175,6 +179,6 @@ def pin_defaults(reading: Reading, unsure: set[str]) -> None:
             del reading.spec["launch"]["env"]
 
 
-def is_own_script(reading: Reading) -> bool:
+def is_script_from_parc(reading: Reading) -> bool:
     """Return True if PARC emitted the script that is read."""
     return _ENGINES.search(reading.text) is not None

@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from parc.backends.registry import engine
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import RULES
 from parc.backends.vllm.environment import ALLOW_LONG
@@ -29,22 +33,22 @@ from parc.backends.vllm.launch_files.import_command import (
 from parc.backends.vllm.plan_checks import PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
-from parc.compiler.tools.importers.flags import Flag
+from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.flag_rules import broken_couplings
 from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script, ScriptSink
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
 
 @dataclass(frozen=True, slots=True)
 class _Command:
     """The flags of a ``vllm serve`` command under their long names."""
 
-    flags: tuple[Flag, ...]
-    sure: Mapping[str, Flag]
+    flags: tuple[LaunchFlag, ...]
+    sure: Mapping[str, LaunchFlag]
     """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
     """True if the script can add further flags at run time."""
@@ -52,17 +56,17 @@ class _Command:
     """Checkpoint that is served; empty: unknown."""
 
 
-def is_vllm(script: Script) -> bool:
+def is_vllm(script: LintedScript) -> bool:
     """Return True if the script starts ``vllm serve`` or the module of vLLM's API server."""
     return any(starts_server(word, after) for word, after in _word_pairs(script))
 
 
-def _word_pairs(script: Script) -> list[tuple[Word, Word]]:
+def _word_pairs(script: LintedScript) -> list[tuple[Word, Word]]:
     """Return (word, next word) for each word of the script except the last."""
     return list(zip(script.words, script.words[1:], strict=False))
 
 
-def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
+def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
     """Report all findings about a script that starts vLLM; return the rules that were skipped.
 
     A rule is skipped if it needs a fact that neither the script nor ``options`` contain.
@@ -100,7 +104,7 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
     return _check_layout(facts, spans, sink)
 
 
-def _read_command(script: Script) -> _Command:
+def _read_command(script: LintedScript) -> _Command:
     """Return the ``vllm serve`` command of the script.
 
     Its flags are those after ``vllm serve`` in the same statement, and those in other statements,
@@ -126,7 +130,7 @@ def _read_command(script: Script) -> _Command:
     )
 
 
-def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
+def _served_checkpoint(script: LintedScript, sure: Mapping[str, LaunchFlag]) -> str:
     """Return the name of the served checkpoint; "" if the script does not determine the name."""
     for word, model in _word_pairs(script):
         if word.text == "serve" and not model.is_flag and not model.dynamic:
@@ -137,17 +141,17 @@ def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
 
 def _value_count(name: str) -> int | None:
     """Return the number of values that the flag ``name`` accepts; None if the number varies."""
-    count = known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
+    count = rows_of_known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
 
-def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
+def _check_flag(flag: LaunchFlag) -> tuple[str, Finding] | None:
     """Return (diagnostic code, finding) if vLLM would reject the flag or its value, else None.
 
     Values that are known only at run time are not checked.
     """
     name = flag.name.partition(".")[0]
-    row = known_flags(PACKAGE).get(name)
+    row = rows_of_known_flags(PACKAGE).get(name)
     if row is None:
         return "F01", explain_unknown_flag(flag.name)
     count = _value_count(name)

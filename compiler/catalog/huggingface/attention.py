@@ -31,15 +31,15 @@ def read_latent_attention(keys: ConfigKeys, names: Mapping[str, str]) -> dict[st
     return {field: value for field, value in found.items() if value is not None}
 
 
-def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+def _sliding_window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     """Return the window fields for a family with ``sliding_window`` but no switch to disable it.
 
     Examples are Mistral and Gemma.
     """
-    return _window_fields(keys, layers, leading=0, enabled=True)
+    return _sliding_window_fields(keys, layers, leading=0, enabled=True)
 
 
-def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+def _sliding_window_if_enabled(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     """Return the window fields for a family whose configs have the key ``use_sliding_window``.
 
     Examples are Qwen2 and Qwen3. In their configs, ``max_window_layers`` is the number of leading
@@ -47,12 +47,12 @@ def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     """
     enabled = keys.boolean("use_sliding_window")
     leading = keys.whole_number("max_window_layers", least=0) if enabled else 0
-    return _window_fields(keys, layers, leading, enabled)
+    return _sliding_window_fields(keys, layers, leading, enabled)
 
 
 WINDOW_FORMS: dict[str, Callable[[ConfigKeys, int], dict[str, Any]]] = {
-    "by_layer_types": _window_by_layer_types,
-    "by_switch": _window_by_switch,
+    "by_layer_types": _sliding_window_by_layer_types,
+    "by_switch": _sliding_window_if_enabled,
 }
 """Name of a reader of sliding windows (``window`` in a family file) -> function."""
 
@@ -60,7 +60,9 @@ WINDOW_FORMS: dict[str, Callable[[ConfigKeys, int], dict[str, Any]]] = {
 _PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
 
 
-def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
+def _sliding_window_fields(
+    keys: ConfigKeys, layers: int, leading: int, enabled: bool
+) -> dict[str, Any]:
     """Return the fields ``window`` and ``full_attention_every`` of ``ModelSpec``.
 
     The result is empty if all layers have full attention.
@@ -77,14 +79,14 @@ def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -
     if keys.value("sliding_window") is None or every == 1 or not enabled:
         return {}
     if every is None:
-        every = _period_from_pattern(keys, layers, leading)
+        every = _full_attention_period_of_pattern(keys, layers, leading)
     if every == 1:
         return {}
     found: dict[str, Any] = {"window": keys.whole_number("sliding_window")}
     return found | {"full_attention_every": every} if every else found
 
 
-def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
+def _full_attention_period_of_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
     """Return n if every n-th layer has full attention; 0 if no layer has full attention.
 
     n is read from the config key ``sliding_window_pattern``, which is a number or a text of letters
@@ -101,13 +103,13 @@ def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
     for key in _PATTERN_KEYS:
         pattern = keys.value(key)
         if isinstance(pattern, str):
-            return _period_from_letters(keys, key, pattern)
+            return _full_attention_period_of_letters(keys, key, pattern)
         if pattern is not None:
             return keys.whole_number(key, least=0)
     return 0
 
 
-def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
+def _full_attention_period_of_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
     """Return the length of a pattern such as ``LLLG``. Any other pattern gives a note (K02).
 
     In EXAONE, ``LLLG`` means three layers with a local window, then one with full attention.
@@ -151,7 +153,7 @@ def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | Non
     return every
 
 
-def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def _falcon_head_counts(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``kv_heads`` and ``norms_per_layer`` of a Falcon model.
 
     Both fields depend on the type of its blocks: new (Falcon 40B), parallel (7B) or serial.
@@ -200,7 +202,7 @@ def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dic
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "attention_as_wide_as_hidden": _check_attention_width,
     "attention_layers_only": _check_only_attention_layers,
-    "falcon_heads": _falcon_heads,
+    "falcon_heads": _falcon_head_counts,
 }
 """Name of a special reader (``readers`` in a family file) -> function.
 

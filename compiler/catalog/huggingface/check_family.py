@@ -111,14 +111,14 @@ def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
 def _check_readers(tree: Mapping[str, Any], file: str) -> None:
     """Check that all readers named in the file exist, and that their required keys are present."""
     position, experts = tree["position"], tree.get("experts", {})
-    _check_valid_name(file, "position.form", position["form"], POSITION_FORMS)
+    _check_name_in_list(file, "position.form", position["form"], POSITION_FORMS)
     _check_needed_keys(file, "position", position, _POSITION_FIELDS.get(position["form"], ()))
     if "window" in tree:
-        _check_valid_name(file, "window", tree["window"], WINDOW_FORMS)
+        _check_name_in_list(file, "window", tree["window"], WINDOW_FORMS)
     for name in tree.get("readers", ()):
-        _check_valid_name(file, "readers", name, SPECIAL_READERS)
+        _check_name_in_list(file, "readers", name, SPECIAL_READERS)
     if "router" in experts:
-        _check_valid_name(file, "experts.router", experts["router"], ROUTERS)
+        _check_name_in_list(file, "experts.router", experts["router"], ROUTERS)
         _check_needed_keys(file, "experts", experts, ROUTER_FIELDS[experts["router"]])
     for rules in (tree.get("requires", {}), experts.get("requires", {})):
         for key, rule in rules.items():
@@ -160,12 +160,12 @@ def _check_key_names(file: str, key: str, mapping: Any, valid: Collection[str]) 
     if not isinstance(mapping, Mapping):
         raise FamilyError(file, f"{key} must be a mapping")
     for name in mapping:
-        _check_valid_name(
+        _check_name_in_list(
             file, f"{key}.{name}".lstrip("."), name, valid, known="is not a valid key"
         )
 
 
-def _check_valid_name(
+def _check_name_in_list(
     file: str, key: str, name: Any, valid: Collection[str], known: str = ""
 ) -> None:
     if name not in valid:

@@ -199,7 +199,9 @@ def _router_by_score(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -
     return (_sigmoid_router if sigmoid else _softmax_router)(keys, names, found)
 
 
-def _expert_groups_only(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _group_fields_without_router(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return only the fields of the expert groups, because the family fixes all other fields."""
     return _expert_group_fields(keys, names)
 
@@ -213,7 +215,7 @@ def _expert_group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
 
 ROUTERS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {
     "by_score": _router_by_score,
-    "groups": _expert_groups_only,
+    "groups": _group_fields_without_router,
     "sigmoid": _sigmoid_router,
     "softmax": _softmax_router,
     "softmax_grouped": _grouped_softmax_router,

@@ -43,10 +43,10 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     all, and only if PARC wrote it. The output depends only on SPEC; with --locked, it also depends
     on DIR/parc.lock, because the ranks stay on the hosts that this file lists.
     """
-    from parc.compiler.cli.compile_command import Clock, CompileRequest, compile_spec
+    from parc.compiler.cli.compile_command import CompileRequest, PhaseTimer, compile_spec
 
     request = CompileRequest(**given)
-    clock = Clock()
+    clock = PhaseTimer()
     outcome = compile_spec(request, clock)
     if request.timings:
         click.echo(clock.table(), err=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from parc.compiler.cli import command_steps, options
-from parc.compiler.report.diff.read_side import NotAnOutputDirectory, Side, read_side
+from parc.compiler.report.diff.read_side import DiffSide, NotAnOutputDirectory, read_diff_side
 
 CHANGED = 3
 
@@ -51,12 +51,12 @@ def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given:
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _read_side_of_diff(name: str, style: str, root: Path | None) -> Side:
+def _read_side_of_diff(name: str, style: str, root: Path | None) -> DiffSide:
     """Return the side ``name`` of the diff: an output directory, or a spec to compile in memory.
 
     Warnings about the spec are printed to standard error.
     """
-    return read_side(name, _read_or_compile_files(name, style, root))
+    return read_diff_side(name, _read_or_compile_files(name, style, root))
 
 
 def _read_launch(name: str) -> str | None:
@@ -87,7 +87,7 @@ def _diff_launch(
     if style == "json":
         command_steps.print_json(found.to_json())
     else:
-        show = diff_text.markdown if style == "markdown" else diff_text.plain_text
+        show = diff_text.render_markdown if style == "markdown" else diff_text.render_plain_text
         click.echo(show(names, found.headline(), found.sections()), nl=False)
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 

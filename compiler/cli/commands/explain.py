@@ -13,9 +13,9 @@ def command(topic: str) -> None:
     Examples: parc explain PARC-D01, parc explain layout.tp, parc explain activations_bytes,
     parc explain place_ranks.
     """
-    from parc.compiler.report.text.explain import UnknownTopic, explain
+    from parc.compiler.report.text.explain import UnknownTopic, explain_topic
 
     try:
-        click.echo(explain(topic), nl=False)
+        click.echo(explain_topic(topic), nl=False)
     except UnknownTopic as error:
         raise click.UsageError(str(error)) from None

@@ -93,7 +93,7 @@ def _lint_file(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[S
 
 def _json_document(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> dict[str, Any]:
     """Return the findings as JSON types. Per file, list the evaluated and the skipped checks."""
-    from parc.compiler.diagnostics.render.json_document import document
+    from parc.compiler.diagnostics.render.json_document import diagnostics_document
 
     files = [
         {
@@ -106,7 +106,7 @@ def _json_document(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> di
         }
         for sink, skipped in linted
     ]
-    return {**document([sink for sink, _ in linted]), "files": files}
+    return {**diagnostics_document([sink for sink, _ in linted]), "files": files}
 
 
 def _print_conclusion(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:

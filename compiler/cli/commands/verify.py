@@ -29,7 +29,11 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     verified because the plugin has no verifier (A13). docs/verify.md has the details.
     """
     from parc.compiler.ir.finding import SpecPositions
-    from parc.compiler.report.json.output_directory import decode_files, other_names, read_directory
+    from parc.compiler.report.json.output_directory import (
+        decode_files,
+        read_directory,
+        unrecognized_names,
+    )
     from parc.compiler.verify.select_verifiers import UNVERIFIED
     from parc.compiler.verify.verify_checksums import report_other_names, verify_checksums
     from parc.compiler.verify.verify_plan import verify_artifacts
@@ -38,7 +42,7 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     files = read_directory(directory)
     verify_artifacts(decode_files(files), sink)
     verify_checksums(files, sink)
-    report_other_names(other_names(directory, files), sink)
+    report_other_names(unrecognized_names(directory, files), sink)
     command_steps.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"OK: {len(files)} files, consistent and unmodified.")

@@ -74,6 +74,6 @@ def recurrent_state_bytes(model: Model, engine: EngineConstants, tp: int) -> flo
         return state * element_bytes + inputs * ACTIVATION_BYTES
     if mamba is not None:
         matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size
-        inputs = (mamba.inner / tp + matrices) * (mamba.conv_size - 1)
-        return mamba.inner * mamba.state_size / tp * element_bytes + inputs * ACTIVATION_BYTES
+        inputs = (mamba.inner_width / tp + matrices) * (mamba.conv_size - 1)
+        return mamba.inner_width * mamba.state_size / tp * element_bytes + inputs * ACTIVATION_BYTES
     return 0.0

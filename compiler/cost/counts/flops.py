@@ -45,7 +45,7 @@ def projection_weights(model: Model) -> int:
     attention = model.attention
     latent = attention.latent
     if latent is None:
-        heads = attention.projected_heads + attention.heads + 2 * attention.kv_heads
+        heads = attention.query_projection_heads + attention.heads + 2 * attention.kv_heads
         return model.hidden * heads * attention.head_dim
     query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     query = model.hidden * query_dim
@@ -114,10 +114,10 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     part = model.recurrent_mixer(kind)
     if part is None:
         return 0.0, 0.0
-    projections = 2 * model.hidden * (part.projected + part.inner)
+    projections = 2 * model.hidden * (part.input_projection_width + part.inner_width)
     if isinstance(part, Mamba):
         # Operations of the Mamba scan as Megatron-LM counts them: 7 per element of the state.
-        return projections, 7 * part.inner * part.state_size
+        return projections, 7 * part.inner_width * part.state_size
     convolution = 2 * part.conv_size * part.conv_channels
     # The delta rule as Megatron-LM counts it: 4 products of 2 FLOPs per element of a state of
     # value_dim x value_dim.

@@ -80,7 +80,7 @@ def attention_params(model: Model, tp: int = 1) -> int:
     queries = attention.heads * attention.head_dim
     # If tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that no
     # weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
-    fused = (attention.projected_heads + 2 * attention.kv_heads) * attention.head_dim // tp
+    fused = (attention.query_projection_heads + 2 * attention.kv_heads) * attention.head_dim // tp
     weights = model.hidden * fused + queries // tp * model.hidden
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
     sinks = attention.heads // tp if attention.sinks else 0
@@ -108,7 +108,7 @@ def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> i
     """
     # In Megatron-Core 0.19 (ssm/gated_delta_net), projections and convolution have no bias.
     convolution = linear.conv_channels * linear.conv_size
-    projections = hidden * (linear.projected + linear.inner)
+    projections = hidden * (linear.input_projection_width + linear.inner_width)
     return (projections + convolution + 2 * linear.value_heads) // tp
 
 
@@ -120,8 +120,8 @@ def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
     ssm/mamba_mixer.py).
     """
     convolution = mamba.conv_channels * (mamba.conv_size + 1)
-    projections = hidden * (mamba.projected + mamba.inner)
-    return (projections + convolution + 3 * mamba.heads + mamba.inner) // tp
+    projections = hidden * (mamba.input_projection_width + mamba.inner_width)
+    return (projections + convolution + 3 * mamba.heads + mamba.inner_width) // tp
 
 
 def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:

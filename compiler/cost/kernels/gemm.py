@@ -117,9 +117,31 @@ def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
     return seconds
 
 
-def _tiled_seconds(fit: GemmFit, m: float, n: float, k: float, edge: int) -> float:
-    """Return the compute time in seconds of a GEMM in square tiles of ``edge`` rows and columns."""
-    tiles = -(-m // edge) * -(-n // edge)
+def batched_gemm_seconds(
+    fit: GemmFit, batch: float, shape: tuple[float, float, float], output_bytes: float
+) -> float:
+    """Return the time in seconds of ``batch`` GEMMs of one shape (m, n, k) that share the GPU.
+
+    The tiles of all GEMMs fill the same waves, as in a grouped GEMM or with several streams. Every
+    GEMM reads its own operands. ``output_bytes`` is the traffic per element of C, which is 8 if the
+    product is added to a sum in fp32.
+    """
+    m, n, k = shape
+    busy = min(_tiled_seconds(fit, m, n, k, edge, batch) for edge in (64, 128))
+    busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
+    nbytes = fit.operand_bytes * (m + n) * k + fit.write_factor * output_bytes * m * n
+    moving = batch * nbytes / (fit.bytes_per_second * fit.memory_share)
+    return fit.launch_seconds + overlapped_seconds(busy, moving, fit.norm)
+
+
+def _tiled_seconds(
+    fit: GemmFit, m: float, n: float, k: float, edge: int, batch: float = 1
+) -> float:
+    """Return the compute time in seconds of GEMMs in square tiles of ``edge`` rows and columns.
+
+    ``batch`` GEMMs of the same shape share the GPU.
+    """
+    tiles = batch * -(-m // edge) * -(-n // edge)
     sms = fit.sms
     step = 2.0 * edge * edge * sms / (fit.flops_per_second * fit.peak_share)
     step += 2.0 * edge * fit.operand_bytes / (fit.sm_gb_per_s * 1e9)
@@ -131,7 +153,7 @@ def _tiled_seconds(fit: GemmFit, m: float, n: float, k: float, edge: int) -> flo
     if pieces <= 1:
         return seconds
     # Split K: all SMs share the few tiles, then a second kernel adds the partial sums.
-    partial_bytes = pieces * m * n * PARTIAL_BYTES
+    partial_bytes = batch * pieces * m * n * PARTIAL_BYTES
     added = partial_bytes / (fit.bytes_per_second * fit.memory_share) + fit.tile_seconds
     return min(seconds, k / pieces * step + fit.tile_seconds + fit.split * added)
 

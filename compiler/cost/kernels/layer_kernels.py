@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
-from parc.compiler.cost.kernels.gemm import GemmFit, gemm_seconds
+from parc.compiler.cost.kernels.gemm import (
+    OUTPUT_BYTES,
+    GemmFit,
+    batched_gemm_seconds,
+    gemm_seconds,
+)
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import LayerKind, Layout, Model
 
@@ -21,6 +26,19 @@ SCORE_GRADIENT_BYTES = 17
 writes the gradient of the score; dropout reads the gradient, with a mask, and writes it; softmax
 reads this gradient and the output of the forward softmax, except if the score is masked, and
 writes; two products read the result; one product reads the output of dropout."""
+SEPARATE_SOFTMAX_BYTES = 33
+"""Bytes moved in the forward pass per attention score, in addition to ``SCORE_BYTES``, if no kernel
+fuses scale, mask and softmax: a copy to fp32 (6), the scale (8), the mask (8), softmax in fp32 (8)
+and a copy to 16 bit (6), instead of 3."""
+SEPARATE_SOFTMAX_GRADIENT_BYTES = 44
+"""Bytes moved in the backward pass per attention score, in addition to ``SCORE_GRADIENT_BYTES``, if
+no kernel fuses scale, mask and softmax: both copies (12), softmax (12), the mask, which copies the
+gradient first (16), and the scale (8), instead of 4."""
+FUSED_SOFTMAX_BLOCK = 4
+"""Divisor of the rows and of the number of score matrices (micro-batch x heads per rank) that
+Megatron's fused softmax needs (megatron/model/fused_softmax.py, FusedScaleMaskSoftmax)."""
+FUSED_SOFTMAX_COLUMNS = 2048
+"""Largest number of columns of that kernel in the versions without FlashAttention."""
 HEAD_ALIGNMENT = 8
 """16-bit elements to which tensor cores require operands to be aligned (cuBLAS documentation)."""
 MISALIGNED_HEAD = 4
@@ -55,7 +73,7 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
     if latent is None:
         # With fewer key-value heads than tensor ranks, every rank computes a whole head.
         keys = max(attention.kv_heads / t, 1.0)
-        width = (attention.projected_heads / t + 2 * keys) * attention.head_dim
+        width = (attention.query_projection_heads / t + 2 * keys) * attention.head_dim
         inner = attention.heads * attention.head_dim / t
         return [(tokens, width, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t
@@ -121,10 +139,25 @@ def unfused_attention_core_seconds(
     if attention.head_dim % HEAD_ALIGNMENT:
         product *= MISALIGNED_HEAD
     rate = fit.bytes_per_second * STREAM_SHARE
+    moved = ForwardBackward(SCORE_BYTES, SCORE_GRADIENT_BYTES)
+    if not has_fused_softmax(heads, sequence):
+        moved = ForwardBackward(
+            SCORE_BYTES + SEPARATE_SOFTMAX_BYTES,
+            SCORE_GRADIENT_BYTES + SEPARATE_SOFTMAX_GRADIENT_BYTES,
+        )
     return ForwardBackward(
-        2 * product + SCORE_BYTES * scores / rate,
-        4 * product + SCORE_GRADIENT_BYTES * scores / rate,
+        2 * product + moved.forward * scores / rate,
+        4 * product + moved.backward * scores / rate,
     )
+
+
+def has_fused_softmax(matrices: float, sequence: int) -> bool:
+    """Return True if Megatron's fused softmax accepts the scores of one layer and micro-batch.
+
+    ``matrices`` is the number of score matrices of a rank, each with ``sequence`` rows and columns.
+    """
+    sizes_fit = matrices % FUSED_SOFTMAX_BLOCK == 0 and sequence % FUSED_SOFTMAX_BLOCK == 0
+    return sizes_fit and 16 < sequence <= FUSED_SOFTMAX_COLUMNS
 
 
 def fused_attention_core_seconds(
@@ -157,22 +190,51 @@ def fused_attention_core_seconds(
 
 
 def expert_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
-    """Return the (m, n, k) shapes of the forward GEMMs of one layer's routed experts on one rank.
+    """Return the (m, n, k) shapes of the forward GEMMs of one routed expert on one rank.
 
-    The experts of the rank are modelled as one GEMM over all their rows. Routing is assumed to be
-    balanced.
+    Routing is assumed to be balanced. ``tokens`` is the number of tokens per micro-batch that a
+    tensor-parallel group processes.
     """
-    # Each rank of the expert group contributes tokens / tp, so that a rank processes top-k times
-    # that number.
     experts = model.experts
     assert experts is not None
-    local = experts.count / layout.ep
-    rows = experts.top_k * tokens / layout.tp * layout.etp
+    rows = routed_rows(model, layout, tokens) * layout.ep / experts.count
     # A grouped GEMM needs whole tiles for each expert.
-    padded = local * -(-rows / local // ROW_TILE) * ROW_TILE
+    padded = -(-rows // ROW_TILE) * ROW_TILE
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
     return [(padded, columns, model.hidden), (padded, model.hidden, inner)]
+
+
+def routed_rows(model: Model, layout: Layout, tokens: float) -> float:
+    """Return the number of rows that the routed experts of one rank process per micro-batch.
+
+    Routing is assumed to be balanced.
+    """
+    # Each rank of the expert group contributes tokens / tp, so that a rank processes top-k times
+    # that number. Each of etp ranks computes all rows of its group in parts.
+    experts = model.experts
+    assert experts is not None
+    return experts.top_k * tokens / layout.tp * layout.etp
+
+
+def expert_gemm_seconds(
+    fit: GemmFit, local: float, shapes: list[GemmShape], sum_bytes: float
+) -> ForwardBackward:
+    """Return the forward and backward times in seconds of the GEMMs of ``local`` equal experts.
+
+    ``shapes`` are the forward GEMMs of one expert. ``sum_bytes`` is the traffic per weight gradient
+    in the kernel that computes it: 2 if it only writes the gradient in 16 bit, 8 if it adds the
+    gradient to a sum in fp32.
+    """
+    # Experts have few rows, so that the weight gradients have a short inner dimension: the traffic
+    # of their sums, which the kernel overlaps with the products, can take longer than the products.
+    forward = backward = 0.0
+    for m, n, k in shapes:
+        slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
+        forward += slow_down * batched_gemm_seconds(fit, local, (m, n, k), OUTPUT_BYTES)
+        backward += slow_down * batched_gemm_seconds(fit, local, (m, k, n), OUTPUT_BYTES)
+        backward += slow_down * batched_gemm_seconds(fit, local, (n, k, m), sum_bytes)
+    return ForwardBackward(forward, backward)
 
 
 def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:

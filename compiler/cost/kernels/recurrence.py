@@ -87,16 +87,18 @@ def _gated_delta_net(linear: LinearAttention) -> Recurrence:
     # Written and read once more if queries and keys are repeated for several value heads.
     repeated = 2 * wide if linear.value_heads > linear.key_heads else 0
     return Recurrence(
-        projected=linear.projected,
-        inner=linear.inner,
+        projected=linear.input_projection_width,
+        inner=linear.inner_width,
         flops=2 * chunk * heads * (3 * keys + 2 * values) + 6 * state,
-        scanned_bytes=2 * (7 * wide + 6 * linear.inner + 2 * state / chunk) + 12 * heads * chunk,
+        scanned_bytes=2 * (7 * wide + 6 * linear.inner_width + 2 * state / chunk)
+        + 12 * heads * chunk,
         streamed_bytes=4 * linear.conv_channels
         + 8 * linear.key_width
         + 4 * repeated
-        + 6 * linear.inner,
-        kept_bytes=2 * (linear.projected + linear.conv_channels + 2 * wide + chunk * heads)
-        + 2 * 2 * linear.inner
+        + 6 * linear.inner_width,
+        kept_bytes=2
+        * (linear.input_projection_width + linear.conv_channels + 2 * wide + chunk * heads)
+        + 2 * 2 * linear.inner_width
         + 8 * heads,
     )
 
@@ -108,12 +110,12 @@ def _mamba2(mamba: Mamba) -> Recurrence:
     projection and the outputs before and after the norm, and recompute all other tensors in the
     backward pass (mamba_ssm, ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn).
     """
-    matrices, state = mamba.groups * mamba.state_size, mamba.inner * mamba.state_size
+    matrices, state = mamba.groups * mamba.state_size, mamba.inner_width * mamba.state_size
     return Recurrence(
-        projected=mamba.projected,
-        inner=mamba.inner,
-        flops=2 * MAMBA_CHUNK * (matrices + mamba.inner) + 4 * state,
-        scanned_bytes=2 * MAMBA_PASSES * (mamba.inner + matrices) + 12 * state / MAMBA_CHUNK,
-        streamed_bytes=4 * mamba.conv_channels + 6 * mamba.inner,
-        kept_bytes=2 * (mamba.projected + 2 * mamba.inner),
+        projected=mamba.input_projection_width,
+        inner=mamba.inner_width,
+        flops=2 * MAMBA_CHUNK * (matrices + mamba.inner_width) + 4 * state,
+        scanned_bytes=2 * MAMBA_PASSES * (mamba.inner_width + matrices) + 12 * state / MAMBA_CHUNK,
+        streamed_bytes=4 * mamba.conv_channels + 6 * mamba.inner_width,
+        kept_bytes=2 * (mamba.input_projection_width + 2 * mamba.inner_width),
     )

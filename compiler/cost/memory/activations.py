@@ -174,7 +174,7 @@ def _attention_bytes(
     if latent is None:
         keys = attention.heads if program.repeats_keys else max(attention.kv_heads, t)
         rotated = program.rotary_copies * (attention.heads + keys)
-        width = attention.projected_heads + attention.heads + 2 * keys + rotated
+        width = attention.query_projection_heads + attention.heads + 2 * keys + rotated
         outputs = (copy + 2 * program.output_copies) * attention.heads
         normed = 0.0
         if attention.qk_norm != "none":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from parc.compiler.cost.memory.activations import (
     LayerActivations,
@@ -23,6 +23,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.cost.step.context_exchange import gathered_key_value_bytes
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
 
 StaticBytes = tuple[float, float, float, float, float, float]
 """Bytes of (weights, gradients, optimizer state, low-precision copies, gathered weights,
@@ -32,12 +33,33 @@ COMMUNICATOR_BYTES = 0.2e9
 three communicators."""
 
 
-def program_memory(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
+@dataclass(frozen=True, slots=True)
+class MemoryEnd:
+    """Point of the interval of the memory estimate, as factors of the terms."""
+
+    others: float
+    """Factor of all bytes except weights, gradients, optimizer state, activations and logits."""
+    fragmentation: float
+    """Factor of the expected fragmentation."""
+
+    def activations(self, program: ProgramMemory) -> float:
+        """Return the factor of activations and logits, fragmentation included."""
+        return self.others + self.fragmentation * program.fragmentation
+
+
+EXPECTED = MemoryEnd(1.0, 1.0)
+HIGH = MemoryEnd(1 + DYNAMIC_SPREAD, FRAGMENTATION_SPREAD)
+"""High end of the interval, equal to ``StageMemory.high_bytes``."""
+
+
+def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
     """Return the memory model of the framework's program at ZeRO stage ``zero_stage``."""
 
     def build_program_memory() -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
-        return cost_model.framework.program_memory(cost_model.problem).for_zero_stage(zero_stage)
+        return cost_model.framework.training_memory_model(cost_model.problem).for_zero_stage(
+            zero_stage
+        )
 
     return cost_model.cached(("program", not zero_stage), build_program_memory)
 
@@ -305,7 +327,7 @@ def stage_memory(
     ``program`` is the memory model of the training program. If it is None, the memory model of the
     framework's own program is used.
     """
-    program = program or program_memory(cost_model, layout.zero_stage)
+    program = program or memory_model_at_zero_stage(cost_model, layout.zero_stage)
     weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
         cost_model, layout, load, program
     )
@@ -343,28 +365,28 @@ def peak_stage(cost_model: CostModel, layout: Layout) -> StageMemory:
     return max(stages, key=lambda stage: stage.total_bytes)
 
 
-def peak_bytes(cost_model: CostModel, layout: Layout) -> float:
+def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED) -> float:
     """Return the memory peak in bytes of the pipeline stage with the highest peak.
 
-    The search calls this function instead of ``peak_stage`` because it is faster.
+    ``end`` selects the expected value or the high end of its interval. The search calls this
+    function instead of ``peak_stage`` because it is faster.
     """
-    program = program_memory(cost_model, layout.zero_stage)
-    most = 0.0
+    program = memory_model_at_zero_stage(cost_model, layout.zero_stage)
+    factor, most = end.activations(program), 0.0
     for each in cost_model.equal_stage_groups(layout.split):
         dynamic = sum(
             _activation_and_logits_bytes(cost_model, layout, each.load, each.first, program)
         )
-        static = sum(_cached_static_bytes(cost_model, layout, each.load, program))
-        static += each.load.loss * output_projection_buffer_bytes(cost_model, layout, program)
-        most = max(most, static + (1 + program.fragmentation) * dynamic)
+        weights, gradients, optimizer, *others = _cached_static_bytes(
+            cost_model, layout, each.load, program
+        )
+        uncertain = sum(others)
+        uncertain += each.load.loss * output_projection_buffer_bytes(cost_model, layout, program)
+        static = weights + gradients + optimizer + end.others * uncertain
+        most = max(most, static + factor * dynamic)
     # Terms that are equal on all stages are added after the maximum, once per layout.
-    stage_buffers = stage_buffer_bytes(cost_model, layout)
-    return (
-        most
-        + library_workspace_bytes(cost_model, program)
-        + stage_buffers
-        + sum(communicator_and_context_bytes(cost_model, layout))
-    )
+    equal = stage_buffer_bytes(cost_model, layout) + library_workspace_bytes(cost_model, program)
+    return most + end.others * (equal + sum(communicator_and_context_bytes(cost_model, layout)))
 
 
 def memory_of_all_stages(cost_model: CostModel, layout: Layout) -> tuple[StageMemory, ...]:

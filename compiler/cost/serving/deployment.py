@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from parc.compiler.cost.serving.shard import Shard, build_shard
+from parc.compiler.cost.serving.shard import RankWeights, count_rank_weights
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
@@ -139,7 +139,7 @@ class Deployment:
     cluster: Cluster
     setup: ServingSetup
     layout: ServingLayout
-    shard: Shard
+    shard: RankWeights
     hardware: ServingEfficiency
     links: ServingLinks
 
@@ -218,7 +218,7 @@ def build_deployment(
         cluster,
         setup,
         layout,
-        build_shard(model, layout, setup),
+        count_rank_weights(model, layout, setup),
         cluster.generation.serving,
         ServingLinks.from_cluster(cluster, cluster.generation.serving),
     )

@@ -32,7 +32,7 @@ KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class MixerElements:
+class MixerWeights:
     """Weight elements of the token mixer of one layer on one rank.
 
     The token mixer is attention, linear attention or Mamba.
@@ -89,25 +89,25 @@ class LayerCounts:
         )
 
     @property
-    def mixers(self) -> float:
+    def token_mixers(self) -> float:
         """Return the number of token mixers: attention, linear attention and Mamba."""
         return self.attention + self.recurrent
 
     @property
-    def residual_blocks(self) -> float:
+    def residual_block_count(self) -> float:
         """Return the number of mixers and MLPs; each of them has one residual connection."""
-        return self.mixers + self.dense + self.routed
+        return self.token_mixers + self.dense + self.routed
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class RankWeights:
     """Weight elements on the fullest rank of a deployment, by part of the model."""
 
     layers: LayerCounts
     """Layers of the rank's stage."""
-    attention: MixerElements
+    attention: MixerWeights
     """Attention of one layer."""
-    recurrent: MixerElements
+    recurrent: MixerWeights
     """Linear attention or Mamba of one layer; zeros for models without them."""
     norm: float
     """Norms of one residual block."""
@@ -127,7 +127,7 @@ class Shard:
     """Output projection, even if it shares the weights of the embedding."""
 
 
-def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
+def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup) -> RankWeights:
     """Return the number of weight elements on the fullest rank, by part of the model.
 
     The fullest rank is assumed to store the embedding and to have as many layers as the longest
@@ -139,7 +139,7 @@ def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sha
     vocab = -(-model.vocab // multiple) * multiple
     head = vocab * model.hidden / tp
     experts = model.experts
-    return Shard(
+    return RankWeights(
         # Layer types are assumed to be distributed evenly over the stages.
         layers=LayerCounts.in_range(model).multiplied_by(
             layers_of_longest_stage(model, layout) / model.layers
@@ -184,28 +184,28 @@ def _shared_expert_elements(model: Model) -> float:
     return mlp_params(model.hidden, experts.shared_size, model.ffn, bias=False)
 
 
-def attention_elements(model: Model, tp: int) -> MixerElements:
+def attention_elements(model: Model, tp: int) -> MixerWeights:
     """Return the number of attention weights of one layer on one of ``tp`` ranks."""
     attention, hidden = model.attention, model.hidden
     latent = attention.latent
     if latent is None:
         width = attention.heads * attention.head_dim / tp
-        queries = attention.projected_heads * attention.head_dim / tp
+        queries = attention.query_projection_heads * attention.head_dim / tp
         keys = max(attention.kv_heads / tp, 1.0) * attention.head_dim
         # Norms per head have the same weights for all heads: one for queries, one for keys.
         norms = 2 * attention.head_dim if attention.qk_norm == "head" else 0.0
         biases = (queries + 2 * keys) * attention.qkv_bias
-        return MixerElements(hidden * (queries + width + 2 * keys), norms + biases)
+        return MixerWeights(hidden * (queries + width + 2 * keys), norms + biases)
     query = latent.qk_nope_dim + latent.qk_rope_dim
     rank = latent.q_lora_rank or 0
     whole = hidden * (rank + latent.kv_lora_rank + latent.qk_rope_dim)
     values = latent.kv_lora_rank * (latent.qk_nope_dim + latent.v_dim)
     heads = attention.heads / tp
     split = heads * ((rank or hidden) * query + values + latent.v_dim * hidden)
-    return MixerElements(whole + split, float(rank + latent.kv_lora_rank))
+    return MixerWeights(whole + split, float(rank + latent.kv_lora_rank))
 
 
-def recurrent_elements(model: Model, tp: int) -> MixerElements:
+def recurrent_elements(model: Model, tp: int) -> MixerWeights:
     """Return the number of weights of one layer's recurrent mixer on one of ``tp`` ranks.
 
     The recurrent mixer is linear attention or Mamba. Both numbers are zero if the model has
@@ -217,26 +217,29 @@ def recurrent_elements(model: Model, tp: int) -> MixerElements:
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:
         narrow = 2 * linear.value_heads
-        wide = linear.projected - narrow + linear.inner
+        wide = linear.input_projection_width - narrow + linear.inner_width
         rest = hidden * narrow + linear.conv_channels * linear.conv_size + 3 * linear.value_heads
-        return MixerElements(hidden * wide / tp, rest / tp + linear.value_dim)
+        return MixerWeights(hidden * wide / tp, rest / tp + linear.value_dim)
     if mamba is not None:
         matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size
-        rows = (3 * mamba.inner + mamba.heads) / tp + matrices
-        convolution = (mamba.inner / tp + matrices) * (mamba.conv_size + 1)
-        return MixerElements(hidden * rows, convolution + (4 * mamba.heads + mamba.inner) / tp)
-    return MixerElements(0.0, 0.0)
+        rows = (3 * mamba.inner_width + mamba.heads) / tp + matrices
+        convolution = (mamba.inner_width / tp + matrices) * (mamba.conv_size + 1)
+        return MixerWeights(hidden * rows, convolution + (4 * mamba.heads + mamba.inner_width) / tp)
+    return MixerWeights(0.0, 0.0)
 
 
-def shard_with_expert_copies(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
+def shard_with_expert_copies(
+    model: Model, layout: ServingLayout, setup: ServingSetup
+) -> RankWeights:
     """Return the weight elements on the fullest rank, by part of the model.
 
-    In contrast to ``build_shard``, copies of shared experts are counted. Some engines store whole
-    shared experts on every rank if experts are distributed over several tensor-parallel groups.
+    In contrast to ``count_rank_weights``, copies of shared experts are counted. Some engines store
+    whole shared experts on every rank if experts are distributed over several tensor-parallel
+    groups.
     """
     # Each rank then sends its part of the tokens to the experts, and runs that part through a whole
     # shared expert (vLLM 0.33, use_sequence_parallel_moe).
-    part = build_shard(model, layout, setup)
+    part = count_rank_weights(model, layout, setup)
     # vLLM splits tokens over tp only if experts are distributed and several tensor groups exist.
     splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1
     if setup.engine.sharding.copies_shared_experts and splits_tokens:
@@ -244,7 +247,7 @@ def shard_with_expert_copies(model: Model, layout: ServingLayout, setup: Serving
     return part
 
 
-def shard_elements(part: Shard, final_norm: float = 0.0) -> float:
+def shard_elements(part: RankWeights, final_norm: float = 0.0) -> float:
     """Return the total number of weight elements in ``part``.
 
     ``final_norm`` is the number of elements of the final norm, which is added.
@@ -254,7 +257,7 @@ def shard_elements(part: Shard, final_norm: float = 0.0) -> float:
     return (
         layers.attention * (part.attention.projections + part.attention.unquantized)
         + layers.recurrent * (part.recurrent.projections + part.recurrent.unquantized)
-        + layers.residual_blocks * part.norm
+        + layers.residual_block_count * part.norm
         + layers.dense * part.mlp
         + layers.routed * routed
         + part.embedding
@@ -280,7 +283,7 @@ def weights_bytes(model: Model, layout: ServingLayout, setup: ServingSetup) -> f
     return shard_bytes(model, part, setup) + final
 
 
-def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
+def shard_bytes(model: Model, part: RankWeights, setup: ServingSetup) -> float:
     """Return the bytes of the weights in ``part``, without the final norm.
 
     Embeddings, norms and routers are stored in 16 bit, whatever the format of other weights.
@@ -288,7 +291,9 @@ def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
     return layers_bytes(model, part, setup, part.layers) + 2 * part.embedding
 
 
-def layers_bytes(model: Model, part: Shard, setup: ServingSetup, layers: LayerCounts) -> float:
+def layers_bytes(
+    model: Model, part: RankWeights, setup: ServingSetup, layers: LayerCounts
+) -> float:
     """Return the bytes of the weights of all layers that ``layers`` counts.
 
     ``part`` contains the number of weight elements of one layer of each type.
@@ -297,6 +302,6 @@ def layers_bytes(model: Model, part: Shard, setup: ServingSetup, layers: LayerCo
     attention, recurrent = part.attention, part.recurrent
     total = layers.attention * (attention.projections * wide + 2 * attention.unquantized)
     total += layers.recurrent * (recurrent.projections * wide + 2 * recurrent.unquantized)
-    total += layers.residual_blocks * 2 * part.norm + layers.dense * part.mlp * linear
+    total += layers.residual_block_count * 2 * part.norm + layers.dense * part.mlp * linear
     routed = 2 * part.router + linear * (part.shared + part.experts * part.expert)
     return total + layers.routed * routed

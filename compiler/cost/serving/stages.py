@@ -18,7 +18,7 @@ from parc.compiler.cost.serving.memory import (
 )
 from parc.compiler.cost.serving.shard import (
     LayerCounts,
-    Shard,
+    RankWeights,
     layers_bytes,
     shard_with_expert_copies,
 )
@@ -141,7 +141,7 @@ def stage_weights_bytes(
 
 
 def _stage_weights_bytes(
-    model: Model, setup: ServingSetup, whole: Shard, pp: int, place: tuple[int, int, int]
+    model: Model, setup: ServingSetup, whole: RankWeights, pp: int, place: tuple[int, int, int]
 ) -> float:
     """Return the bytes of weights on one rank of a pipeline stage.
 

@@ -160,7 +160,7 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
     reduce = links.all_reduce_seconds(nbytes, layout.tp)
-    seconds = (layers.mixers + layers.dense) * reduce
+    seconds = (layers.token_mixers + layers.dense) * reduce
     if layout.dp * layout.pcp == 1 or deployment.model.experts is None:
         return seconds + layers.routed * reduce
     # A token is sent to each rank that stores a part of one of its experts.
@@ -181,9 +181,9 @@ def _launch_seconds(deployment: Deployment, tokens: float) -> float:
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS
     if model.attention.latent is not None:
         kernels += layers.attention * LATENT_KERNELS
-    kernels += layers.residual_blocks / 2 * QUANTIZE_KERNELS.get(deployment.setup.weights, 0)
+    kernels += layers.residual_block_count / 2 * QUANTIZE_KERNELS.get(deployment.setup.weights, 0)
     stream = (
-        layers.residual_blocks
+        layers.residual_block_count
         * STREAM_BYTES
         * tokens
         * model.hidden

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.step.terms import Term
+from parc.compiler.cost.step.terms import EstimateTerm
 
 _VLLM = "vLLM, v1/core/kv_cache_planning.py and v1/worker/gpu_worker.py"
 _SARATHI = "Sarathi-Serve, arXiv:2403.02310; Little's law"
 _STEP = "fitted to published serving measurements, docs/cost-model.md"
 
-SERVING_TERMS: dict[str, Term] = {
+SERVING_TERMS: dict[str, EstimateTerm] = {
     term.name: term
     for term in (
-        Term(
+        EstimateTerm(
             "ttft_seconds",
             "seconds",
             "mean time to the first token",
@@ -19,28 +19,28 @@ SERVING_TERMS: dict[str, Term] = {
             "prompts + its own chunks through the stages + one step",
             "fitted to published times, docs/cost-model.md; M/D/1 under a request rate",
         ),
-        Term(
+        EstimateTerm(
             "tpot_seconds",
             "seconds",
             "mean time per output token",
             "decode step + running / output tokens x seconds that one prompt adds to steps",
             _SARATHI,
         ),
-        Term(
+        EstimateTerm(
             "tokens_per_second",
             "tokens/s",
             "output tokens per second, all replicas",
             "running requests / (ttft + output tokens x tpot) x output tokens",
             "Little's law",
         ),
-        Term(
+        EstimateTerm(
             "cache_bytes",
             "bytes",
             "memory per rank for the key-value cache",
             "device memory x (1 - memory_headroom) - weights - overhead",
             _VLLM,
         ),
-        Term(
+        EstimateTerm(
             "block_bytes",
             "bytes",
             "one block of the cache per rank",
@@ -49,7 +49,7 @@ SERVING_TERMS: dict[str, Term] = {
             "recurrent layers: layers of the widest group, block tokens raised until a state fits",
             _VLLM,
         ),
-        Term(
+        EstimateTerm(
             "longest_bytes",
             "bytes",
             "cache of one request of max_model_len per rank",
@@ -57,7 +57,7 @@ SERVING_TERMS: dict[str, Term] = {
             "recurrent layers plus the blocks per request for each group of states",
             _VLLM,
         ),
-        Term(
+        EstimateTerm(
             "overhead_bytes",
             "bytes",
             "memory per rank other than weights and cache",
@@ -65,7 +65,7 @@ SERVING_TERMS: dict[str, Term] = {
             "max_num_batched_tokens x (6 hidden + 4 width / tp)",
             _STEP,
         ),
-        Term(
+        EstimateTerm(
             "prefill_seconds",
             "seconds",
             "seconds that the prompt of one request adds to steps",

@@ -38,6 +38,11 @@ ROUNDS = 24
 """Maximum number of iterations to find the number of decoding requests."""
 LEAST_RUNNING = 1e-3
 """Minimum number of decoding requests, averaged over time, for which an engine is evaluated."""
+CLOSED_LOOP_TOLERANCE = 1e-3
+"""Error of the number of decoding requests in a closed loop, divided by the number of requests."""
+STEEPEST_SECANT = 0.5
+"""Largest slope of a secant that is used to find the number of decoding requests in a closed loop.
+A steeper one would end far outside of the two values that it connects."""
 RUNNING_TOLERANCE = 1e-6
 """Relative error of the number of decoding requests under Poisson arrivals."""
 PIPELINE_BALANCE = 1.1
@@ -149,16 +154,21 @@ def _closed_loop_state(
     def queue_ahead(_: float) -> RequestQueue:
         return queue
 
-    running = present
-    steady = _steady_state(deployment, traffic, running, queue_ahead)
-    for _ in range(ROUNDS):
+    running, before = present, (0.0, 0.0)
+    for _ in range(ROUNDS + 1):
+        steady = _steady_state(deployment, traffic, running, queue_ahead)
         # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
-        if abs(target - running) < 1e-3 * present:
+        if abs(target - running) < CLOSED_LOOP_TOLERANCE * present:
             break
-        # The average of the old and the new value damps oscillations of the fixed point.
-        running = max((running + target) / 2, 1e-3)
-        steady = _steady_state(deployment, traffic, running, queue_ahead)
+        # The average of the old and the new value damps oscillations of the fixed point. The secant
+        # through two values is close to the fixed point, unless it is almost parallel to y = x.
+        share = 0.5
+        if running != before[0] > 0:
+            slope = (target - before[1]) / (running - before[0])
+            share = 1 / (1 - slope) if slope < STEEPEST_SECANT else share
+        before = running, target
+        running = max(running + share * (target - running), LEAST_RUNNING)
     return steady
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from parc.compiler.cost.fitting import Prior
+from parc.compiler.cost.fitting import ParameterPrior
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, Operation
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import Efficiency, Generation, Gpu, KernelStack, Problem
@@ -61,9 +61,6 @@ PARAMETERS: dict[str, EfficiencyParameter] = {
     ),
     "ep": EfficiencyParameter(
         spread=0.2, low=0.02, high=8.0, seen_in="mixture-of-experts runs with ep > 1"
-    ),
-    "experts": EfficiencyParameter(
-        spread=0.15, low=0.3, high=6.0, seen_in="mixture-of-experts runs of wide experts"
     ),
     "routed_seconds": EfficiencyParameter(
         spread=0.25,
@@ -138,7 +135,7 @@ def valid_parameter_range(name: str) -> tuple[float, float] | None:
     return parameter.low, parameter.high
 
 
-def parameter_prior(name: str, centre: float) -> Prior:
+def parameter_prior(name: str, centre: float) -> ParameterPrior:
     """Return the prior of the parameter ``name``.
 
     ``centre`` is the value of the parameter in the catalog. The prior is centred on this value, or
@@ -146,7 +143,7 @@ def parameter_prior(name: str, centre: float) -> Prior:
     """
     parameter = PARAMETERS.get(name, OTHER)
     inside = min(max(centre, parameter.low), parameter.high)
-    return Prior(inside, parameter.spread, parameter.low, parameter.high)
+    return ParameterPrior(inside, parameter.spread, parameter.low, parameter.high)
 
 
 def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:

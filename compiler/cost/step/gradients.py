@@ -33,12 +33,19 @@ def gradient_accumulation_seconds(
         return 0.0
     row = cost_model.efficiency
     # The time is that of reading and writing the sum. With fused accumulation the GEMM adds to the
-    # sum, so that one write is already part of its time. Stacks from before FlashAttention
-    # (``unfused``) and sequence parallelism used a separate kernel.
-    separate = row.unfused and not layout.sequence_parallel
+    # sum, so that one write is already part of its time.
+    separate = adds_gradients_separately(cost_model, layout)
     nbytes = SEPARATE_BYTES if separate else 2 * cost_model.problem.job.gradient_bytes - 2
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     return row.accumulate * nbytes * parameters / rate
+
+
+def adds_gradients_separately(cost_model: CostModel, layout: Layout) -> bool:
+    """Return True if a separate kernel adds the gradients of a micro-batch to the sum of the step.
+
+    Stacks from before FlashAttention (``unfused``) and sequence parallelism did so.
+    """
+    return cost_model.efficiency.unfused and not layout.sequence_parallel
 
 
 def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
@@ -287,14 +294,28 @@ def exposed_seconds(traffic: float, least: float, window: float) -> float:
     return max(overlapped_seconds(traffic, window, OVERLAP_NORM) - window, least)
 
 
-def exposed_seconds_of_rounds(
-    traffic: tuple[float, float, float], window: float, rounds: int
+def exposed_seconds_of_step(
+    traffic: tuple[float, float, float],
+    window: float,
+    rounds: int,
+    chunks: tuple[int, int, int],
 ) -> float:
-    """Return the exposed time in seconds of ``rounds`` rounds of gradient traffic.
+    """Return the exposed seconds of gradient and weight traffic per step.
 
-    ``traffic`` is the result of ``data_parallel_round_seconds``. Each round can overlap with
-    ``window`` seconds of computation.
+    ``traffic`` is the result of ``data_parallel_round_seconds``. Each of the ``rounds`` rounds can
+    overlap with ``window`` seconds of computation, the time of one micro-batch. ``chunks`` is (pp,
+    vpp of an interleaved schedule, micro-batches).
     """
     seconds, least, last = traffic
-    each = exposed_seconds(seconds, least, window)
-    return rounds * each + (exposed_seconds(seconds + last, least, window) - each if last else 0.0)
+    pp, vpp, micro_batches = chunks
+    if rounds > 1 or vpp == 1:
+        each = exposed_seconds(seconds, least, window)
+        more = exposed_seconds(seconds + last, least, window) - each if last else 0.0
+        return rounds * each + more
+    # With interleaving, the gradients of a chunk are complete after its last micro-batch, while the
+    # chunks before it still compute a round of pp micro-batches each (Megatron-Core,
+    # pipeline_parallel/schedules.py calls grad_sync_func, and in the forward pass param_sync_func,
+    # per model chunk). The last chunk has its part of one micro-batch for its part of the traffic.
+    whole = window * ((vpp - 1) * min(pp, micro_batches) + 1) / vpp
+    last_chunk = exposed_seconds(seconds + last, least, window) / vpp
+    return max(last_chunk, exposed_seconds(seconds + last, 0.0, whole))

@@ -20,7 +20,10 @@ from parc.compiler.cost.kernels.layer_kernels import (
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
-from parc.compiler.cost.step.gradients import gradient_accumulation_seconds
+from parc.compiler.cost.step.gradients import (
+    adds_gradients_separately,
+    gradient_accumulation_seconds,
+)
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     routed_expert_seconds,
@@ -104,15 +107,16 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
     forward = cost_model.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = cost_model.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
-    backward += gradient_accumulation_seconds(
-        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
-    )
+    dense, routed = cost_model.layer_parameters(kind, layout)
+    # The GEMMs of experts include the traffic of their sums, except if a separate kernel adds them.
+    added = dense + (routed if adds_gradients_separately(cost_model, layout) else 0.0)
+    backward += gradient_accumulation_seconds(cost_model, layout, added)
     # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
     launch = row.layer_seconds * kind.sub_layers / 2
     if kind.routed:
         own = routed_expert_seconds(cost_model, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
-        launch = routed_launch_seconds(cost_model)
+        launch = routed_launch_seconds(cost_model, layout)
     # If the device is faster than the host can launch kernels, the launches determine the time.
     groups = cost_model.group_spans(layout)
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import collective_seconds
+from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
+    expert_gemm_seconds,
     expert_gemm_shapes,
-    gemm_forward_backward_seconds,
+    routed_rows,
 )
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan, Links
+from parc.compiler.cost.step.gradients import adds_gradients_separately
 from parc.compiler.ir import Experts, Layout
 from parc.compiler.ir.problem import Job
 
 PASS_BYTES = 4
 """Traffic per element of one permutation of routed tokens: read and written in 16 bit."""
-PASSES = 4
-"""Permutations of tokens in dispatch and combine if an all-to-all is used: by rank before the
-all-to-all, by expert after it."""
-SINGLE_COPY_PASSES = 2
-"""Permutations of tokens if DeepEP or HybridEP is used: by expert on arrival, and back."""
-UNFUSED_TRAFFIC = 3.0
+PASSES = 2
+"""Permutations of tokens in dispatch and combine: by expert before an all-to-all, or on arrival
+with DeepEP and HybridEP, and back."""
+SORTED_PASSES = 2
+"""Further permutations if an all-to-all delivers tokens of several experts: the rows of each expert
+arrive in one piece per sender, so that they are sorted by expert, and back (Megatron-LM,
+token_dispatcher.py)."""
+BIAS_BYTES = 28
+"""Traffic per output element of experts with biases. Megatron multiplies the bias of the second
+matrix by the router's probability in fp32 and adds it by separate PyTorch kernels (experts.py,
+``_apply_bias``): the product is written (4); the output and the product are read and the sum is
+written (10); the pieces of all experts are joined (8) and converted to 16 bit (6)."""
+BIAS_GRADIENT_BYTES = 40
+"""Traffic of the same kernels in the backward pass: conversions to fp32 and back (12), products of
+the gradient with probability and bias, and their sums (24), and joining of the pieces (4)."""
+EXPERT_LAUNCH = 0.01
+"""Host launch time of one expert, divided by that of the other kernels of a routed layer.
+TransformerEngine's grouped linear layer calls cuBLAS once per expert, and an MLP has two such
+layers: about 2 x 8 us, while the other kernels take 1.5 to 2 ms."""
+SCATTERED = 1.3
+"""Time per byte of kernels that move routed rows, divided by that of other element-wise kernels.
+They read or write rows in random order, in pieces per expert. Fitted to the published runs of all
+GPUs and models together."""
+UNFUSED_TRAFFIC = 2.3
 """Traffic of permutations as separate PyTorch kernels, divided by that of fused kernels. Runs with
 token dropping use separate kernels. Fitted to published runs with and without token dropping."""
 CAST_BYTES = 8
@@ -53,8 +74,8 @@ def routed_expert_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
         routed_traffic_bytes(cost_model, layout, tokens),
     )
     gpu, row = cost_model.problem.cluster.gpu, cost_model.efficiency
-    factor = cost_model.gemm_factor * row.experts * (FUSED_GEMMS if row.fused_experts else 1.0)
-    stream = row.stream / (gpu.memory_gb_per_s * 1e9)
+    factor = cost_model.gemm_factor * (FUSED_GEMMS if row.fused_experts else 1.0)
+    stream = row.stream * SCATTERED / (gpu.memory_gb_per_s * 1e9)
     return ForwardBackward(
         factor * gemms.forward + stream * moved.forward,
         factor * gemms.backward + stream * moved.backward,
@@ -66,10 +87,26 @@ def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
 
     The times are computed once per shape.
     """
-    shapes = expert_gemm_shapes(cost_model.problem.model, layout, tokens)
+    model, fit = cost_model.problem.model, cost_model.gemm
+    assert model.experts is not None
+    shapes = expert_gemm_shapes(model, layout, tokens)
+    local = model.experts.count / layout.ep
+    sum_bytes = expert_sum_bytes(cost_model, layout)
     return cost_model.cached(
-        ("grouped", *shapes), lambda: gemm_forward_backward_seconds(cost_model.gemm, shapes)
+        ("grouped", local, sum_bytes, *shapes),
+        lambda: expert_gemm_seconds(fit, local, shapes, sum_bytes),
     )
+
+
+def expert_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
+    """Return the traffic per weight gradient in the GEMM that computes it, in bytes.
+
+    The GEMM adds the gradient to the sum of the step, which it reads and writes. Otherwise it
+    writes the gradient in 16 bit.
+    """
+    if layout.zero_stage > 1 or adds_gradients_separately(cost_model, layout):
+        return OUTPUT_BYTES
+    return 2 * cost_model.problem.job.gradient_bytes
 
 
 def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
@@ -82,27 +119,38 @@ def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -
     if experts is None:
         return ForwardBackward(0.0, 0.0)
     # Every routed token is one row per selected expert; etp ranks compute each row in parts.
-    visits = experts.top_k * tokens / layout.tp * layout.etp
+    visits = routed_rows(model, layout, tokens)
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
-    passes = SINGLE_COPY_PASSES if job.deduplicates_dispatch else PASSES
+    sorts = experts.count > layout.ep and not job.deduplicates_dispatch
+    passes = PASSES + SORTED_PASSES if sorts else PASSES
     permuted = PASS_BYTES * passes * model.hidden * (1.0 if row.fused_routing else UNFUSED_TRAFFIC)
     activated = 2 * (columns + inner)
     cast = CAST_BYTES if job.is_low_precision else 0.0
     cast *= FUSED_CASTS if row.fused_experts else 1.0
+    biased = model.hidden if experts.bias and not row.fused_experts else 0
     return ForwardBackward(
-        visits * (permuted + activated + cast * (model.hidden + inner)),
-        visits * (permuted + 2 * activated + cast * (model.hidden + columns)),
+        visits * (permuted + activated + cast * (model.hidden + inner) + BIAS_BYTES * biased),
+        visits
+        * (
+            permuted
+            + 2 * activated
+            + cast * (model.hidden + columns)
+            + BIAS_GRADIENT_BYTES * biased
+        ),
     )
 
 
-def routed_launch_seconds(cost_model: CostModel) -> float:
+def routed_launch_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds in which the host launches the forward kernels of a routed layer.
 
     The launches of the backward pass take twice as long.
     """
+    experts, row = cost_model.problem.model.experts, cost_model.efficiency
+    # A fused kernel computes all experts with one launch.
+    local = 0.0 if experts is None or row.fused_experts else experts.count / layout.ep
     low = LOW_LAUNCH if cost_model.problem.job.is_low_precision else 1.0
-    return cost_model.efficiency.routed_seconds * low
+    return row.routed_seconds * low * (1.0 + EXPERT_LAUNCH * local)
 
 
 def dispatch_seconds(

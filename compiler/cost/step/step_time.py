@@ -11,7 +11,7 @@ from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exchanges_per_micro_batch,
-    exposed_seconds_of_rounds,
+    exposed_seconds_of_step,
     final_reduce_seconds,
     gathers_weights_once,
     gradient_overlap_fraction,
@@ -182,9 +182,9 @@ def _dp_seconds(cost_model: CostModel, layout: Layout, slowest: StageTime) -> fl
     count = layout.micro_batches(cost_model.problem.job.global_batch)
     rounds = count if exchanges_per_micro_batch(cost_model, layout) else 1
     window = gradient_overlap_fraction(cost_model) * slowest.total
-    exposed = exposed_seconds_of_rounds(
-        data_parallel_round_seconds(cost_model, layout), window, rounds
-    )
+    chunks = (layout.pp, layout.vpp if layout.schedule == "interleaved" else 1, count)
+    traffic = data_parallel_round_seconds(cost_model, layout)
+    exposed = exposed_seconds_of_step(traffic, window, rounds, chunks)
     return exposed + final_reduce_seconds(cost_model, layout)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class EstimateTerm:
     """Term of an estimate; ``name`` is its field in ``StageMemory`` or ``StepTime``."""
 
     name: str
@@ -22,24 +22,24 @@ class Term:
 _MEGATRON = "Megatron-LM docs, dist_optimizer.md; checked against its DDP buffers"
 _KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, with flash attention"
 
-TERMS: dict[str, Term] = {
+TERMS: dict[str, EstimateTerm] = {
     term.name: term
     for term in (
-        Term(
+        EstimateTerm(
             "weights_bytes",
             "bytes",
             "weights",
             "2 bytes x parameters per rank; FSDP2: 4 bytes, divided by the number of shards",
             _MEGATRON,
         ),
-        Term(
+        EstimateTerm(
             "gradients_bytes",
             "bytes",
             "gradients",
             "4 bytes x parameters per rank (fp32 accumulation); in fp16: 2 bytes",
             _MEGATRON,
         ),
-        Term(
+        EstimateTerm(
             "optimizer_bytes",
             "bytes",
             "optimizer state",
@@ -47,7 +47,7 @@ TERMS: dict[str, Term] = {
             "zero_stage 0; in fp16: 16 bytes",
             _MEGATRON,
         ),
-        Term(
+        EstimateTerm(
             "activations_bytes",
             "bytes",
             "activations",
@@ -55,7 +55,7 @@ TERMS: dict[str, Term] = {
             "and gradients of one layer as far as they exceed logits and loss",
             _KORTHIKANTI,
         ),
-        Term(
+        EstimateTerm(
             "logits_bytes",
             "bytes",
             "logits and loss",
@@ -63,28 +63,28 @@ TERMS: dict[str, Term] = {
             "each prediction layer adds tokens x 4 x (padded vocabulary + hidden size) / tp",
             "Megatron-LM, vocab_parallel_cross_entropy: 16-bit logits and fp32 softmax",
         ),
-        Term(
+        EstimateTerm(
             "communication_bytes",
             "bytes",
             "communicator buffers",
             "0.2 GB x number of mesh axes with more than one rank",
             "published NCCL breakdowns: 0.3 to 0.5 GB for two or three communicators",
         ),
-        Term(
+        EstimateTerm(
             "framework_bytes",
             "bytes",
             "driver context",
             "0.45 GB on Volta, 0.55 on Ampere, 0.7 on Hopper, 0.8 on other generations",
             "published breakdowns: 0.4 to 0.8 GB",
         ),
-        Term(
+        EstimateTerm(
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
             "5 % of activations and logits; with FSDP2 and DeepSpeed: 8 %",
             "8 % is fitted to 85 readings; published: 5 to 10 % without expandable segments",
         ),
-        Term(
+        EstimateTerm(
             "casts_bytes",
             "bytes",
             "low-precision weights",
@@ -93,14 +93,14 @@ TERMS: dict[str, Term] = {
             "TransformerEngine caches quantised weights for all micro-batches of a step; autograd "
             "saves the casts of autocast",
         ),
-        Term(
+        EstimateTerm(
             "gathered_bytes",
             "bytes",
             "gathered weights",
             "at ZeRO stage 3: two layers in 16 bit, or one layer and the embedding if that is more",
             "Rajbhandari et al. 2020, arXiv:1910.02054; PyTorch FSDP2 prefetches one layer",
         ),
-        Term(
+        EstimateTerm(
             "workspace_bytes",
             "bytes",
             "workspaces",
@@ -110,7 +110,7 @@ TERMS: dict[str, Term] = {
             "stage of the loss",
             "Megatron-LM functional-test records: allocated bytes without the parameters",
         ),
-        Term(
+        EstimateTerm(
             "compute_seconds",
             "seconds",
             "compute",
@@ -119,14 +119,14 @@ TERMS: dict[str, Term] = {
             "memory bandwidth; at least the launch time of the host",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
         ),
-        Term(
+        EstimateTerm(
             "recompute_seconds",
             "seconds",
             "recompute",
             "micro-batches x forward computation that the backward pass repeats",
             _KORTHIKANTI,
         ),
-        Term(
+        EstimateTerm(
             "tp_seconds",
             "seconds",
             "tensor parallelism",
@@ -137,7 +137,7 @@ TERMS: dict[str, Term] = {
             "hardware class",
             _KORTHIKANTI,
         ),
-        Term(
+        EstimateTerm(
             "cp_seconds",
             "seconds",
             "context parallelism",
@@ -147,7 +147,7 @@ TERMS: dict[str, Term] = {
             "ranks",
             "Ring attention, arXiv:2310.01889; Llama 3, 2407.21783; Ulysses, 2309.14509",
         ),
-        Term(
+        EstimateTerm(
             "ep_seconds",
             "seconds",
             "expert parallelism",
@@ -156,7 +156,7 @@ TERMS: dict[str, Term] = {
             "one copy per NVLink domain; moe_overlap hides up to 45 %",
             "Megatron-Core dispatchers alltoall and flex; deepseek-ai/DeepEP",
         ),
-        Term(
+        EstimateTerm(
             "pp_seconds",
             "seconds",
             "pipeline point-to-point",
@@ -164,7 +164,7 @@ TERMS: dict[str, Term] = {
             "time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class",
             "Simulated schedules: parc/compiler/cost/schedules/formulas.py",
         ),
-        Term(
+        EstimateTerm(
             "bubble_seconds",
             "seconds",
             "pipeline bubble",
@@ -172,17 +172,18 @@ TERMS: dict[str, Term] = {
             "interleaving, and less for zero-bubble schedules",
             "Narayanan et al. 2021, section 2.2, generalized to unequal stages",
         ),
-        Term(
+        EstimateTerm(
             "dp_seconds",
             "seconds",
             "data parallelism",
             "a reduce-scatter of 4-byte gradients and an all-gather of 2-byte parameters take s "
             "seconds and overlap with w, a share of one micro-batch; (s^3 + w^3)^(1/3) - w is "
-            "exposed, at least 5 % of s; at ZeRO stage 3 two all-gathers and a reduce-scatter per "
+            "exposed, at least 5 % of s; with interleaving max of that / vpp and the same with w x "
+            "((vpp - 1) x pp + 1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per "
             "micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
         ),
-        Term(
+        EstimateTerm(
             "optimizer_seconds",
             "seconds",
             "optimizer step",

@@ -17,10 +17,10 @@ FORMAT = 1
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
     """Return the diagnostics as the text of a JSON document; ``color`` has no effect."""
-    return json.dumps(document(sinks), indent=2, sort_keys=True) + "\n"
+    return json.dumps(diagnostics_document(sinks), indent=2, sort_keys=True) + "\n"
 
 
-def document(sinks: Sequence[Sink]) -> dict[str, Any]:
+def diagnostics_document(sinks: Sequence[Sink]) -> dict[str, Any]:
     """Return the JSON document as a mapping, to which commands can add keys.
 
     The mapping is ``{"format": 1, "diagnostics": [...], "summary": {...}}``.

@@ -138,7 +138,7 @@ COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "advice": "c
 Paint = Callable[[str, str], str]
 
 
-class Mark(NamedTuple):
+class SourceMark(NamedTuple):
     """Marked part of a source line: ``sign`` is ``^`` for the problem and ``-`` for a cause."""
 
     span: Span
@@ -207,15 +207,15 @@ def _diagnostic_lines(found: Diagnostic, positions: SpecPositions, paint: Paint)
     yield from _note_lines(found, pad)
 
 
-def _source_marks(found: Diagnostic) -> list[Mark]:
+def _source_marks(found: Diagnostic) -> list[SourceMark]:
     """Return the marks of the problem and of its causes, in the order of the source text."""
     marks = [
-        Mark(cause.span, cause.text, "-")
+        SourceMark(cause.span, cause.text, "-")
         for cause in found.finding.causes
         if cause.span is not None and cause.span != found.span
     ]
     if found.span is not None:
-        marks.append(Mark(found.span, found.finding.label, "^"))
+        marks.append(SourceMark(found.span, found.finding.label, "^"))
     return sorted(marks, key=lambda mark: mark.span)
 
 
@@ -231,7 +231,7 @@ def _format_span(span: Span) -> str:
 
 
 def _source_lines(
-    marks: list[Mark], positions: SpecPositions, gutter: int, found: Diagnostic
+    marks: list[SourceMark], positions: SpecPositions, gutter: int, found: Diagnostic
 ) -> Iterator[str]:
     """Yield the marked source lines, each followed by its markers.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.compiler.placement.order.equivalent_hosts import Sites
+from parc.compiler.placement.order.equivalent_hosts import HostSites
 
 Branch = tuple[int, ...]
 """Path in the switch tree from the widest tier down to a switch, an NVLink domain or a site."""
 
 
-def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
+def enumerate_orders(nodes: int, sites: HostSites) -> Iterator[list[int]]:
     """Yield every way to distribute node ranks over sites, as a list of the site of each node rank.
 
     A site is a set of equivalent hosts. If several empty switches are equivalent, only the first
@@ -72,7 +72,7 @@ class _SymmetryBreaker:
         return any(not used.get(other) for other in self._earlier[branch])
 
 
-def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
+def _symmetry_breaker(sites: HostSites) -> _SymmetryBreaker:
     """Return which branches of the tree (switches, NVLink domains, sites) are interchangeable.
 
     A site is a set of equivalent hosts. Two branches are interchangeable if they have the same
@@ -97,7 +97,7 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     return _SymmetryBreaker(earlier)
 
 
-def _index_within_parent(sites: Sites, path: Branch, level: int) -> int:
+def _index_within_parent(sites: HostSites, path: Branch, level: int) -> int:
     """Return the position of the branch at depth ``level`` of ``path`` among its siblings."""
     parent = path[:level]
     found: dict[int, int] = {}
@@ -107,7 +107,7 @@ def _index_within_parent(sites: Sites, path: Branch, level: int) -> int:
     return found[path[level]]
 
 
-def _spanning_domains(sites: Sites) -> set[int]:
+def _spanning_domains(sites: HostSites) -> set[int]:
     """Return the NVLink domains with hosts below several leaf switches."""
     leaves: dict[int, set[Branch]] = {}
     for path in sites.tree_paths:

@@ -15,11 +15,11 @@ from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.tree import count_hosts_below_switches, uplink_gb_per_s
 
 SINGLE_HOST = -1
-"""Value in ``Sites.domains`` for a site in which each host is an NVLink domain."""
+"""Value in ``HostSites.domains`` for a site in which each host is an NVLink domain."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class UplinkTier:
     """Switches of one level, numbered from 0. All hosts below a switch share its uplink."""
 
     name: str
@@ -30,14 +30,14 @@ class Tier:
 
 
 @dataclass(frozen=True)
-class Sites:
+class HostSites:
     """Sets of equivalent hosts (sites), sorted so that neighbors share many switches."""
 
     hosts: tuple[tuple[Host, ...], ...]
     """Hosts of every site, sorted by name."""
     domains: tuple[int, ...]
     """NVLink domain of every site; SINGLE_HOST if each host of the site is an NVLink domain."""
-    tiers: tuple[Tier, ...]
+    tiers: tuple[UplinkTier, ...]
     """Levels with more than one switch, the leaf switches first."""
     nic_bytes_per_s: float
     """Rate of all NICs of one host, one direction; inf if hosts have no NICs."""
@@ -90,7 +90,7 @@ def _leaf_order(hosts: list[Host]) -> list[Host]:
     return sorted(hosts, key=lambda host: (place[host.nvlink_domain], place[host.name]))
 
 
-def group_hosts_into_sites(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
+def group_hosts_into_sites(cluster: Cluster, hosts: Sequence[Host]) -> HostSites:
     """Return the sites (sets of equivalent hosts) of ``cluster``, and the links above them.
 
     ``hosts`` must be the result of ``sort_hosts_by_switch``. If NVLink domains end at the host, all
@@ -112,16 +112,16 @@ def group_hosts_into_sites(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
     groups = tuple(map(tuple, members.values()))
     # Zero without NICs: then no traffic leaves a host, and inf avoids a division by zero.
     rate = cluster.node.nics * cluster.node.nic_gbps / 8 * 1e9
-    return Sites(groups, tuple(numbers), _tiers(cluster, groups), rate or inf)
+    return HostSites(groups, tuple(numbers), _uplink_tiers(cluster, groups), rate or inf)
 
 
-def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier, ...]:
+def _uplink_tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[UplinkTier, ...]:
     """Return the tiers that have more than one switch.
 
     A tier with a single switch is left out, because no traffic leaves this switch.
     """
     tiers = []
-    for level, tier in enumerate(cluster.levels):
+    for level, tier in enumerate(cluster.switch_tiers):
         numbers: dict[tuple[str, ...], int] = {}
         # The whole path identifies a switch, because two pods may each have a leaf1.
         zones = [numbers.setdefault(hosts[0].switch_path[level:], len(numbers)) for hosts in groups]
@@ -131,5 +131,5 @@ def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier
                 beneath[numbers[switch]] = count
         if len(numbers) > 1:
             rates = (uplink_gb_per_s(cluster, count, level) * 1e9 or inf for count in beneath)
-            tiers.append(Tier(tier.name, tuple(zones), tuple(rates)))
+            tiers.append(UplinkTier(tier.name, tuple(zones), tuple(rates)))
     return tuple(tiers)

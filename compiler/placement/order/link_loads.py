@@ -69,7 +69,7 @@ class _FlowLoads:
         spent = list(map(mul, self.sent, self.seconds))
         return spent.index(max(spent))
 
-    def move(self, node: int, to: int) -> None:
+    def move_node_rank(self, node: int, to: int) -> None:
         """Move the node rank ``node`` below the switch ``to``, and update the message counts."""
         zone, sent, here = self.zone, self.sent, self.zone[node]
         if here == to:
@@ -185,7 +185,7 @@ class LinkLoads:
             tiers.append(sums)
         return tiers
 
-    def swap(self, one: int, other: int) -> None:
+    def swap_hosts(self, one: int, other: int) -> None:
         """Exchange the hosts of two node ranks, or of a node rank and an idle host."""
         here, there = self.place[one], self.place[other]
         if here == there:
@@ -194,8 +194,8 @@ class LinkLoads:
             for link in row:
                 from_, to = link.zone[one], link.zone[other]
                 if from_ != to:
-                    link.move(one, to)
-                    link.move(other, from_)
+                    link.move_node_rank(one, to)
+                    link.move_node_rank(other, from_)
         self.place[one], self.place[other] = there, here
 
     def partners_over_slowest_links(self) -> RemotePartners:

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from parc.compiler.placement.order.placement_problem import PlacementProblem, round_cost
+from parc.compiler.placement.order.placement_problem import (
+    PlacementProblem,
+    round_significant_digits,
+)
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.switch_level import SwitchLevel
-from parc.compiler.topology.uplinks import Flow
+from parc.compiler.topology.uplinks import TrafficFlow
 
 MOST_CUT_EVALUATIONS = 600_000
 """Limit on the grid cuts that are evaluated for one level. A level that needs more is skipped,
@@ -38,12 +41,12 @@ class TimeBound:
     def exposed_seconds(self) -> float:
         """Return the lower bound on the exposed communication seconds per step."""
         found = sum(self._least_exposed_seconds)
-        for level in self.levels:
+        for level in self.switch_levels:
             # A level that is too expensive is left out; without it the bound is
             # weaker but valid.
             if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
                 found = max(found, level.least_seconds(self._least_job_seconds, found))
-        return round_cost(found)
+        return round_significant_digits(found)
 
     @cached_property
     def least_phase_seconds(self) -> tuple[float, ...]:
@@ -53,7 +56,7 @@ class TimeBound:
         # several hosts: then the order decides which messages leave the domain.
         wide = problem.sites.multi_host_domains
         floors = [0.0 if wide else spent for spent in problem.nic_seconds]
-        for level in self.levels:
+        for level in self.switch_levels:
             for index, (model, flow) in enumerate(
                 zip(problem.cut_models, problem.flows, strict=True)
             ):
@@ -80,7 +83,7 @@ class TimeBound:
         return grid_views(self.problem.cut_models, self.problem.node_axis_sizes)
 
     @cached_property
-    def levels(self) -> tuple[SwitchLevel, ...]:
+    def switch_levels(self) -> tuple[SwitchLevel, ...]:
         """Return the switches of every level, the narrowest level first.
 
         If NVLink domains have several hosts, the domains are the first level.
@@ -121,7 +124,7 @@ class _SinglePhaseBound:
     """Least time for which one phase keeps the uplink of a switch busy, without other phases."""
 
     model: CutModel
-    flow: Flow
+    flow: TrafficFlow
     host_bytes_per_s: float
     """For an NVLink domain, the rate of the NICs of one host, because the hosts share no uplink.
     0.0 for a switch."""
@@ -172,18 +175,18 @@ class ByteBound:
             if self._is_affordable(level):
                 # ``least_seconds`` minimizes any cost per switch: here bytes in place of seconds.
                 found = max(found, level.least_seconds(self._switch_bytes.bytes_out, found))
-        return round_cost(found)
+        return round_significant_digits(found)
 
     @cached_property
     def total_weighted(self) -> float:
         """Return a lower bound on the weighted bytes per step, summed over all uplinks."""
-        return round_cost(sum(map(self._least_total_bytes, self._tiers)))
+        return round_significant_digits(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
     def _tiers(self) -> tuple[SwitchLevel, ...]:
         """Return the levels of switches, without NVLink domains, because these have no uplink."""
         # The index is a bool: it skips the first level if that one is the NVLink domains.
-        return self.time_bound.levels[self.time_bound.problem.sites.multi_host_domains :]
+        return self.time_bound.switch_levels[self.time_bound.problem.sites.multi_host_domains :]
 
     def _is_affordable(self, level: SwitchLevel) -> bool:
         """Return True if the bound of ``level`` needs at most MOST_CUT_EVALUATIONS evaluations."""
@@ -193,10 +196,12 @@ class ByteBound:
         """Return the least weighted bytes per step, summed over all uplinks of ``level``."""
         found = self._cut_group_bytes(level)
         if self._is_affordable(level):
-            found = max(found, level.sum_of_minima(self._switch_bytes.bytes_out))
+            found = max(found, level.sum_of_least_switch_costs(self._switch_bytes.bytes_out))
             # A pipeline split into k parts sends 2 (k - 1) messages, more than one per part if
             # k > 2. Counting two per part and subtracting two per pipeline gives exactly that.
-            twice = level.sum_of_minima(self._switch_bytes_with_split_pipelines.bytes_out)
+            twice = level.sum_of_least_switch_costs(
+                self._switch_bytes_with_split_pipelines.bytes_out
+            )
             found = max(found, twice - self._pipeline_bytes)
         return found
 

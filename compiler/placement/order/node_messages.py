@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from parc.compiler.topology.uplinks import Flow
+from parc.compiler.topology.uplinks import TrafficFlow
 
 Partners = tuple[tuple[int, ...], ...]
 """For every node rank, a tuple of node ranks or of process groups."""
@@ -45,7 +45,7 @@ class NodeMessages:
         return count * self.parallel
 
 
-def messages_by_node(flow: Flow, nodes: int) -> NodeMessages:
+def messages_by_node(flow: TrafficFlow, nodes: int) -> NodeMessages:
     """Return the messages of ``flow`` by node rank, in a job of ``nodes`` node ranks."""
     sends: list[list[int]] = [[] for _ in range(nodes)]
     receives: list[list[int]] = [[] for _ in range(nodes)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, Sites
+from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
 
 Bins = list[list[int]]
 """Sites (sets of equivalent hosts) of every switch or NVLink domain."""
 
 
 def pack_node_ranks(
-    sites: Sites, ranks: Sequence[int], sizes: Sequence[int], largest_first: bool = False
+    sites: HostSites, ranks: Sequence[int], sizes: Sequence[int], largest_first: bool = False
 ) -> list[int]:
     """Return the site (set of equivalent hosts) of every node rank.
 
@@ -34,11 +34,11 @@ def pack_node_ranks(
     if largest_first:
         order = _sort_by_capacity(sites, order)
     packer = _Packer(bins_by_level(sites), free, place)
-    packer.fill(ranks, order, list(sizes))
+    packer.place_in_blocks(ranks, order, list(sizes))
     return place
 
 
-def bins_by_level(sites: Sites) -> list[tuple[int, ...]]:
+def bins_by_level(sites: HostSites) -> list[tuple[int, ...]]:
     """Return one tuple per level, with the number of the bin that contains each site.
 
     A site is a set of equivalent hosts. A bin is an NVLink domain or a switch. If NVLink domains
@@ -53,7 +53,7 @@ def bins_by_level(sites: Sites) -> list[tuple[int, ...]]:
     return [*found, *(tier.zones for tier in sites.tiers)]
 
 
-def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
+def _sort_by_capacity(sites: HostSites, order: list[int]) -> list[int]:
     """Return the sites (sets of equivalent hosts), those below the largest switches first.
 
     The largest switch has the most hosts below it. The switches of the widest level are compared
@@ -80,7 +80,7 @@ class _Packer:
     def __init__(self, bins: list[tuple[int, ...]], free: list[int], place: list[int]) -> None:
         self._bins, self._free, self._place = bins, free, place
 
-    def fill(self, ranks: Sequence[int], sites: list[int], sizes: list[int]) -> None:
+    def place_in_blocks(self, ranks: Sequence[int], sites: list[int], sizes: list[int]) -> None:
         """Place ``ranks`` on ``sites`` in blocks of ``sizes[-1]`` node ranks, which share a switch.
 
         Each bin (switch or NVLink domain) first receives as many whole blocks as fit. The blocks
@@ -92,17 +92,17 @@ class _Packer:
             return
         size, finer = sizes[-1], sizes[:-1]
         if not size:
-            self.fill(ranks, sites, finer)
+            self.place_in_blocks(ranks, sites, finer)
             return
         blocks = iter([ranks[start : start + size] for start in range(0, len(ranks), size)])
         for bin_sites in self._group_by_switch(sites, len(sizes) - 1):
             capacity = sum(self._free[site] for site in bin_sites)
             whole = list(islice(blocks, capacity // size))
             if whole:
-                self.fill([rank for block in whole for rank in block], bin_sites, finer)
+                self.place_in_blocks([rank for block in whole for rank in block], bin_sites, finer)
         rest = [rank for block in blocks for rank in block]
         if rest:
-            self.fill(rest, sites, finer)
+            self.place_in_blocks(rest, sites, finer)
 
     def _group_by_switch(self, sites: list[int], level: int) -> Bins:
         """Return ``sites`` grouped by the switch (or NVLink domain) above them at ``level``.

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from parc.compiler.ir.cluster import Host
-from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, Sites
+from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
 from parc.compiler.placement.order.switch_cuts import CutModel
-from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
+from parc.compiler.topology.uplinks import TrafficFlow, messages_leaving_zones, zone_egress_by_node
 
 DIGITS = 10
 """Significant digits of a cost. Costs that agree in these digits count as equal, because the last
@@ -24,7 +24,7 @@ digits of a floating-point sum depend on the order of its terms."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Cost:
+class PlacementCost:
     """Cost of one order of hosts. ``cost_sort_key`` defines which of two orders is better."""
 
     exposed_seconds: float
@@ -59,14 +59,14 @@ class PlacementProblem:
 
     nodes: int
     """Node ranks of the job."""
-    flows: tuple[Flow, ...]
+    flows: tuple[TrafficFlow, ...]
     """Messages between hosts, one entry per phase. A phase is the traffic of one parallel axis."""
     cut_models: tuple[CutModel, ...]
     """Process groups of each phase, as input of the lower bounds."""
     node_axis_sizes: tuple[int, ...]
     """Number of node ranks along each axis of the grid of node ranks, the fastest axis first
     (``orders_from_boxes.py``)."""
-    sites: Sites
+    sites: HostSites
     """Sets of equivalent hosts, and the links above them."""
     hosts: tuple[Host, ...]
     """All usable hosts of the cluster, sorted so that hosts below one switch are neighbors."""
@@ -91,7 +91,7 @@ class PlacementProblem:
             for one, messages in zip(self.flows, fullest, strict=True)
         )
 
-    def cost(self, place: Sequence[int]) -> Cost:
+    def cost(self, place: Sequence[int]) -> PlacementCost:
         """Return the cost of an order of hosts.
 
         ``place`` contains the site (set of equivalent hosts) of every node rank.
@@ -114,7 +114,9 @@ class PlacementProblem:
                 sums[kind] += sum(found)
         exposed = sum(one.exposure * spent for one, spent in zip(self.flows, seconds, strict=True))
         bytes_ = (largest[0], sums[0], largest[1], sums[1])
-        return Cost(round_cost(exposed), *map(round_cost, bytes_))
+        return PlacementCost(
+            round_significant_digits(exposed), *map(round_significant_digits, bytes_)
+        )
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
         """Yield, for each phase, the seconds for which the NICs of the busiest host are busy.
@@ -131,7 +133,7 @@ class PlacementProblem:
             yield one.unit_bytes * fullest / self.sites.nic_bytes_per_s
 
 
-def domain_of_each_node_rank(sites: Sites, place: Sequence[int]) -> list[int]:
+def domain_of_each_node_rank(sites: HostSites, place: Sequence[int]) -> list[int]:
     """Return the number of the NVLink domain of each node rank.
 
     Each domain that consists of a single host has its own negative number.
@@ -141,6 +143,6 @@ def domain_of_each_node_rank(sites: Sites, place: Sequence[int]) -> list[int]:
     return [~node if domain == SINGLE_HOST else domain for node, domain in enumerate(found)]
 
 
-def round_cost(value: float) -> float:
+def round_significant_digits(value: float) -> float:
     """Return ``value`` rounded to ``DIGITS`` significant digits."""
     return float(f"{value:.{DIGITS}g}")

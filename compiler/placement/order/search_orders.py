@@ -1,9 +1,9 @@
 """Search for the order of hosts with the least cost, within a budget, against lower bounds.
 
-Given a placement problem and a few named orders, the search minimizes ``Cost.cost_sort_key``:
-exposed seconds (all orders within the tolerance of the best are equal), then bytes over the busiest
-uplink, then bytes over all uplinks. It stops as soon as an order meets the lower bounds; otherwise
-the bounds show how far from the optimum the result can be.
+Given a placement problem and a few named orders, the search minimizes
+``PlacementCost.cost_sort_key``: exposed seconds (all orders within the tolerance of the best are
+equal), then bytes over the busiest uplink, then bytes over all uplinks. It stops as soon as an
+order meets the lower bounds; otherwise the bounds show how far from the optimum the result can be.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from parc.compiler.placement.order.link_loads import LinkLoads
 from parc.compiler.placement.order.lower_bounds import ByteBound, TimeBound
 from parc.compiler.placement.order.node_messages import NodeMessages, messages_by_node
 from parc.compiler.placement.order.orders_from_boxes import BoxShape, build_orders_from_boxes
-from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem, round_cost
+from parc.compiler.placement.order.placement_problem import (
+    PlacementCost,
+    PlacementProblem,
+    round_significant_digits,
+)
 from parc.compiler.placement.order.swaps import improve_by_swaps
 
 BOXES = "boxes"
@@ -68,7 +72,7 @@ class EvaluatedOrder:
     """Box shapes of the order, the narrowest level first; empty for other methods."""
     place: tuple[int, ...]
     """Site (set of equivalent hosts) of every node rank."""
-    cost: Cost
+    cost: PlacementCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +81,20 @@ class SearchResult:
 
     better: EvaluatedOrder | None
     """Order that is better than all named orders; None if a named order is the best."""
-    least: Cost
+    least: PlacementCost
     """Lower bound of each part of the cost. If all orders were evaluated, the bounds on bytes hold
     only for orders that are as fast as the best one."""
     floor_seconds: float
     """Exposed seconds up to which orders count as equally fast."""
 
 
-def lower_bounds(bound: TimeBound) -> Cost:
+def lower_bounds(bound: TimeBound) -> PlacementCost:
     """Return a lower bound for each part of the cost of an order of hosts.
 
     It is possible that no single order reaches all of these bounds.
     """
     bytes_ = ByteBound(bound)
-    return Cost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
+    return PlacementCost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
 
 
 def search_orders(
@@ -142,7 +146,7 @@ class _OrderSearch:
         exposed = min(one.cost.exposed_seconds for one in found)
         if self._meets_time_bound(found):
             exposed = self._bound.exposed_seconds
-        return round_cost(exposed + self._problem.tie_seconds)
+        return round_significant_digits(exposed + self._problem.tie_seconds)
 
     def result(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
@@ -151,7 +155,7 @@ class _OrderSearch:
 
         The order is left out if an order of ``start`` is at least as good.
         """
-        least = self._least or Cost(self._bound.exposed_seconds, 0.0, 0.0)
+        least = self._least or PlacementCost(self._bound.exposed_seconds, 0.0, 0.0)
         floor = self.tolerated_seconds(found)
         return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
 
@@ -163,8 +167,8 @@ class _OrderSearch:
         Since all orders were evaluated, the cost of the best order is also the lower bound.
         """
         exposed = min(one.cost.exposed_seconds for one in found)
-        floor = round_cost(exposed + self._problem.tie_seconds)
-        least = replace(_cheapest(found, floor).cost, exposed_seconds=exposed)
+        floor = round_significant_digits(exposed + self._problem.tie_seconds)
+        least = replace(_cheapest_order(found, floor).cost, exposed_seconds=exposed)
         return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
 
     def is_optimal(self, found: Sequence[EvaluatedOrder]) -> bool:
@@ -174,7 +178,10 @@ class _OrderSearch:
         """
         if self._least is None:
             return self._meets_time_bound(found)
-        best, tie = _cheapest(found, self.tolerated_seconds(found)).cost, self._problem.tie_seconds
+        best, tie = (
+            _cheapest_order(found, self.tolerated_seconds(found)).cost,
+            self._problem.tie_seconds,
+        )
         return meets_exposed_bound(best, self._least, tie) and meets_byte_bounds(best, self._least)
 
     def _meets_time_bound(self, found: Iterable[EvaluatedOrder]) -> bool:
@@ -231,7 +238,7 @@ class _OrderSearch:
             return []
         floor = self.tolerated_seconds(found) if by_bytes else 0.0
         starts, trials = self._swap_budget()
-        seen: dict[Cost, EvaluatedOrder] = {}
+        seen: dict[PlacementCost, EvaluatedOrder] = {}
         for one in sorted(found, key=lambda one: one.cost.cost_sort_key(floor)):
             if len(seen) < starts:
                 # Orders of equal cost are mostly equivalent, and swaps would improve them alike.
@@ -273,7 +280,7 @@ class _OrderSearch:
         return starts, left // (starts * (20 + zones) * len(self._messages))
 
 
-def _cheapest(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
+def _cheapest_order(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
     """Return the order of hosts with the least cost; on a tie, the first one."""
     return min(found, key=lambda one: one.cost.cost_sort_key(floor))
 
@@ -282,16 +289,16 @@ def _cheapest_if_better_than(
     start: Iterable[EvaluatedOrder], found: Iterable[EvaluatedOrder], floor: float
 ) -> EvaluatedOrder | None:
     """Return the best order of ``found``, or None if an order of ``start`` is at least as good."""
-    best, named = _cheapest(found, floor), _cheapest(start, floor)
+    best, named = _cheapest_order(found, floor), _cheapest_order(start, floor)
     return best if best.cost.cost_sort_key(floor) < named.cost.cost_sort_key(floor) else None
 
 
-def meets_exposed_bound(cost: Cost, least: Cost, tie_seconds: float) -> bool:
+def meets_exposed_bound(cost: PlacementCost, least: PlacementCost, tie_seconds: float) -> bool:
     """Return True if ``cost`` is within the tolerance of the lower bound on the exposed time."""
     return cost.exposed_seconds <= (least.exposed_seconds + tie_seconds) * (1 + SMALL)
 
 
-def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
+def meets_byte_bounds(cost: PlacementCost, least: PlacementCost) -> bool:
     """Return True if the weighted bytes of ``cost`` reach both of their lower bounds.
 
     One bound is for the busiest uplink, the other for the sum over all uplinks.

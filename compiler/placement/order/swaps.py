@@ -48,15 +48,15 @@ def _apply_swap_if_better(
 
     Returns the new score, or None if the swap was undone.
     """
-    loads.swap(*pair)
+    loads.swap_hosts(*pair)
     score = loads.score(floor)
-    if _is_better(score, best):
+    if _is_better_score(score, best):
         return score
-    loads.swap(*pair)
+    loads.swap_hosts(*pair)
     return None
 
 
-def _is_better(score: Score, best: Score) -> bool:
+def _is_better_score(score: Score, best: Score) -> bool:
     """Return True if ``score`` is less than ``best`` by more than the rounding error."""
     for new, old in zip(score, best, strict=True):
         if abs(new - old) > ROUNDING * old:
@@ -74,7 +74,7 @@ def _promising_pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, in
         loads.partners_over_busiest_uplink() if by_bytes else loads.partners_over_slowest_links()
     )
     for one, other in chain(
-        _pairs_across_link(remote), _pairs_beside_partners(remote, place), _all_pairs(place)
+        _pairs_across_link(remote), _pairs_beside_partners(remote, place), _all_swap_pairs(place)
     ):
         pair = (min(one, other), max(one, other))
         if place[one] != place[other] and pair not in seen:
@@ -111,7 +111,7 @@ def _pairs_beside_partners(remote: RemotePartners, place: list[int]) -> Iterator
                 yield one, other
 
 
-def _all_pairs(place: list[int]) -> Iterator[tuple[int, int]]:
+def _all_swap_pairs(place: list[int]) -> Iterator[tuple[int, int]]:
     """Yield all pairs of node ranks and idle hosts in a small job, and no pair in a larger job."""
     if len(place) <= SMALL_JOB:
         yield from combinations(range(len(place)), 2)

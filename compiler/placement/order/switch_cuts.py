@@ -132,8 +132,8 @@ class GridView:
                 continue
             inside = max(self._least_cost_of_rows_and_columns(floors), contained * slope)
             for lines, slices in self._least_cuts(contained, most):
-                spent = _cost_of_phase(self.across, lines, price, floors)
-                spent += _cost_of_phase(self.whole, slices, price, floors)
+                spent = _least_cost_of_phase(self.across, lines, price, floors)
+                spent += _least_cost_of_phase(self.whole, slices, price, floors)
                 best = min(best, spent + inside)
         return others + best
 
@@ -183,7 +183,7 @@ class GridView:
         return sum(floors[one] for one in (self.rows, self.columns) if one is not None)
 
 
-def _cost_of_phase(
+def _least_cost_of_phase(
     flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]
 ) -> float:
     """Return the least cost of the phase ``flow`` if ``cut`` of its process groups are cut.

@@ -87,7 +87,7 @@ class SwitchLevel:
                 return time
         return floor
 
-    def sum_of_minima(self, cost: SwitchCost) -> float:
+    def sum_of_least_switch_costs(self, cost: SwitchCost) -> float:
         """Return the sum of the least ``cost`` of each switch; 0.0 if too many hosts are idle.
 
         ``cost`` is a function of the number of node ranks below a switch and the rate of its

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from parc.compiler.ir import StageMemory, StepTime
-from parc.compiler.report.diff.read_side import Side
+from parc.compiler.report.diff.read_side import DiffSide
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
 """Keys of ``problem`` in plan.json that are not compared, because another section of the diff shows
@@ -34,7 +34,7 @@ EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """Field whose value differs between two plans.
 
     A plan that lacks the field has the value None.
@@ -52,10 +52,10 @@ class Change:
         return "removed" if self.new is None else "changed"
 
 
-def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldChange, ...]:
     """Return a Change for each key whose values in ``old`` and ``new`` differ, sorted by key."""
     return tuple(
-        Change(key, old.get(key), new.get(key))
+        FieldChange(key, old.get(key), new.get(key))
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     )
@@ -63,21 +63,21 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Chan
 
 def _changed_in_order(
     old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
-) -> tuple[Change, ...]:
+) -> tuple[FieldChange, ...]:
     """Return a Change for each key of ``names`` whose values differ, in the order of ``names``."""
     return tuple(
-        Change(name, old.get(name), new.get(name))
+        FieldChange(name, old.get(name), new.get(name))
         for name in names
         if old.get(name) != new.get(name)
     )
 
 
-def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def input_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes to the inputs of a compile: model, job, goals, cluster and versions."""
     return changed_fields(dict(_input_fields(old)), dict(_input_fields(new)))
 
 
-def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def layout_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes to the training layout, parallel sizes first.
 
     The parallel sizes of experts are omitted if neither model has experts.
@@ -88,7 +88,7 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
 
-def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def memory_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes in memory use, in bytes per GPU, on the fullest stage of each plan."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(
@@ -96,14 +96,14 @@ def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
     )
 
 
-def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def time_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes, in seconds, to the step time and to each of its terms."""
     names = [field.name for field in fields(StepTime)]
     before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
     return _changed_in_order(before, after, [*names, "total_seconds"])
 
 
-def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def rate_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes to the training rates: MFU and tokens per second."""
     names = ("mfu", "tokens_per_second")
     before, after = old.plan["estimate"], new.plan["estimate"]
@@ -112,7 +112,7 @@ def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
     )
 
 
-def _input_fields(side: Side) -> Iterator[tuple[str, Any]]:
+def _input_fields(side: DiffSide) -> Iterator[tuple[str, Any]]:
     problem = {
         key: value for key, value in side.plan["problem"].items() if key not in SHOWN_ELSEWHERE
     }
@@ -146,7 +146,7 @@ def _flatten_keys(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any
             yield here, value
 
 
-def _layout_fields(side: Side) -> dict[str, Any]:
+def _layout_fields(side: DiffSide) -> dict[str, Any]:
     layout = side.plan["layout"]
     split, recompute = layout.get("split", {}), layout.get("recompute", {})
     words = [recompute.get("granularity"), "+".join(recompute.get("modules", []))]
@@ -156,11 +156,11 @@ def _layout_fields(side: Side) -> dict[str, Any]:
         **{name: layout.get(name) for name in LAYOUT_FIELDS},
         "recompute": " ".join(str(word) for word in words if word),
         "split": split.get("text") or split.get("form"),
-        "layers_by_stage": _fold_equal_counts(layers),
+        "layers_by_stage": _fold_equal_layer_counts(layers),
     }
 
 
-def _fold_equal_counts(counts: list[int]) -> str:
+def _fold_equal_layer_counts(counts: list[int]) -> str:
     """Return ``counts`` as text in which equal neighbours are folded.
 
     For example, 11, 11, 13 becomes ``2x11, 13``.
@@ -174,7 +174,7 @@ def _fold_equal_counts(counts: list[int]) -> str:
     return ", ".join(f"{size}x{count}" if size > 1 else str(count) for size, count in runs)
 
 
-def _peak_memory_fields(side: Side) -> dict[str, Any]:
+def _peak_memory_fields(side: DiffSide) -> dict[str, Any]:
     estimate = side.plan["estimate"]
     peak = next(row for row in estimate["memory"] if row["stage"] == estimate["peak_stage"])
     return {**peak, "limit_bytes": estimate["limit_bytes"]}
@@ -205,13 +205,13 @@ TIME_FIELDS = ("ttft_seconds", "tpot_seconds", "prefill_seconds")
 RATE_FIELDS = ("tokens_per_second", "requests_per_second", "max_concurrency")
 
 
-def serving_layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_layout_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes to a serving layout: parallel sizes, layers per stage, engine limits."""
     before, after = _service_layout_fields(old), _service_layout_fields(new)
     return _changed_in_order(before, after, before)
 
 
-def serving_memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_memory_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes in memory use, in bytes per GPU, of a serving job.
 
     Each plan is represented by the pipeline stage with the fewest KV cache blocks.
@@ -220,18 +220,18 @@ def serving_memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
     return _changed_in_order(before, after, MEMORY_FIELDS)
 
 
-def serving_time_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_time_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes, in seconds, to time to first token, time per token and prefill time."""
     before, after = _estimate_fields(old, TIME_FIELDS), _estimate_fields(new, TIME_FIELDS)
     return _changed_in_order(before, after, TIME_FIELDS)
 
 
-def serving_rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_rate_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes to tokens per second, requests per second and maximum concurrency."""
     return changed_fields(_estimate_fields(old, RATE_FIELDS), _estimate_fields(new, RATE_FIELDS))
 
 
-def _service_layout_fields(side: Side) -> dict[str, Any]:
+def _service_layout_fields(side: DiffSide) -> dict[str, Any]:
     layout, limits = side.plan["layout"], side.plan["limits"]
     stages = ", ".join(str(stage["layers"]) for stage in side.plan["stages"])
     return {
@@ -241,10 +241,10 @@ def _service_layout_fields(side: Side) -> dict[str, Any]:
     }
 
 
-def _fullest_stage_memory(side: Side) -> dict[str, Any]:
+def _fullest_stage_memory(side: DiffSide) -> dict[str, Any]:
     fullest = min(side.plan["stages"], key=lambda stage: stage["blocks"])
     return {name: fullest[name] for name in MEMORY_FIELDS}
 
 
-def _estimate_fields(side: Side, names: tuple[str, ...]) -> dict[str, Any]:
+def _estimate_fields(side: DiffSide, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: side.plan["estimate"][name] for name in names}

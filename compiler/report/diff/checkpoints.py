@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from parc.backends.registry import declaration
-from parc.compiler.report.diff.changes import Change, changed_fields
-from parc.compiler.report.diff.read_side import Side
+from parc.backends.registry import backend_declaration
+from parc.compiler.report.diff.changes import FieldChange, changed_fields
+from parc.compiler.report.diff.read_side import DiffSide
 
 NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
 """Model fields that do not affect the shape of any weight."""
@@ -31,7 +31,7 @@ class Checkpoint:
     reasons: tuple[str, ...]
 
 
-def loadable_state(old: Side, new: Side) -> Checkpoint:
+def loadable_state(old: DiffSide, new: DiffSide) -> Checkpoint:
     """Return the part of the old plan's checkpoint that the new plan can load, with reasons."""
     shapes = weight_changes(old, new)
     if shapes:
@@ -45,29 +45,29 @@ def loadable_state(old: Side, new: Side) -> Checkpoint:
     return compare(old, new)
 
 
-def _checkpoint_comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
+def _checkpoint_comparison(framework: str) -> Callable[[DiffSide, DiffSide], Checkpoint] | None:
     """Return the function ``compare_checkpoints`` of a framework's backend.
 
     Return None if the backend is not installed or does not define this function.
     """
     try:
-        found = declaration(framework)
+        found = backend_declaration(framework)
     except KeyError:  # plan.json of a plugin that is not installed here
         return None
     if not found.checkpoints:
         return None
-    compare: Callable[[Side, Side], Checkpoint] = found.module(
+    compare: Callable[[DiffSide, DiffSide], Checkpoint] = found.module(
         found.checkpoints
     ).compare_checkpoints
     return compare
 
 
-def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def weight_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes to model fields that determine the shape or number of weights.
 
     A nested section such as ``mamba`` is compared field by field if both models have the section.
     """
-    found: list[Change] = []
+    found: list[FieldChange] = []
     for change in changed_fields(_fields_of_weights(old), _fields_of_weights(new)):
         if isinstance(change.old, dict) and isinstance(change.new, dict):
             parts = changed_fields(change.old, change.new)
@@ -77,7 +77,7 @@ def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def _fields_of_weights(side: Side) -> dict[str, Any]:
+def _fields_of_weights(side: DiffSide) -> dict[str, Any]:
     model = dict(side.plan["problem"]["model"])
     experts, position = model.pop("experts", None) or {}, model.pop("position", None) or {}
     fields = {name: value for name, value in model.items() if name not in NOT_IN_WEIGHTS}
@@ -92,7 +92,7 @@ def _fields_of_weights(side: Side) -> dict[str, Any]:
     return fields
 
 
-def describe_change(change: Change) -> str:
+def describe_change(change: FieldChange) -> str:
     """Return a change in one phrase: name, old value, new value."""
     if change.name == "split":
         return "layers per stage differ"

@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.diff.changes import (
-    Change,
+    FieldChange,
     changed_fields,
     input_changes,
     layout_changes,
@@ -28,8 +28,8 @@ from parc.compiler.report.diff.rank_changes import (
     group_changes,
     rank_moves,
 )
-from parc.compiler.report.diff.read_side import NotAnOutputDirectory, Side
-from parc.compiler.report.formatting import round_tree
+from parc.compiler.report.diff.read_side import DiffSide, NotAnOutputDirectory
+from parc.compiler.report.formatting import round_floats_in_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class Diff:
 
     old: str
     new: str
-    inputs: tuple[Change, ...]
-    layout: tuple[Change, ...]
+    inputs: tuple[FieldChange, ...]
+    layout: tuple[FieldChange, ...]
     moves: RankMoves | None
     """Ranks that move; None if one of the plans has no rank map."""
     groups: tuple[AxisGroupDiff, ...]
-    arguments: tuple[Change, ...]
-    environment: tuple[Change, ...]
-    directives: tuple[Change, ...]
-    memory: tuple[Change, ...]
-    time: tuple[Change, ...]
-    rates: tuple[Change, ...]
+    arguments: tuple[FieldChange, ...]
+    environment: tuple[FieldChange, ...]
+    directives: tuple[FieldChange, ...]
+    memory: tuple[FieldChange, ...]
+    time: tuple[FieldChange, ...]
+    rates: tuple[FieldChange, ...]
     checkpoint: Checkpoint | None
     """Checkpoint compatibility; None for a serving job, which has no checkpoint."""
 
@@ -62,10 +62,10 @@ class Diff:
     def to_json(self) -> dict[str, Any]:
         """Return the diff as JSON types, with numbers rounded as in plan.json."""
         document = {"format": 1, "changed": self.has_changes, **as_json(self)}
-        return dict(round_tree(document))
+        return dict(round_floats_in_tree(document))
 
 
-def diff(old: Side, new: Side) -> Diff:
+def diff(old: DiffSide, new: DiffSide) -> Diff:
     """Return the differences between two plans, their rank maps and their launch files.
 
     Raises:
@@ -81,7 +81,7 @@ def diff(old: Side, new: Side) -> Diff:
         raise
 
 
-def _check_plan_schema(each: Side) -> None:
+def _check_plan_schema(each: DiffSide) -> None:
     # Imported only for a damaged file, because jsonschema takes long to import.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
@@ -95,7 +95,7 @@ def _check_plan_schema(each: Side) -> None:
         ) from None
 
 
-def _compare_plans(old: Side, new: Side) -> Diff:
+def _compare_plans(old: DiffSide, new: DiffSide) -> Diff:
     if old.serves != new.serves:
         trains, serves = (new, old) if old.serves else (old, new)
         raise NotAnOutputDirectory(f"{trains.name} trains a model and {serves.name} serves one")

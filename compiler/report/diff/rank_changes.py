@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, repeat
 
 from parc.compiler.report.diff.read_side import RankMapColumns
-from parc.compiler.topology.hostlist import compress_in_order
+from parc.compiler.topology.hostlist import compress_hosts_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _format_locations(ranks: RankMapColumns, chosen: list[int]) -> str:
     """
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
-        return compress_in_order(hosts)
+        return compress_hosts_in_order(hosts)
     first, last = ranks.local[chosen[0]], ranks.local[chosen[-1]]
     return f"{hosts[0]}:{first}" if first == last else f"{hosts[0]}:{first}-{last}"
 

@@ -38,7 +38,7 @@ class RankMapColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DiffSide:
     """Contents of one side of a diff: plan, rank map, launch arguments and environment."""
 
     name: str
@@ -61,7 +61,7 @@ class Side:
         return self.plan["problem"]["model"].get("experts") is not None
 
 
-def read_side(name: str, files: Mapping[str, str]) -> Side:
+def read_diff_side(name: str, files: Mapping[str, str]) -> DiffSide:
     """Return one of the two plans of a diff, with its rank map and launch files.
 
     ``files`` maps the path of each output file to its text.
@@ -77,7 +77,7 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
     launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
     # The array ends at the first line that consists of a closing parenthesis.
     common = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
-    return Side(
+    return DiffSide(
         name=name,
         plan=plan,
         ranks=_parse_rank_map(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,

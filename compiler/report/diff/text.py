@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.report.diff.changes import Change
+from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
 from parc.compiler.report.formatting import (
-    gib,
-    number_range,
-    percent,
-    plural,
-    quantity,
-    seconds,
+    format_count,
+    format_gib,
+    format_percent,
+    format_quantity,
+    format_range,
+    format_seconds,
     table,
 )
 
@@ -39,7 +39,7 @@ CHECKPOINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class DiffSection:
     """Titled table of a diff, with notes below the table."""
 
     title: str
@@ -48,7 +48,7 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-def diff_sections(found: Diff) -> tuple[Section, ...]:
+def diff_sections(found: Diff) -> tuple[DiffSection, ...]:
     """Return the sections of the diff that have rows or notes, from inputs to checkpoint."""
     costs = (*found.time, *found.rates)
     candidates = (
@@ -58,9 +58,9 @@ def diff_sections(found: Diff) -> tuple[Section, ...]:
         _group_section(found.groups),
         _change_section("memory of the fullest stage", found.memory),
         _change_section("step time (estimated)", costs),
-        flag_section("launch arguments", found.arguments),
-        flag_section("environment", found.environment),
-        flag_section("Slurm directives", found.directives),
+        setting_changes_section("launch arguments", found.arguments),
+        setting_changes_section("environment", found.environment),
+        setting_changes_section("Slurm directives", found.directives),
         _checkpoint_section(found),
     )
     return tuple(section for section in candidates if section.rows or section.notes)
@@ -76,7 +76,7 @@ def diff_headline(found: Diff) -> str:
     if moves is not None:
         parts.append(_count_moved_ranks(moves))
         crossing = sum(axis.now_crossing_racks for axis in found.groups)
-        parts.append(f"{plural(crossing, 'group')} newly span racks")
+        parts.append(f"{format_count(crossing, 'group')} newly span racks")
     for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
         parts += [
             f"{'peak memory' if name == 'total_bytes' else 'step time'} {_relative_change(row)}"
@@ -88,7 +88,7 @@ def diff_headline(found: Diff) -> str:
     return ", ".join(parts)
 
 
-def _change_section(title: str, rows: tuple[Change, ...]) -> Section:
+def _change_section(title: str, rows: tuple[FieldChange, ...]) -> DiffSection:
     shown = tuple(
         (
             _field_label(row),
@@ -99,29 +99,29 @@ def _change_section(title: str, rows: tuple[Change, ...]) -> Section:
         for row in rows
         if _relative_change(row) not in TOO_SMALL
     )
-    return Section(title, ("", "old", "new", "change"), shown)
+    return DiffSection(title, ("", "old", "new", "change"), shown)
 
 
-def _field_label(change: Change) -> str:
+def _field_label(change: FieldChange) -> str:
     return change.name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
 
 
-def _format_value(change: Change, value: Any) -> str:
+def _format_value(change: FieldChange, value: Any) -> str:
     """Return ``value`` as text, in the unit that the name of the changed field implies."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _clip_cell(value if isinstance(value, str) else str(value))
     if change.name.endswith("_bytes"):
-        return gib(value)
+        return format_gib(value)
     if change.name.endswith("_seconds"):
-        return seconds(value)
+        return format_seconds(value)
     if change.name == "mfu":
-        return percent(value)
-    return quantity(value) if change.name == "tokens_per_second" else f"{value:,}"
+        return format_percent(value)
+    return format_quantity(value) if change.name == "tokens_per_second" else f"{value:,}"
 
 
-def _relative_change(change: Change) -> str:
+def _relative_change(change: FieldChange) -> str:
     """Return the relative change of a field as text, such as ``+12.3 %``.
 
     The text is empty if the field is not a quantity. The text is ``new`` if the old value is zero.
@@ -140,18 +140,18 @@ def _clip_cell(text: str) -> str:
     return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 3]}..."
 
 
-def flag_section(title: str, rows: tuple[Change, ...]) -> Section:
+def setting_changes_section(title: str, rows: tuple[FieldChange, ...]) -> DiffSection:
     """Return a section with one row per added, removed or changed setting."""
     shown = tuple(
         (SIGNS[row.kind], row.name, _clip_cell(row.old or ""), _clip_cell(row.new or ""))
         for row in rows
     )
-    return Section(title, ("", "name", "old", "new"), shown)
+    return DiffSection(title, ("", "name", "old", "new"), shown)
 
 
-def _rank_section(moves: RankMoves | None) -> Section:
+def _rank_section(moves: RankMoves | None) -> DiffSection:
     if moves is None:
-        return Section(
+        return DiffSection(
             "ranks",
             notes=(
                 "Ranks are not compared, because one side has no rankmap.csv. "
@@ -159,13 +159,13 @@ def _rank_section(moves: RankMoves | None) -> Section:
             ),
         )
     if not moves.has_changes:
-        return Section("ranks")
+        return DiffSection("ranks")
     rows = tuple(
-        (number_range(run.first_rank, run.last_rank), _clip_cell(run.old), _clip_cell(run.new))
+        (format_range(run.first_rank, run.last_rank), _clip_cell(run.old), _clip_cell(run.new))
         for run in moves.runs[:MAX_RANGES]
     )
     title = "moved ranks" if rows else "ranks"
-    return Section(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
+    return DiffSection(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
 
 
 def _count_moved_ranks(moves: RankMoves) -> str:
@@ -194,7 +194,7 @@ def _move_notes(moves: RankMoves) -> Iterator[str]:
         yield f"and {len(moves.moved_hosts) - MAX_HOSTS:,} more hosts change racks"
 
 
-def _group_section(axes: tuple[AxisGroupDiff, ...]) -> Section:
+def _group_section(axes: tuple[AxisGroupDiff, ...]) -> DiffSection:
     rows = tuple(
         (
             axis.axis,
@@ -214,52 +214,56 @@ def _group_section(axes: tuple[AxisGroupDiff, ...]) -> Section:
         for axis in axes
         for example in axis.examples
     )
-    return Section("changed groups", head, rows, notes)
+    return DiffSection("changed groups", head, rows, notes)
 
 
 def _format_old_to_new(old: str, new: str) -> str:
     return old if old == new else f"{old} -> {new}"
 
 
-def _checkpoint_section(found: Diff) -> Section:
+def _checkpoint_section(found: Diff) -> DiffSection:
     if not found.has_changes or found.checkpoint is None:
-        return Section("checkpoint")
+        return DiffSection("checkpoint")
     notes = (CHECKPOINTS[found.checkpoint.verdict], *found.checkpoint.reasons)
-    return Section("checkpoint", notes=notes)
+    return DiffSection("checkpoint", notes=notes)
 
 
 def diff_text(found: Diff) -> str:
     """Return the diff as plain text: the headline, then one table per section."""
-    return plain_text((found.old, found.new), diff_headline(found), diff_sections(found))
+    return render_plain_text((found.old, found.new), diff_headline(found), diff_sections(found))
 
 
 def diff_markdown(found: Diff) -> str:
     """Return the diff as Markdown: the headline, then one heading and table per section."""
-    return markdown((found.old, found.new), diff_headline(found), diff_sections(found))
+    return render_markdown((found.old, found.new), diff_headline(found), diff_sections(found))
 
 
-def plain_text(names: tuple[str, str], headline: str, sections: tuple[Section, ...]) -> str:
+def render_plain_text(
+    names: tuple[str, str], headline: str, sections: tuple[DiffSection, ...]
+) -> str:
     """Return a diff as plain text. ``names`` are the names of the old and the new side."""
     parts = [f"{names[0]} -> {names[1]}: {headline}\n"]
     parts += [_section_text(section) for section in sections]
     return "\n".join(parts)
 
 
-def markdown(names: tuple[str, str], headline: str, sections: tuple[Section, ...]) -> str:
+def render_markdown(
+    names: tuple[str, str], headline: str, sections: tuple[DiffSection, ...]
+) -> str:
     """Return a diff as Markdown. ``names`` are the names of the old and the new side."""
     parts = [f"### parc diff: `{names[0]}` → `{names[1]}`\n", f"**{headline}**\n"]
     parts += ["\n".join(_section_markdown(section)) + "\n" for section in sections]
     return "\n".join(parts)
 
 
-def _section_text(section: Section) -> str:
+def _section_text(section: DiffSection) -> str:
     body = table(section.head, section.rows, left=len(section.head)) if section.rows else ""
     notes = "".join(f"{note}\n" for note in section.notes)
     indented = "".join(f"  {line}\n" for line in (body + notes).splitlines())
     return f"{section.title}\n{indented}"
 
 
-def _section_markdown(section: Section) -> Iterator[str]:
+def _section_markdown(section: DiffSection) -> Iterator[str]:
     yield f"#### {section.title}\n"
     if section.rows:
         yield _markdown_row(section.head)

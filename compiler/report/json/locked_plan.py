@@ -14,7 +14,7 @@ class LockUnreadable(ValueError):
     """Error: a lock file cannot be used. The message states the reason."""
 
 
-def decisions(text: str) -> dict[str, Any]:
+def locked_decisions(text: str) -> dict[str, Any]:
     """Return the ``decisions`` object from the text of a parc.lock.
 
     Raises:
@@ -74,7 +74,7 @@ def locked_plan(text: str) -> LockedPlan:
     Raises:
         LockUnreadable: a decision is missing, has the wrong type, or contradicts another one.
     """
-    found = decisions(text)
+    found = locked_decisions(text)
     missing = [key for key in DERIVED_KEYS if key not in found]
     if missing:
         raise LockUnreadable(f"the key 'decisions.{missing[0]}' is missing")

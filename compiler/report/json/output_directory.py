@@ -42,7 +42,7 @@ def read_directory(directory: Path) -> dict[str, bytes]:
     }
 
 
-def other_names(directory: Path, files: Iterable[str]) -> list[str]:
+def unrecognized_names(directory: Path, files: Iterable[str]) -> list[str]:
     """Return the files and folders at the top of ``directory`` that PARC does not use, sorted.
 
     The name of a folder ends in a slash. ``files`` are the paths that ``read_directory`` returned.

@@ -24,7 +24,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json, field_names
 from parc.compiler.ir.serving_plan import Service
-from parc.compiler.report.formatting import ExactFloat, exact_tree, json_text, round_tree
+from parc.compiler.report.formatting import ExactFloat, exact_tree, json_text, round_floats_in_tree
 from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
@@ -37,7 +37,7 @@ def _cluster_section(cluster: Cluster) -> dict[str, Any]:
     Switch levels, and the switches above a rack, are included only if the spec describes them.
     """
     # Without upper switches, the levels follow from racks and fabric and need not be stored.
-    levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
+    levels = {"levels": as_json(cluster.switch_tiers)} if cluster.upper else {}
     return {
         **levels,
         "gpu": as_json(cluster.gpu),
@@ -207,7 +207,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "spec_digest": plan.problem.digest,
         "decisions": decisions,
     }
-    return dict(round_tree(document))
+    return dict(round_floats_in_tree(document))
 
 
 def _layout_section(layout: Layout, global_batch: int) -> dict[str, Any]:

@@ -112,10 +112,10 @@ def color_ramp(count: int) -> list[str]:
     if shades == 1:
         return [RAMP[1]] * count
     # Integer division gives neighbours the same shade if there are more coordinates than shades.
-    return [_color_at(index * shades // count / (shades - 1)) for index in range(count)]
+    return [_ramp_color_at(index * shades // count / (shades - 1)) for index in range(count)]
 
 
-def _color_at(share: float) -> str:
+def _ramp_color_at(share: float) -> str:
     """Return the colour at the fraction ``share`` of RAMP: 0 is its dark end, 1 its light end."""
     place = min(share, 1.0) * (len(RAMP) - 1)
     index = min(int(place), len(RAMP) - 2)

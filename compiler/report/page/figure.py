@@ -156,7 +156,7 @@ LEFT, RIGHT, TOP, HEIGHT, FOOT = 62, 150, 12, 250, 34
 """Margins of a bar chart, and the height of its plotting area, in SVG units."""
 
 
-class Bar(NamedTuple):
+class StackedBar(NamedTuple):
     """Stacked bar of a chart: its name, and the size of each item in the unit of the chart."""
 
     name: str
@@ -180,7 +180,7 @@ class BarChart(NamedTuple):
     below: str
     """Label of the axis below the bars."""
     inks: tuple[str, ...]
-    columns: tuple[Bar, ...]
+    columns: tuple[StackedBar, ...]
     marks: tuple[LimitLine, ...]
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Plan, ServingPlan, StageMemory
-from parc.compiler.report.formatting import GIB, gib
-from parc.compiler.report.page.figure import Bar, BarChart, Figure, LimitLine, bar_chart
+from parc.compiler.report.formatting import GIB, format_gib
+from parc.compiler.report.page.figure import BarChart, Figure, LimitLine, StackedBar, bar_chart
 
 INKS = {
     "weights_bytes": "k1",
@@ -46,25 +46,31 @@ def memory_chart(plan: Plan) -> MemoryChart:
     gpu = plan.problem.cluster.gpu.memory_bytes
     used = [name for name in INKS if any(getattr(one, name) for one in estimate.memory)]
     bars = tuple(_stage_bar(stage, used) for stage in estimate.memory[:MAX_COLUMNS])
-    marks = [LimitLine(gpu / GIB, f"GPU {gib(gpu)}", "edge")]
+    marks = [LimitLine(gpu / GIB, f"GPU {format_gib(gpu)}", "edge")]
     # Without a required headroom the limit equals the memory of the GPU.
     if plan.problem.goals.memory_headroom:
         marks.append(
-            LimitLine(estimate.limit_bytes / GIB, f"limit {gib(estimate.limit_bytes)}", "mark")
+            LimitLine(
+                estimate.limit_bytes / GIB, f"limit {format_gib(estimate.limit_bytes)}", "mark"
+            )
         )
-    title = f"memory per GPU by pipeline stage, at most {gib(estimate.peak.total_bytes)}"
+    title = f"memory per GPU by pipeline stage, at most {format_gib(estimate.peak.total_bytes)}"
     inks = tuple(INKS[name] for name in used)
     chart = BarChart(title, "GiB", "pipeline stage", inks, bars, tuple(marks))
     legend = tuple((TERMS[name].title, INKS[name]) for name in used)
     return MemoryChart(bar_chart(chart), legend, max(0, len(estimate.memory) - MAX_COLUMNS))
 
 
-def _stage_bar(stage: StageMemory, names: list[str]) -> Bar:
+def _stage_bar(stage: StageMemory, names: list[str]) -> StackedBar:
     sizes = tuple(getattr(stage, name) / GIB for name in names)
     parts = ", ".join(
-        f"{TERMS[name].title} {gib(getattr(stage, name))}" for name in names if getattr(stage, name)
+        f"{TERMS[name].title} {format_gib(getattr(stage, name))}"
+        for name in names
+        if getattr(stage, name)
     )
-    return Bar(str(stage.stage), sizes, f"stage {stage.stage}: {gib(stage.total_bytes)}; {parts}")
+    return StackedBar(
+        str(stage.stage), sizes, f"stage {stage.stage}: {format_gib(stage.total_bytes)}; {parts}"
+    )
 
 
 def cache_chart(plan: ServingPlan) -> MemoryChart:
@@ -75,20 +81,21 @@ def cache_chart(plan: ServingPlan) -> MemoryChart:
     gpu = plan.problem.cluster.gpu.memory_bytes
     budget = gpu * plan.limits.gpu_memory_utilization
     bars = tuple(
-        Bar(
+        StackedBar(
             str(stage.stage),
             tuple(
                 size / GIB
                 for size in (stage.weights_bytes, stage.overhead_bytes, stage.cache_bytes)
             ),
-            f"stage {stage.stage}: weights {gib(stage.weights_bytes)}, step and buffers "
-            f"{gib(stage.overhead_bytes)}, cache {gib(stage.cache_bytes)}, {stage.blocks:,} blocks",
+            f"stage {stage.stage}: weights {format_gib(stage.weights_bytes)}, step and buffers "
+            f"{format_gib(stage.overhead_bytes)}, cache {format_gib(stage.cache_bytes)}, "
+            f"{stage.blocks:,} blocks",
         )
         for stage in plan.stages[:MAX_COLUMNS]
     )
     marks = (
-        LimitLine(gpu / GIB, f"GPU {gib(gpu)}", "edge"),
-        LimitLine(budget / GIB, f"budget {gib(budget)}", "mark"),
+        LimitLine(gpu / GIB, f"GPU {format_gib(gpu)}", "edge"),
+        LimitLine(budget / GIB, f"budget {format_gib(budget)}", "mark"),
     )
     inks = tuple(ink for _, ink in CACHE_INKS)
     chart = BarChart("memory per GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)

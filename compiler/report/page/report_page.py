@@ -6,8 +6,12 @@ from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
-from parc.compiler.ir.estimate import STEP_BAND
-from parc.compiler.report.formatting import gib, percent, quantity, seconds
+from parc.compiler.report.formatting import (
+    format_gib,
+    format_percent,
+    format_quantity,
+    format_seconds,
+)
 from parc.compiler.report.page.cluster_map import cluster_map
 from parc.compiler.report.page.memory import cache_chart, memory_chart
 from parc.compiler.report.page.tables import (
@@ -58,21 +62,24 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
     estimate, job = plan.estimate, plan.problem.job
     step, peak = estimate.time.total_seconds, estimate.peak
     gpu = plan.problem.cluster.gpu.memory_bytes
-    # The same relative band applies to all plans; docs/accuracy.md has the errors behind it.
-    low, high = seconds(step * (1 - STEP_BAND)), seconds(step * (1 + STEP_BAND))
+    low = format_seconds(estimate.step_low_seconds)
+    high = format_seconds(estimate.step_high_seconds)
     batch = f"{job.global_batch:,} sequences of {job.sequence_length:,} tokens"
-    flops = f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step"
-    free = percent(1 - peak.total_bytes / gpu)
-    required = percent(plan.problem.goals.memory_headroom)
+    flops = f"{format_quantity(estimate.model_flops_per_step, 'FLOP')} per step"
+    free = format_percent(1 - peak.total_bytes / gpu)
+    required = format_percent(plan.problem.goals.memory_headroom)
     verdict = {"fits": "fits", "close": "may not fit", "exceeds": "does not fit"}[estimate.verdict]
     return (
-        KeyFigure("step time (estimate)", seconds(step), f"{low} to {high}; {batch}"),
-        KeyFigure("MFU", percent(estimate.mfu), flops),
-        KeyFigure("throughput", quantity(estimate.tokens_per_second, " tokens/s"), job.precision),
+        KeyFigure("step time (estimate)", format_seconds(step), f"{low} to {high}; {batch}"),
+        KeyFigure("MFU", format_percent(estimate.mfu), flops),
+        KeyFigure(
+            "throughput", format_quantity(estimate.tokens_per_second, " tokens/s"), job.precision
+        ),
         KeyFigure(
             f"memory of stage {peak.stage}",
-            gib(peak.total_bytes),
-            f"{gib(peak.low_bytes)} to {gib(peak.high_bytes)} of {gib(gpu)}: {verdict}",
+            format_gib(peak.total_bytes),
+            f"{format_gib(peak.low_bytes)} to {format_gib(peak.high_bytes)} of "
+            f"{format_gib(gpu)}: {verdict}",
         ),
         KeyFigure("memory headroom", free, f"goal: at least {required}"),
         KeyFigure("placement", plan.placement.proof.quality, format_placement(plan)),
@@ -83,19 +90,23 @@ def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     return (
         KeyFigure(
-            "time to first token", seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)
+            "time to first token",
+            format_seconds(estimate.ttft_seconds),
+            _format_limit(goals.ttft_seconds),
         ),
         KeyFigure(
-            "time per token", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)
+            "time per token",
+            format_seconds(estimate.tpot_seconds),
+            _format_limit(goals.tpot_seconds),
         ),
         KeyFigure(
             "output",
-            quantity(estimate.tokens_per_second, " tokens/s"),
-            f"{quantity(estimate.tokens_per_second_per_gpu, ' tokens/s')} per GPU",
+            format_quantity(estimate.tokens_per_second, " tokens/s"),
+            f"{format_quantity(estimate.tokens_per_second_per_gpu, ' tokens/s')} per GPU",
         ),
         KeyFigure(
             "KV cache",
-            quantity(limits.cache_tokens, " tokens"),
+            format_quantity(limits.cache_tokens, " tokens"),
             f"per data parallel rank, enough for {limits.full_requests:.1f} requests of "
             f"{limits.max_model_len:,} tokens",
         ),
@@ -111,7 +122,7 @@ def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
 
 
 def _format_limit(limit_seconds: float | None) -> str:
-    return "no limit set" if limit_seconds is None else f"limit {seconds(limit_seconds)}"
+    return "no limit set" if limit_seconds is None else f"limit {format_seconds(limit_seconds)}"
 
 
 REPORT_PATH = "report.html"

@@ -10,7 +10,7 @@ from parc.compiler.cost.serving.terms import SERVING_TERMS
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
-from parc.compiler.report.formatting import gib, percent, seconds
+from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
 from parc.compiler.report.page.figure import Figure, HtmlTable, html_table, stacked_bar
 from parc.compiler.report.text.search_table import candidate_table, rejection_reason
 from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_candidate_row
@@ -28,12 +28,12 @@ def step_time_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
         decode = plan.estimate.decode
         rows = [(field.name, getattr(decode, field.name)) for field in fields(StepTerms)]
         inks = STEP_INKS
-        title = f"Time of one decode step: {seconds(decode.total_seconds)}"
+        title = f"Time of one decode step: {format_seconds(decode.total_seconds)}"
     else:
         time = plan.estimate.time
         rows = [(TERMS[one.name].title, getattr(time, one.name)) for one in fields(StepTime)]
         inks = TIME_INKS
-        title = f"Time of one step: {seconds(time.total_seconds)}"
+        title = f"Time of one step: {format_seconds(time.total_seconds)}"
     figure = stacked_bar(title, inks, [spent for _, spent in rows])
     legend = tuple((name, ink) for (name, spent), ink in zip(rows, inks, strict=True) if spent)
     return figure, legend
@@ -48,29 +48,35 @@ def step_time_table(plan: AnyPlan) -> HtmlTable:
     rows = []
     for one in fields(StepTime):
         spent, term = getattr(time, one.name), TERMS[one.name]
-        share = percent(spent / time.total_seconds)
+        share = format_percent(spent / time.total_seconds)
         if spent:
             rows.append(
-                (term.title, seconds(spent), share, term.formula, explain_command(one.name))
+                (
+                    term.title,
+                    format_seconds(spent),
+                    share,
+                    term.formula,
+                    parc_explain_command(one.name),
+                )
             )
-    rows.append(("total", seconds(time.total_seconds), "", "sum of the terms", ""))
+    rows.append(("total", format_seconds(time.total_seconds), "", "sum of the terms", ""))
     return html_table(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
 
 
 def _serving_terms_table(plan: ServingPlan) -> HtmlTable:
     estimate = plan.estimate
     values = {
-        "ttft_seconds": seconds(estimate.ttft_seconds),
-        "tpot_seconds": seconds(estimate.tpot_seconds),
-        "prefill_seconds": seconds(estimate.prefill_seconds),
+        "ttft_seconds": format_seconds(estimate.ttft_seconds),
+        "tpot_seconds": format_seconds(estimate.tpot_seconds),
+        "prefill_seconds": format_seconds(estimate.prefill_seconds),
         "tokens_per_second": f"{estimate.tokens_per_second:,.0f}",
-        "cache_bytes": gib(min(stage.cache_bytes for stage in plan.stages)),
+        "cache_bytes": format_gib(min(stage.cache_bytes for stage in plan.stages)),
         "block_bytes": f"{max(stage.block_bytes for stage in plan.stages):,.0f} B",
-        "longest_bytes": gib(max(stage.longest_bytes for stage in plan.stages)),
-        "overhead_bytes": gib(max(stage.overhead_bytes for stage in plan.stages)),
+        "longest_bytes": format_gib(max(stage.longest_bytes for stage in plan.stages)),
+        "overhead_bytes": format_gib(max(stage.overhead_bytes for stage in plan.stages)),
     }
     rows = [
-        (term.title, values[name], term.formula, explain_command(name))
+        (term.title, values[name], term.formula, parc_explain_command(name))
         for name, term in SERVING_TERMS.items()
     ]
     return html_table(("term", "value", "formula", "details"), rows, prose=(0, 2, 3))
@@ -84,20 +90,22 @@ def memory_table(plan: Plan) -> HtmlTable:
     rows = [
         (
             TERMS[name].title,
-            gib(size),
-            percent(size / gpu),
+            format_gib(size),
+            format_percent(size / gpu),
             TERMS[name].formula,
-            explain_command(name),
+            parc_explain_command(name),
         )
         for size, name in found
         if size
     ]
-    rows.append(("total", gib(peak.total_bytes), percent(peak.total_bytes / gpu), "", ""))
+    rows.append(
+        ("total", format_gib(peak.total_bytes), format_percent(peak.total_bytes / gpu), "", "")
+    )
     head = ("item", "size", "share of GPU", "formula", "details")
     return html_table(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
 
 
-def explain_command(term: str) -> str:
+def parc_explain_command(term: str) -> str:
     """Return the ``parc explain`` command that explains the cost model term ``term``."""
     return f"parc explain {term.removesuffix('_seconds').removesuffix('_bytes')}"
 

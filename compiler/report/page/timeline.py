@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.table import Action, OverlappedPair
 from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
 from parc.compiler.ir import Plan
-from parc.compiler.report.formatting import percent, seconds
+from parc.compiler.report.formatting import format_percent, format_seconds
 from parc.compiler.report.page.figure import Canvas, Figure, text_css_class, tick_distance
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 
@@ -66,7 +66,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     if plan.layout.pp == 1:
         return None
     # The plan has only the totals of the step, so the schedule is simulated again for the figure.
-    cost_model = cost_model_for(plan.problem, framework_of(plan.problem))
+    cost_model = cost_model_for(plan.problem, framework_of_problem(plan.problem))
     shown = preview_schedule(cost_model, plan.layout)
     ranks = _ranks_to_draw(shown)
     makespan = shown.timeline.makespan_seconds
@@ -98,7 +98,8 @@ def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
     text = (
         f"Schedule: {SCHEDULES[layout.schedule].title}, {layout.pp} stages{chunks} and "
         f"{whole:,} micro-batches, simulated event by event. The bubble takes "
-        f"{seconds(time.bubble_seconds)}, {percent(time.bubble_seconds / time.total_seconds)} of "
+        f"{format_seconds(time.bubble_seconds)}, "
+        f"{format_percent(time.bubble_seconds / time.total_seconds)} of "
         "the step."
     )
     if shown.left_out:
@@ -233,12 +234,12 @@ def _draw_time_axis(canvas: Canvas, axis: _TimeAxis, makespan: float, y: float) 
     for index in range(int(until / step) + 1):
         at = index * step
         if not axis.broken or axis.cut - at > step / 4 or index == 0:
-            _draw_tick(canvas, axis.x_of_time(at), y, seconds(at) if at else "0")
+            _draw_tick(canvas, axis.x_of_time(at), y, format_seconds(at) if at else "0")
     if axis.broken:
         for index in range(int((makespan - axis.cut) / step) + 1):
             at = makespan - index * step
             if at - axis.cut > step / 4 or index == 0:
-                label = f"end \u2212 {seconds(index * step)}" if index else "end"
+                label = f"end \u2212 {format_seconds(index * step)}" if index else "end"
                 _draw_tick(canvas, axis.x_of_time(at), y, label)
 
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
-from parc.compiler.report.formatting import quantity, seconds, without_exponent
+from parc.compiler.report.formatting import format_quantity, format_seconds, format_without_exponent
 from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, html_table
 from parc.compiler.topology.tree import count_hosts_below_switches, number_switches, uplink_gb_per_s
-from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
+from parc.compiler.topology.uplinks import TrafficFlow, messages_leaving_zones, zone_egress_by_node
 
 INKS = {
     "tp": "k1",
@@ -89,8 +89,8 @@ def traffic_chart(plan: Plan) -> TrafficChart | None:
 
 
 def _link_cells(link: LinkTraffic) -> tuple[str, ...]:
-    bytes_sent = (quantity(sent, "B") if sent else "-" for sent in link.sent)
-    return (link.name, f"{without_exponent(link.gb_per_s)} GB/s", *bytes_sent)
+    bytes_sent = (format_quantity(sent, "B") if sent else "-" for sent in link.sent)
+    return (link.name, f"{format_without_exponent(link.gb_per_s)} GB/s", *bytes_sent)
 
 
 def _exposed_time_rows(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
@@ -100,9 +100,9 @@ def _exposed_time_rows(plan: Plan, families: list[str]) -> list[tuple[str, str, 
     for name in families:
         term = TERMS[name]
         # The estimate has one exposed time for such families, which must not be listed twice.
-        text = "included in the row above" if term in shown else seconds(getattr(time, term))
+        text = "included in the row above" if term in shown else format_seconds(getattr(time, term))
         shown.add(term)
-        rows.append((TITLES[name], quantity(sent[name], "B"), text))
+        rows.append((TITLES[name], format_quantity(sent[name], "B"), text))
     return rows
 
 
@@ -134,7 +134,7 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
         links.append(
             LinkTraffic("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest)
         )
-    for level, tier in enumerate(cluster.levels):
+    for level, tier in enumerate(cluster.switch_tiers):
         zone = number_switches(hosts, level)
         # All hosts are below one switch of this level, so nothing crosses its uplinks.
         if len(set(zone)) < 2:
@@ -156,7 +156,7 @@ def _bytes_sent_by_all_gpus(layout: Layout, name: str, rank_bytes: float) -> flo
     return rank_bytes * layout.world * ((layout.pp - 1) / layout.pp if open_ends else 1)
 
 
-def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
+def _egress_bytes_by_host(flow: TrafficFlow | None, zone: list[int]) -> list[float]:
     """Return the bytes per step that each host sends out of its NVLink domain.
 
     ``zone`` contains the number of the NVLink domain of each host.
@@ -166,7 +166,7 @@ def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
     return [messages * flow.unit_bytes for messages in zone_egress_by_node(flow, zone).values()]
 
 
-def _busiest_uplink_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
+def _busiest_uplink_bytes(flow: TrafficFlow | None, zone: tuple[int, ...]) -> float:
     return (
         max(messages_leaving_zones(flow, zone).values(), default=0) * flow.unit_bytes
         if flow
@@ -192,5 +192,5 @@ def _busy_time_figure(links: list[LinkTraffic], inks: list[str]) -> Figure:
             if wide >= 0.05:
                 canvas.draw_box(ink, x, y, wide, 24)
             x += wide
-        canvas.write_text(x + 6, y + 17, seconds(busy[index]), role="small")
+        canvas.write_text(x + 6, y + 17, format_seconds(busy[index]), role="small")
     return canvas.build_figure("busy time of links in one step, by level", len(links) * row)

@@ -18,13 +18,13 @@ from parc.backends.plugins import shadowed_plugins
 from parc.backends.registry import (
     BUILT_IN,
     all_backend_names,
+    backend_has_role,
     built_in_backends,
     engine,
     find_backend_declaration,
     framework,
-    has_role,
     installed_backends,
-    versions_of,
+    supported_versions,
     wrapped_framework,
 )
 from parc.backends.shared.strategies import STRATEGIES
@@ -67,7 +67,7 @@ def backend_text(sink: Sink) -> str:
 
 
 def _backend_record(found: Declaration) -> dict[str, Any]:
-    versions, default = versions_of(found.name)
+    versions, default = supported_versions(found.name)
     about = (import_module(found.package).__doc__ or "").strip().partition(": ")[2]
     return {
         "name": found.name,
@@ -75,7 +75,7 @@ def _backend_record(found: Declaration) -> dict[str, Any]:
         "versions": list(versions),
         "default_version": default,
         "framework": found.binds_layout,
-        "jobs": [kind for kind in ("train", "serve") if has_role(found, kind)],
+        "jobs": [kind for kind in ("train", "serve") if backend_has_role(found, kind)],
     }
 
 

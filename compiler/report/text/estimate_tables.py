@@ -10,13 +10,13 @@ from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import (
     GIB,
-    number_range,
-    percent,
-    quantity,
-    round_tree,
-    seconds,
+    format_percent,
+    format_quantity,
+    format_range,
+    format_seconds,
+    format_without_exponent,
+    round_floats_in_tree,
     table,
-    without_exponent,
 )
 from parc.compiler.report.text.layout_text import format_layout
 from parc.compiler.report.text.serving_tables import (
@@ -40,7 +40,7 @@ def network_levels_text(cluster: Cluster) -> str:
         (
             INSIDE.get(level.name, level.name),
             f"{level.gpus:,}",
-            without_exponent(level.gb_per_s_per_gpu),
+            format_without_exponent(level.gb_per_s_per_gpu),
             f"{level.latency_seconds * 1e6:.3g} us" if level.latency_seconds else "-",
             f"{level.oversubscription:g}" if level.latency_seconds else "-",
         )
@@ -83,8 +83,9 @@ def estimate_text(plan: AnyPlan) -> str:
         "Traffic that one GPU sends per step\n" + _traffic_table(estimate),
         network_levels_text(plan.problem.cluster),
         f"placement: {format_placement(plan)}\n",
-        f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
-        f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
+        f"MFU {format_percent(estimate.mfu)}, "
+        f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}, "
+        f"{format_quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
         + _calibration_line(plan)
         + "Formula of a term: parc explain TERM, for example parc explain activations_bytes\n",
     )
@@ -119,7 +120,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "placement": as_json(plan.placement.proof),
         "levels": cluster_level_records(plan.problem.cluster),
     }
-    return dict(round_tree(document))
+    return dict(round_floats_in_tree(document))
 
 
 def _memory_table(estimate: Estimate) -> str:
@@ -131,7 +132,7 @@ def _memory_table(estimate: Estimate) -> str:
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
-            number_range(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
+            format_range(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
             *(_format_gib(getattr(stage, term)) for term in terms),
             _format_gib(stage.total_bytes),
             f"{_format_gib(stage.low_bytes)}-{_format_gib(stage.high_bytes)}",
@@ -157,10 +158,16 @@ def _step_time_table(estimate: Estimate) -> str:
     total = estimate.time.total_seconds
     terms = [(field.name, getattr(estimate.time, field.name)) for field in fields(estimate.time)]
     rows = [
-        (name.removesuffix("_seconds"), seconds(spent), percent(spent / total if total else 0.0))
+        (
+            name.removesuffix("_seconds"),
+            format_seconds(spent),
+            format_percent(spent / total if total else 0.0),
+        )
         for name, spent in [*terms, ("total", total)]
     ]
-    return table(("term", "time", "share"), rows)
+    low, high = format_seconds(estimate.step_low_seconds), format_seconds(estimate.step_high_seconds)
+    interval = f"80 % interval of the total: {low} to {high}\n"
+    return table(("term", "time", "share"), rows) + interval
 
 
 def _traffic_table(estimate: Estimate) -> str:
@@ -168,8 +175,8 @@ def _traffic_table(estimate: Estimate) -> str:
         (
             axis.axis,
             LEVELS.get(axis.level, axis.level),
-            quantity(axis.bytes_per_rank, "B"),
-            without_exponent(axis.gb_per_s),
+            format_quantity(axis.bytes_per_rank, "B"),
+            format_without_exponent(axis.gb_per_s),
         )
         for axis in estimate.traffic
     ]

@@ -22,7 +22,7 @@ class UnknownTopic(LookupError):
     """Error: a name is not a topic of ``parc explain``. The message lists similar topics."""
 
 
-def explain(topic: str) -> str:
+def explain_topic(topic: str) -> str:
     """Return the explanation of a topic: a diagnostic code, spec field, cost term or pass.
 
     Raises:
@@ -33,12 +33,12 @@ def explain(topic: str) -> str:
         text = find(topic)
         if text is not None:
             return text
-    near = get_close_matches(topic, topics(), n=3, cutoff=0.6)
+    near = get_close_matches(topic, explainable_topics(), n=3, cutoff=0.6)
     hint = f"Did you mean {', '.join(near)}?" if near else "To list the codes: docs/diagnostics.md"
     raise UnknownTopic(f"{topic!r} is not a code, spec field, cost term or pass. {hint}")
 
 
-def topics() -> list[str]:
+def explainable_topics() -> list[str]:
     """Return the names of all topics that ``explain`` accepts."""
     codes = [f"PARC-{info.code}" for info in all_codes()]
     return [*codes, *sorted(_spec_fields()), *sorted(_cost_terms()), *pass_names()]

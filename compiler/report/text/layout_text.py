@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.ir import Layout, Recompute, ServingLayout
-from parc.compiler.report.formatting import plural
+from parc.compiler.report.formatting import format_count
 
 ALWAYS = ("tp", "pp")
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
@@ -72,7 +72,7 @@ def format_serving_layout(layout: ServingLayout) -> str:
     Parallel sizes of 1 are left out, except tp and pp.
     """
     words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _is_size_shown(layout, name)]
-    words.append(plural(layout.replicas, "replica"))
+    words.append(format_count(layout.replicas, "replica"))
     if layout.pp > 1 and len(set(layout.stages)) > 1:
         words.append(f"layers {'+'.join(map(str, layout.stages))}")
     return ", ".join(words)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.placement.find_vacancies import Move
+from parc.compiler.placement.find_vacancies import NodeRankMove
 from parc.compiler.placement.replan_hosts import ReplannedTraining
 from parc.compiler.placement.replan_service import ReplannedService
-from parc.compiler.report.formatting import percent, plural, quantity, round_tree, seconds
-from parc.compiler.topology.hostlist import compress
+from parc.compiler.report.formatting import (
+    format_count,
+    format_percent,
+    format_quantity,
+    format_seconds,
+    round_floats_in_tree,
+)
+from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.topology.tree import common_switch_level
 
 AnyReplanned = ReplannedTraining | ReplannedService
@@ -21,12 +27,15 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
     """Return the ranks that a replan moves, and the network traffic before and after the moves."""
     world = found.plan.placement.dense.world
     ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
-    share = percent(ranks / world)
-    drained = compress(found.drained) or "no host"
+    share = format_percent(ranks / world)
+    drained = compress_hosts(found.drained) or "no host"
     rows = [
         ("replan", f"{found.plan.problem.name}: drain {drained}"),
         ("from", origin),
-        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {plural(len(found.moves), 'host')}"),
+        (
+            "moves",
+            f"{ranks:,} of {world:,} ranks ({share}) on {format_count(len(found.moves), 'host')}",
+        ),
         *(("", _format_move(move, found)) for move in found.moves[:SHOWN]),
     ]
     if len(found.moves) > SHOWN:
@@ -42,13 +51,15 @@ def _link_load_lines(found: ReplannedTraining) -> list[tuple[str, str]]:
     return [
         (
             "links",
-            f"busiest uplink {quantity(before.busiest_bytes, 'B')} -> "
-            f"{quantity(after.busiest_bytes, 'B')} per step, all uplinks "
-            f"{quantity(before.total_bytes, 'B')} -> {quantity(after.total_bytes, 'B')}",
+            f"busiest uplink {format_quantity(before.busiest_bytes, 'B')} -> "
+            f"{format_quantity(after.busiest_bytes, 'B')} per step, all uplinks "
+            f"{format_quantity(before.total_bytes, 'B')} -> "
+            f"{format_quantity(after.total_bytes, 'B')}",
         ),
         (
             "exposed",
-            f"{seconds(before.exposed_seconds)} -> {seconds(after.exposed_seconds)} per step on "
+            f"{format_seconds(before.exposed_seconds)} -> "
+            f"{format_seconds(after.exposed_seconds)} per step on "
             f"shared links; {found.plan.placement.proof.summary}",
         ),
     ]
@@ -58,7 +69,9 @@ def _engine_lines(found: ReplannedService) -> list[tuple[str, str]]:
     """Return two rows (name, text): restarted replicas, and switches that the engines span."""
     replicas, engines = found.plan.layout.replicas, found.engines
     numbers = f": {_format_replicas(engines)}" if engines else ""
-    changed = f"{len(engines)} of {plural(replicas, 'replica')} restart on other hosts{numbers}"
+    changed = (
+        f"{len(engines)} of {format_count(replicas, 'replica')} restart on other hosts{numbers}"
+    )
     before, after = found.before, found.after
     words = f"additional switches that engines span: {before.switches} -> {after.switches}"
     if before.domains or after.domains:
@@ -98,21 +111,21 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
         document["placement"] = as_json(found.plan.placement.proof)
     else:
         document["replicas"] = list(found.engines)
-    return dict(round_tree(document))
+    return dict(round_floats_in_tree(document))
 
 
-def _format_move(move: Move, found: AnyReplanned) -> str:
+def _format_move(move: NodeRankMove, found: AnyReplanned) -> str:
     where = f"ranks {move.first_rank}-{move.last_rank} (node rank {move.node_rank})"
     return f"{where}: {move.old.name} -> {move.new.name}, {_lowest_common_level(move, found)}"
 
 
-def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
+def _lowest_common_level(move: NodeRankMove, found: AnyReplanned) -> str:
     """Return the distance between the old and the new host of a move, such as ``same leaf``.
 
     The text names the lowest network level at which both hosts are below one switch. If they share
     no switch, the text names the highest level: ``another pod``.
     """
-    levels = found.plan.problem.cluster.levels
+    levels = found.plan.problem.cluster.switch_tiers
     level = common_switch_level(move.old, move.new)
     # The hosts share no switch, so they are in different subtrees of the highest level.
     if level == len(levels):

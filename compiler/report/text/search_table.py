@@ -8,7 +8,13 @@ from typing import Any
 
 from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
-from parc.compiler.report.formatting import GIB, percent, rounded, seconds, table
+from parc.compiler.report.formatting import (
+    GIB,
+    format_percent,
+    format_seconds,
+    round_to_six_digits,
+    table,
+)
 from parc.compiler.report.text.layout_text import format_recompute
 from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
 
@@ -114,12 +120,12 @@ def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[st
         *(str(getattr(layout, name)) for name in DEGREES),
         format_recompute(layout.recompute),
         layout.split.form,
-        seconds(candidate.step_seconds),
-        f"+{seconds(added)}" if added else "-",
+        format_seconds(candidate.step_seconds),
+        f"+{format_seconds(added)}" if added else "-",
         # Adding 0.0 turns -0.0 into 0.0.
         f"{round(slower * 100, 1) + 0.0:+.1f} %" if rank > 1 else "chosen",
         f"{candidate.peak_bytes / GIB:.1f}",
-        percent(candidate.mfu),
+        format_percent(candidate.mfu),
     )
 
 
@@ -134,10 +140,10 @@ def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
         "recompute": format_recompute(layout.recompute),
         "split": layout.split.form,
         "order": layout.order,
-        "step_seconds": rounded(candidate.step_seconds),
-        "placed_seconds": rounded(candidate.placed_seconds),
-        "peak_bytes": rounded(candidate.peak_bytes),
-        "mfu": rounded(candidate.mfu),
+        "step_seconds": round_to_six_digits(candidate.step_seconds),
+        "placed_seconds": round_to_six_digits(candidate.placed_seconds),
+        "peak_bytes": round_to_six_digits(candidate.peak_bytes),
+        "mfu": round_to_six_digits(candidate.mfu),
     }
 
 

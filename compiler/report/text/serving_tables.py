@@ -10,13 +10,13 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.report.formatting import (
     GIB,
-    percent,
-    quantity,
-    round_tree,
-    rounded,
-    seconds,
+    format_percent,
+    format_quantity,
+    format_seconds,
+    format_without_exponent,
+    round_floats_in_tree,
+    round_to_six_digits,
     table,
-    without_exponent,
 )
 from parc.compiler.report.json.plan_json import serving_estimate
 from parc.compiler.report.text.layout_text import format_serving_layout
@@ -75,7 +75,7 @@ def _decode_step_table(plan: ServingPlan) -> str:
     total = decode.total_seconds
     terms = [(field.name, getattr(decode, field.name)) for field in fields(decode)]
     rows = [
-        (name, seconds(spent), percent(spent / total if total else 0.0))
+        (name, format_seconds(spent), format_percent(spent / total if total else 0.0))
         for name, spent in [*terms, ("total", total)]
     ]
     return table(("term", "time", "share"), rows)
@@ -84,12 +84,12 @@ def _decode_step_table(plan: ServingPlan) -> str:
 def _latency_table(plan: ServingPlan) -> str:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     rows = [
-        ("ttft", seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)),
-        ("tpot", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
-        ("prefill of a prompt", seconds(estimate.prefill_seconds), ""),
-        ("output", quantity(estimate.tokens_per_second, " tokens/s"), ""),
-        ("output per GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
-        ("requests per second", without_exponent(estimate.requests_per_second, 3), ""),
+        ("ttft", format_seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)),
+        ("tpot", format_seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
+        ("prefill of a prompt", format_seconds(estimate.prefill_seconds), ""),
+        ("output", format_quantity(estimate.tokens_per_second, " tokens/s"), ""),
+        ("output per GPU", format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
+        ("requests per second", format_without_exponent(estimate.requests_per_second, 3), ""),
         ("max concurrent requests", f"{estimate.max_concurrency:,.0f}", ""),
         ("KV cache per data-parallel rank", f"{limits.cache_tokens:,} tokens", ""),
         (
@@ -102,7 +102,7 @@ def _latency_table(plan: ServingPlan) -> str:
 
 
 def _format_limit(limit_seconds: float | None) -> str:
-    return "" if limit_seconds is None else seconds(limit_seconds)
+    return "" if limit_seconds is None else format_seconds(limit_seconds)
 
 
 def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         **serving_estimate(plan),
     }
-    return dict(round_tree(document))
+    return dict(round_floats_in_tree(document))
 
 
 def serving_search_text(plan: ServingPlan, top: int) -> str:
@@ -141,8 +141,8 @@ def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tupl
         str(rank),
         *(str(getattr(one.layout, name)) for name in DEGREES),
         str(one.layout.gpus),
-        seconds(one.ttft_seconds),
-        seconds(one.tpot_seconds),
+        format_seconds(one.ttft_seconds),
+        format_seconds(one.tpot_seconds),
         f"{one.tokens_per_second:,.0f}",
         f"{share * 100:+.1f} %" if rank > 1 else "chosen",
         f"{one.weights_bytes / GIB:.1f}",
@@ -157,10 +157,10 @@ def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any
             **{name: getattr(one.layout, name) for name in DEGREES},
             "gpus": one.layout.gpus,
             "stages": "+".join(map(str, one.layout.stages)),
-            "ttft_seconds": rounded(one.ttft_seconds),
-            "tpot_seconds": rounded(one.tpot_seconds),
-            "tokens_per_second": rounded(one.tokens_per_second),
-            "weights_bytes": rounded(one.weights_bytes),
+            "ttft_seconds": round_to_six_digits(one.ttft_seconds),
+            "tpot_seconds": round_to_six_digits(one.tpot_seconds),
+            "tokens_per_second": round_to_six_digits(one.tokens_per_second),
+            "weights_bytes": round_to_six_digits(one.weights_bytes),
         }
         for rank, one in enumerate(plan.search.ranked[:top], start=1)
     ]

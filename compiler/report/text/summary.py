@@ -6,16 +6,16 @@ from typing import Any
 
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.placement.score_placement import added_seconds
+from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.report.formatting import (
     GIB,
-    gib,
-    percent,
-    plural,
-    quantity,
-    round_tree,
-    seconds,
-    three_digits,
+    format_count,
+    format_gib,
+    format_percent,
+    format_quantity,
+    format_seconds,
+    format_three_digits,
+    round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
 
@@ -31,19 +31,21 @@ def serving_summary(plan: ServingPlan) -> str:
         ("layout", format_serving_layout(plan.layout)),
         (
             "memory",
-            f"{gib(stage.weights_bytes)} weights, {gib(stage.overhead_bytes)} activations and "
-            f"graphs, {gib(stage.cache_bytes)} KV cache on the fullest GPU"
+            f"{format_gib(stage.weights_bytes)} weights, {format_gib(stage.overhead_bytes)} "
+            "activations and "
+            f"graphs, {format_gib(stage.cache_bytes)} KV cache on the fullest GPU"
             f"{format_stage(stage.stage, len(plan.stages))}",
         ),
         (
             "cache",
-            f"{quantity(limits.cache_tokens, ' tokens')} per data-parallel rank, enough for "
+            f"{format_quantity(limits.cache_tokens, ' tokens')} per data-parallel rank, enough for "
             f"{limits.full_requests:.1f} requests of {limits.max_model_len:,} tokens",
         ),
         (
             "latency",
-            f"TTFT {seconds(estimate.ttft_seconds)}, TPOT {seconds(estimate.tpot_seconds)}, "
-            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
+            f"TTFT {format_seconds(estimate.ttft_seconds)}, TPOT "
+            f"{format_seconds(estimate.tpot_seconds)}, "
+            f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
@@ -55,7 +57,7 @@ def describe_service(plan: ServingPlan) -> str:
     problem, hosts = plan.problem, len(plan.placement.hosts)
     return (
         f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "
-        f"{plural(hosts, 'host')}, for {problem.framework}"
+        f"{format_count(hosts, 'host')}, for {problem.framework}"
     )
 
 
@@ -75,7 +77,7 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
         "tokens_per_second": estimate.tokens_per_second,
         "max_concurrency": estimate.max_concurrency,
     }
-    return dict(round_tree(document))
+    return dict(round_floats_in_tree(document))
 
 
 SHOWN_SHARE = 0.01
@@ -94,14 +96,18 @@ def summary_text(plan: AnyPlan) -> str:
         ("layout", format_layout(plan.layout)),
         (
             "memory",
-            f"{gib(peak.total_bytes)} of {gib(estimate.limit_bytes)} on the fullest GPU"
+            f"{format_gib(peak.total_bytes)} of {format_gib(estimate.limit_bytes)} on the "
+            "fullest GPU"
             f"{format_stage(peak.stage, len(estimate.memory))} "
-            f"(error band {three_digits(peak.low_bytes / GIB)} to {gib(peak.high_bytes)})",
+            f"(error band {format_three_digits(peak.low_bytes / GIB)} to "
+            f"{format_gib(peak.high_bytes)})",
         ),
         (
             "step",
-            f"{seconds(estimate.time.total_seconds)}, MFU {percent(estimate.mfu)}, "
-            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
+            f"{format_seconds(estimate.time.total_seconds)} "
+            f"(80 % interval {format_seconds(estimate.step_low_seconds)} to "
+            f"{format_seconds(estimate.step_high_seconds)}), MFU {format_percent(estimate.mfu)}, "
+            f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
@@ -126,10 +132,14 @@ def format_placement(plan: Plan) -> str:
     proof, total = placement.proof, plan.estimate.time.total_seconds
     waits = "no waits on shared links"
     if proof.exposed_seconds:
-        waits = f"each step waits {seconds(proof.exposed_seconds)} on shared links"
+        waits = f"each step waits {format_seconds(proof.exposed_seconds)} on shared links"
     words = f"{name}, {waits}, {proof.summary}"
-    added = added_seconds(plan.estimate, placement)
-    return words if added < SHOWN_SHARE * total else f"{words}; adds {seconds(added)} to the step"
+    added = seconds_added_by_placement(plan.estimate, placement)
+    return (
+        words
+        if added < SHOWN_SHARE * total
+        else f"{words}; adds {format_seconds(added)} to the step"
+    )
 
 
 def describe_job(plan: Plan) -> str:
@@ -138,7 +148,7 @@ def describe_job(plan: Plan) -> str:
     racks = len({host.rack for host in placement.hosts})
     return (
         f"{problem.model.name} on {plan.layout.world:,} x {problem.cluster.gpu.name}, "
-        f"{plural(len(placement.hosts), 'host')} in {plural(racks, 'rack')}"
+        f"{format_count(len(placement.hosts), 'host')} in {format_count(racks, 'rack')}"
     )
 
 
@@ -157,8 +167,10 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "peak_bytes": estimate.peak.total_bytes,
         "limit_bytes": estimate.limit_bytes,
         "step_seconds": estimate.time.total_seconds,
+        "step_low_seconds": estimate.step_low_seconds,
+        "step_high_seconds": estimate.step_high_seconds,
         "mfu": estimate.mfu,
         "tokens_per_second": estimate.tokens_per_second,
         "placement": as_json(plan.placement.proof),
     }
-    return dict(round_tree(document))
+    return dict(round_floats_in_tree(document))

@@ -16,7 +16,7 @@ class UnreadableFileError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SpecSource:
     """Text of a spec, with the name and the folder of its file."""
 
     name: str
@@ -32,7 +32,7 @@ class Source:
 
 def read_source(
     path_or_dash: str, most: int = MAX_TEXT_BYTES, *, root: Path | None = None
-) -> Source:
+) -> SpecSource:
     """Return the text of a file, or of standard input if ``path_or_dash`` is ``-``.
 
     Args:
@@ -50,14 +50,14 @@ def read_source(
         # Python has no stream for a file descriptor that was closed before it started.
         if sys.stdin is None:
             raise UnreadableFileError("cannot read standard input: it is closed")
-        return Source("<stdin>", _read_utf8(sys.stdin.buffer, most), Path(), root)
+        return SpecSource("<stdin>", _read_utf8(sys.stdin.buffer, most), Path(), root)
     try:
         with Path(path_or_dash).open("rb") as stream:
             text = _read_utf8(stream, most)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableFileError(f"cannot read {path_or_dash!r}: {reason}") from error
-    return Source(path_or_dash, text, Path(path_or_dash).parent, root)
+    return SpecSource(path_or_dash, text, Path(path_or_dash).parent, root)
 
 
 def _read_utf8(stream: BinaryIO, most: int) -> str:

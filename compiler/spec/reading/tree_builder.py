@@ -64,7 +64,7 @@ class _OpenCollection:
 
 
 class TreeBuilder:
-    """Builder of a plain tree: call ``feed`` for each parser event, then ``document``."""
+    """Builder of a plain tree: call ``add_event`` for each parser event, then ``document``."""
 
     def __init__(self, file: str, path: str, sink: Sink) -> None:
         """Start an empty tree whose root has the spec path ``path``.
@@ -83,7 +83,7 @@ class TreeBuilder:
         """Return the finished tree; None if the text is empty."""
         return self._documents[0] if self._documents else None
 
-    def feed(self, event: Any) -> None:
+    def add_event(self, event: Any) -> None:
         """Add the content of the next parser event to the tree.
 
         Raises:

@@ -24,7 +24,7 @@ _BREAK = re.compile("\r\n|[\n\r\x85]")
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class SpecTree:
     """YAML document as plain Python values, with the spans of its keys and values.
 
     The values are dict, list, str, int, float, bool and None.
@@ -40,7 +40,7 @@ def split_lines(text: str) -> tuple[str, ...]:
     return tuple(_BREAK.split(text))
 
 
-def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> Tree | None:
+def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> SpecTree | None:
     """Return the tree of a YAML text; None if the text is not valid YAML or exceeds a limit.
 
     ``file`` is the name that positions contain. ``path`` is the spec path of the document's root,
@@ -50,13 +50,13 @@ def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> Tree | Non
     try:
         _check_characters(text)
         for event in _parser_events(text):
-            builder.feed(event)
+            builder.add_event(event)
         value = builder.document()
     except InvalidTextError as error:
         line, column = error.at
         sink.report(error.code, error.finding, span=Span(file, line, column), at=path)
         return None
-    return Tree(value, builder.values, builder.keys)
+    return SpecTree(value, builder.values, builder.keys)
 
 
 def _check_characters(text: str) -> None:

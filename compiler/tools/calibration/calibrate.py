@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc import __version__
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.cost.setup.calibrated_parameters import (
     OTHER,
     PARAMETERS,
@@ -16,8 +16,8 @@ from parc.compiler.cost.setup.calibrated_parameters import (
     hardware_class,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
-from parc.compiler.report.formatting import rounded
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.report.formatting import round_to_six_digits
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.reading.yaml_tree import split_lines
 from parc.compiler.tools.calibration.fit_nccl import LinksFit, fit_nccl, read_nccl
 from parc.compiler.tools.calibration.fit_runs import RunsFit, fit_runs, mean_error
@@ -58,26 +58,31 @@ class Calibration:
         It contains no dates or paths, so that equal measurements give an identical file.
         """
         terms = calibrated_collective_constants(self.links.fitted_values)
-        values = {name: rounded(value) for name, value in sorted(self.fit.fitted_values.items())}
+        values = {
+            name: round_to_six_digits(value)
+            for name, value in sorted(self.fit.fitted_values.items())
+        }
         return {
             "calibration": 1,
             "written_by": f"parc {__version__}",
             "class": self.fit.hardware,
             "parameters": values,
             "collectives": {
-                operation: {name: rounded(value) for name, value in sorted(own.items())}
+                operation: {name: round_to_six_digits(value) for name, value in sorted(own.items())}
                 for operation, own in sorted(terms.items())
             },
             "fitted_to": {
                 "runs": len(self.runs),
                 "collective_timings": sum(len(one.before) for one in self.links.measured),
-                "mean_error": {name: rounded(value) for name, value in self.errors.items()},
+                "mean_error": {
+                    name: round_to_six_digits(value) for name, value in self.errors.items()
+                },
                 "not_identified": list(self.fit.unidentified),
             },
         }
 
 
-def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration | None:
+def calibrate(source: SpecSource, nccl: Sequence[SpecSource], sink: Sink) -> Calibration | None:
     """Fit the cost model to the table of runs in ``source`` and to the nccl-tests outputs ``nccl``.
 
     Return None if an error is reported. Report warnings for parameters that the measurements do
@@ -92,7 +97,7 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
         _check_same_hardware_class(runs, sink)
     if sink.failed() or not runs:
         return None
-    cluster, stack = _largest_cluster(runs), framework_of(runs[0].problem).stack
+    cluster, stack = _largest_cluster(runs), framework_of_problem(runs[0].problem).stack
     row = efficiency_for_stack(cluster.generation, stack)
     links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
@@ -130,14 +135,14 @@ def _check_same_hardware_class(runs: Sequence[MeasuredRun], sink: Sink) -> None:
             help="a calibration is valid for one GPU generation and one framework: write one "
             "table for each",
         )
-        sink.report("Q03", finding, span=run.row.span_of("node"))
+        sink.report("Q03", finding, span=run.row.cell_span("node"))
 
 
 def _hardware_class_of(run: MeasuredRun) -> str:
-    return hardware_class(run.problem.cluster.gpu, framework_of(run.problem).stack)
+    return hardware_class(run.problem.cluster.gpu, framework_of_problem(run.problem).stack)
 
 
-def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
+def _warn_unidentified(found: Calibration, source: SpecSource, sink: Sink) -> None:
     """Report the parameters that the runs do not determine, and suggest further runs (Q05)."""
     names = found.fit.unidentified
     if not names:
@@ -171,4 +176,4 @@ def _warn_large_errors(found: Calibration, sink: Sink) -> None:
             help="check that step_seconds is the time of one optimizer step, without warm-up and "
             "checkpoints, and that the row describes the layout of the run",
         )
-        sink.report("Q06", finding, span=run.row.span_of("step_seconds"))
+        sink.report("Q06", finding, span=run.row.cell_span("step_seconds"))

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parc.compiler.report.formatting import percent, round_tree, rounded, seconds, table
+from parc.compiler.report.formatting import (
+    format_percent,
+    format_seconds,
+    round_floats_in_tree,
+    round_to_six_digits,
+    table,
+)
 from parc.compiler.tools.calibration.calibrate import Calibration
 from parc.compiler.tools.calibration.fit_runs import mean_error
 
@@ -54,8 +60,8 @@ def _collective_table(found: Calibration) -> str:
             one.timings.test,
             f"{one.timings.ranks} on {one.timings.hosts}",
             str(len(one.before)),
-            percent(mean_error(one.before, one.timings.seconds)),
-            percent(mean_error(one.after, one.timings.seconds)),
+            format_percent(mean_error(one.before, one.timings.seconds)),
+            format_percent(mean_error(one.after, one.timings.seconds)),
         )
         for one in found.links.measured
     ]
@@ -73,7 +79,7 @@ def _run_table(found: Calibration) -> str:
     rows = [
         (
             row["run"],
-            seconds(row["measured"]),
+            format_seconds(row["measured"]),
             *(_format_error(row, name) for name in _prediction_columns(found)),
         )
         for row in records
@@ -104,7 +110,9 @@ def _run_record(found: Calibration, index: int) -> dict[str, Any]:
 
 def _mean_error_line(found: Calibration) -> str:
     words = {"shipped": "shipped", "fitted": "fitted", "left_out": "with the run left out"}
-    text = ", ".join(f"{words[name]} {percent(value)}" for name, value in found.errors.items())
+    text = ", ".join(
+        f"{words[name]} {format_percent(value)}" for name, value in found.errors.items()
+    )
     return f"mean error of the step: {text}\n"
 
 
@@ -128,7 +136,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
         ],
         "runs": [_run_record(found, index) for index in range(len(found.runs))],
     }
-    return dict(round_tree(document))
+    return dict(round_floats_in_tree(document))
 
 
 def calibration_file(found: Calibration) -> str:
@@ -152,4 +160,4 @@ def _yaml_scalar(value: Any) -> str:
         return "{}"
     if isinstance(value, list):
         return f"[{', '.join(value)}]"
-    return str(rounded(value)) if isinstance(value, float) else str(value)
+    return str(round_to_six_digits(value)) if isinstance(value, float) else str(value)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from parc.compiler.cost.fitting import Prior, fit_parameters
+from parc.compiler.cost.fitting import ParameterPrior, fit_parameters
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
     InterDomainNetwork,
@@ -136,7 +136,7 @@ The ramp is the part of the time that saturates with the message size (``collect
 """
 # A factor of 1 keeps the shipped value. The prior is wide (a spread of 1 of the logarithm), so that
 # a direct measurement of the links outweighs the shipped values.
-LINK_PRIOR = Prior(1.0, 1.0, 0.02, 50.0)
+LINK_PRIOR = ParameterPrior(1.0, 1.0, 0.02, 50.0)
 NETWORK_TERMS = ("network", "hop_seconds")
 
 

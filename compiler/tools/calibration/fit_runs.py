@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.cost.fitting import (
     FitResult,
-    Prior,
-    Tangent,
-    extrapolate,
+    LinearizedRun,
+    ParameterPrior,
+    extrapolate_seconds,
     fit_parameters,
-    tangents,
+    linearize_runs,
 )
 from parc.compiler.cost.setup.calibrated_parameters import (
     Values,
@@ -92,7 +92,7 @@ def fit_runs(
         collectives: parameters that were fitted to nccl-tests; they stay fixed.
         network: parameters that were fitted to nccl-tests; each is the center of a narrow prior.
     """
-    cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
+    cluster, stack = runs[0].problem.cluster, framework_of_problem(runs[0].problem).stack
     hardware = hardware_class(cluster.gpu, stack)
     start = numeric_efficiency_parameters(efficiency_for_stack(cluster.generation, stack))
     priors = {name: parameter_prior(name, value) for name, value in start.items()}
@@ -149,13 +149,13 @@ class _RunsFitter:
         values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
-    def fit(self, priors: Mapping[str, Prior]) -> FitResult:
+    def fit(self, priors: Mapping[str, ParameterPrior]) -> FitResult:
         """Fit the parameters in ``priors`` to the measured times of all runs."""
         start = {name: each.centre for name, each in priors.items()}
         return fit_parameters(self.predict_seconds, self.measured, start, priors)
 
     def predict_left_out(
-        self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
+        self, parameters: Mapping[str, float], priors: Mapping[str, ParameterPrior]
     ) -> tuple[float, ...]:
         """Return the seconds per step of each run, predicted by a fit without this run.
 
@@ -165,7 +165,7 @@ class _RunsFitter:
         # Without fitted parameters, leaving out a run changes no prediction.
         if not parameters:
             return self.predict_seconds({})
-        lines = tangents(self.predict_seconds, parameters)
+        lines = linearize_runs(self.predict_seconds, parameters)
         indices = range(len(lines))
         found = list(self.measured)
         for fold in range(min(FOLDS, len(lines))):
@@ -178,8 +178,8 @@ class _RunsFitter:
     def _predict_from_subset(
         self,
         parameters: Mapping[str, float],
-        priors: Mapping[str, Prior],
-        lines: Sequence[Tangent],
+        priors: Mapping[str, ParameterPrior],
+        lines: Sequence[LinearizedRun],
         others: Sequence[int],
     ) -> list[float]:
         """Fit the parameters to some of the runs; return the predicted times of all runs.
@@ -193,16 +193,16 @@ class _RunsFitter:
         measured = [self.measured[index] for index in others]
 
         def predict(values: Mapping[str, float]) -> list[float]:
-            every = extrapolate(lines, parameters, values)
+            every = extrapolate_seconds(lines, parameters, values)
             return [every[index] for index in others]
 
         # The start is the fit to all runs, so a few rounds are enough.
         found = fit_parameters(predict, measured, parameters, priors, rounds=8)
-        return extrapolate(lines, parameters, found.parameters)
+        return extrapolate_seconds(lines, parameters, found.parameters)
 
 
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:
     """Return the cost model's seconds per step of ``run`` with the parameters ``values``."""
     problem = replace(run.problem, calibration=values)
-    cost_model = cost_model_for(problem, framework_of(problem))
+    cost_model = cost_model_for(problem, framework_of_problem(problem))
     return step_time(cost_model, run.layout).total_seconds

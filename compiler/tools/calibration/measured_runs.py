@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.base import Framework
-from parc.backends.registry import framework_of
+from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
@@ -23,7 +23,7 @@ from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.spec.reading.scalars import plain_scalar
-from parc.compiler.spec.reading.source import Source, UnreadableFileError, read_source
+from parc.compiler.spec.reading.source import SpecSource, UnreadableFileError, read_source
 from parc.compiler.spec.similar_names import did_you_mean
 
 # Python's csv module does not report the column at which a cell starts.
@@ -48,12 +48,12 @@ class CsvRow:
     span: Span
     """Span of the whole line."""
 
-    def text(self, column: str) -> str:
+    def cell_text(self, column: str) -> str:
         """Return the text of the cell in ``column``; an empty string if the cell is empty."""
         cell = self.cells.get(column)
         return cell.text if cell else ""
 
-    def span_of(self, column: str) -> Span:
+    def cell_span(self, column: str) -> Span:
         """Return the position of the cell in ``column``, or of the row if the cell is empty."""
         cell = self.cells.get(column)
         return cell.span if cell else self.span
@@ -178,7 +178,7 @@ class MeasuredRun:
     """Measured seconds per optimizer step."""
 
 
-def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
+def read_measured_runs(source: SpecSource, sink: Sink) -> tuple[MeasuredRun, ...]:
     """Return the valid runs of a table in the order of its rows; report errors in other rows.
 
     Paths of specs and model configs are relative to ``source.folder``.
@@ -191,7 +191,7 @@ def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
 class _RowReader:
     """Reader of one row of the table, which reports each error at the cell that caused it."""
 
-    def __init__(self, source: Source, row: CsvRow, sink: Sink) -> None:
+    def __init__(self, source: SpecSource, row: CsvRow, sink: Sink) -> None:
         self.source = source
         self.row = row
         self.sink = sink
@@ -202,11 +202,11 @@ class _RowReader:
         layout = self._build_layout(problem) if problem else None
         if seconds is None or problem is None or layout is None:
             return None
-        name = self.row.text("run") or f"line {self.row.span.line}"
+        name = self.row.cell_text("run") or f"line {self.row.span.line}"
         return MeasuredRun(name, self.row, problem, layout, seconds)
 
     def _read_seconds(self) -> float | None:
-        text = self.row.text("step_seconds")
+        text = self.row.cell_text("step_seconds")
         try:
             seconds = float(text)
         except ValueError:
@@ -215,17 +215,18 @@ class _RowReader:
             return seconds
         message = f"step_seconds is {text[:40]!r}" if text else "step_seconds is empty"
         label = "expected the seconds of one optimizer step, a number above 0"
-        self.sink.report("Q02", Finding(message, label), span=self.row.span_of("step_seconds"))
+        self.sink.report("Q02", Finding(message, label), span=self.row.cell_span("step_seconds"))
         return None
 
     def _resolve_problem(self) -> Problem | None:
         spec_sink = Sink()
-        if self.row.text("spec"):
+        if self.row.cell_text("spec"):
             source = self._read_spec()
             if source is None:
                 return None
             changes = {
-                PATHS[name]: _parse_cell(self.row.text(name)) for name in self._filled_columns()
+                PATHS[name]: _parse_cell(self.row.cell_text(name))
+                for name in self._filled_columns()
             }
             overrides = [f"{path}={json.dumps(value)}" for path, value in changes.items()]
             problem = resolve_spec(source, overrides, spec_sink)
@@ -233,34 +234,34 @@ class _RowReader:
             # JSON is valid YAML, so the usual reader of specs checks the cells.
             text = json.dumps(self._build_spec_tree())
             problem = resolve_spec(
-                Source(self.source.name, text, self.source.folder), (), spec_sink
+                SpecSource(self.source.name, text, self.source.folder), (), spec_sink
             )
         self._report_at_cells(spec_sink.diagnostics)
         if isinstance(problem, ServingProblem):
             finding = Finding(
                 "a serving job has no training steps to fit", "job.kind in this spec is serve"
             )
-            self.sink.report("Q02", finding, span=self.row.span_of("spec"))
+            self.sink.report("Q02", finding, span=self.row.cell_span("spec"))
             return None
         return None if spec_sink.failed() else problem
 
     def _filled_columns(self) -> list[str]:
-        return [name for name in PATHS if self.row.text(name)]
+        return [name for name in PATHS if self.row.cell_text(name)]
 
-    def _read_spec(self) -> Source | None:
-        path = self.row.text("spec")
+    def _read_spec(self) -> SpecSource | None:
+        path = self.row.cell_text("spec")
         try:
             folder = self.source.folder or Path()
             source = read_source(str(folder / path), root=self.source.root)
         except UnreadableFileError as error:
-            self.sink.report("Q02", str(error), span=self.row.span_of("spec"))
+            self.sink.report("Q02", str(error), span=self.row.cell_span("spec"))
             return None
         return replace(source, name=path)
 
     def _build_spec_tree(self) -> dict[str, Any]:
         """Return a spec, as a tree of mappings, that is built from the cells of the row."""
         tree: dict[str, Any] = {"parc": 1, "name": "run", "cluster": {}, "job": {}, "layout": {}}
-        cells = {**DEFAULTS, **{name: self.row.text(name) for name in self._filled_columns()}}
+        cells = {**DEFAULTS, **{name: self.row.cell_text(name) for name in self._filled_columns()}}
         for name, text in cells.items():
             section, _, key = PATHS[name].rpartition(".")
             place = tree[section] if section else tree
@@ -275,7 +276,7 @@ class _RowReader:
         pins = problem.pins
         required: tuple[str, ...] = REQUIRED_PINS
         # Rows without a spec have defaults for ep and etp.
-        if self.row.text("spec") and problem.model.experts:
+        if self.row.cell_text("spec") and problem.model.experts:
             required += ("ep", "etp")
         # A single pipeline stage cannot be divided into virtual stages.
         if pins.pp == 1:
@@ -287,9 +288,9 @@ class _RowReader:
                 help="fill these columns, or set these fields under layout in the spec",
                 fix=f"{open_[0]}: {'none' if open_[0] == 'recompute' else 1}",
             )
-            self.sink.report("Q02", finding, span=self.row.span_of("spec"))
+            self.sink.report("Q02", finding, span=self.row.cell_span("spec"))
             return None
-        target = framework_of(problem)
+        target = framework_of_problem(problem)
         layout = _layout_from_pins(problem, target)
         if not any(rule.broken(problem, layout) for rule in all_rules(problem, target)):
             return layout
@@ -303,7 +304,7 @@ class _RowReader:
 
         Warnings are left out, because ``parc compile`` reports the warnings of a spec.
         """
-        spec = self.row.text("spec")
+        spec = self.row.cell_text("spec")
         for each in found:
             if each.severity != "error":
                 continue
@@ -311,7 +312,7 @@ class _RowReader:
                 name for name, path in PATHS.items() if f"{each.path}.".startswith(f"{path}.")
             )
             column = next(places, "")
-            span = self.row.span_of(column if self.row.text(column) else "spec")
+            span = self.row.cell_span(column if self.row.cell_text(column) else "spec")
             # The positions of causes are in the spec, whose lines this sink does not have.
             causes = tuple(replace(cause, span=None) for cause in each.finding.causes)
             prefix = f"{spec}: " if spec else ""

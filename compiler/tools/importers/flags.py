@@ -63,7 +63,7 @@ class FlagField:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class LaunchFlag:
     """Flag of a launch command, with the words between it and the next flag."""
 
     name: str
@@ -71,7 +71,9 @@ class Flag:
     values: tuple[Word, ...]
 
 
-def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) -> list[Flag]:
+def flags_in_statements(
+    words: list[Word], known: Iterable[str], whole: bool = False
+) -> list[LaunchFlag]:
     """Return the flags of the statements that contain flags of a framework.
 
     These are the statements that contain a flag in ``known``, and the statements that start with a
@@ -79,7 +81,7 @@ def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) 
     commands that start a program are included even without a flag in ``known``.
     """
     names = set(known)
-    found: list[Flag] = []
+    found: list[LaunchFlag] = []
     for _, group in groupby(words, key=lambda word: word.statement):
         statement = list(group)
         named = any(word.text.partition("=")[0] in names for word in statement)
@@ -89,7 +91,7 @@ def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) 
     return found
 
 
-def split_flags(statement: list[Word]) -> list[Flag]:
+def split_flags(statement: list[Word]) -> list[LaunchFlag]:
     """Return the flags of a statement, each with all words before the next flag."""
     starts = [index for index, word in enumerate(statement) if word.is_flag]
     flags = []
@@ -99,11 +101,13 @@ def split_flags(statement: list[Word]) -> list[Flag]:
         values = statement[start + 1 : end]
         if equals:  # --flag=value: the first value is a part of the word of the flag
             values = [Word(rest, word.span, word.statement), *values]
-        flags.append(Flag(name, word, tuple(values)))
+        flags.append(LaunchFlag(name, word, tuple(values)))
     return flags
 
 
-def take_flags(flags: list[Flag], table: Mapping[str, FlagField], reading: Reading) -> list[Flag]:
+def take_flags(
+    flags: list[LaunchFlag], table: Mapping[str, FlagField], reading: Reading
+) -> list[LaunchFlag]:
     """Set the spec fields of all flags in ``table``; return the flags that are not in ``table``."""
     unknown = []
     for flag in flags:
@@ -117,14 +121,14 @@ def take_flags(flags: list[Flag], table: Mapping[str, FlagField], reading: Readi
     return unknown
 
 
-def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
+def _set_field_of_flag(flag: LaunchFlag, row: FlagField, reading: Reading) -> None:
     if not flag.values:
         finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
         reading.report_error("I02", finding, flag.word.span)
         return
     if any(word.dynamic for word in flag.values[: None if row.kind == "texts" else 1]):
         message = f"{flag.name} {flag.values[0].text[:40]} is computed at run time"
-        note_left_out(flag, reading)
+        note_flag_not_imported(flag, reading)
         reading.report(
             "I04", Finding(message, help=f"set {row.path} in the spec"), flag.values[0].span
         )
@@ -134,7 +138,7 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
         return
     value = _parse_value(flag.values[0].text, row)
     if value is None and row.words is not None:
-        note_left_out(flag, reading)
+        note_flag_not_imported(flag, reading)
         message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
         finding = Finding(
             message, help=f"valid values of {row.path}: {', '.join(map(str, row.words.values()))}"
@@ -156,7 +160,7 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
     set_spec_field(reading, row.path, value, flag)
 
 
-def note_left_out(flag: Flag, reading: Reading) -> None:
+def note_flag_not_imported(flag: LaunchFlag, reading: Reading) -> None:
     """Add a note that ``flag`` was not imported.
 
     The caller reports the reason as a finding.
@@ -179,7 +183,7 @@ def whole_number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
 
 
-def set_spec_field(reading: Reading, path: str, value: Any, flag: Flag) -> None:
+def set_spec_field(reading: Reading, path: str, value: Any, flag: LaunchFlag) -> None:
     """Set field ``path`` of the spec fragment to ``value``, and record the position of ``flag``.
 
     If several flags set the same field, the last one counts, as in argparse.
@@ -223,10 +227,10 @@ class ImportTable:
 
 
 @cache
-def import_table(package: str) -> ImportTable:
+def load_import_table(package: str) -> ImportTable:
     """Return the import table in the file ``flags.yaml`` of the Python package ``package``."""
     tree = parse_table((files(package) / "flags.yaml").read_text("utf-8"))
-    entries = dict(_flag_rows(tree))
+    entries = dict(_import_rows(tree))
     rows = {
         flag: _parse_row(entry["import"])
         for flag, entry in entries.items()
@@ -241,7 +245,7 @@ def import_table(package: str) -> ImportTable:
     return ImportTable(rows, frozenset(implied), fields)
 
 
-def _flag_rows(tree: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _import_rows(tree: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (flag, row) for each flag of the table.
 
     A flag whose entry is a text instead of a row is skipped: the text explains why no spec field

@@ -9,7 +9,7 @@ from functools import cache
 from parc.backends.registry import all_declarations
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.registry import Format
+from parc.compiler.topology.readers.registry import FileFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class LaunchLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FrameworkSettings:
     """Settings of a framework in a launch file, for ``parc diff``."""
 
     framework: str
@@ -39,17 +39,17 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Importers:
+class BackendImporters:
     """Formats of launch files that one backend can import."""
 
-    formats: Mapping[str, Format]
+    formats: Mapping[str, FileFormat]
     """KIND argument of ``parc import`` -> format, in the order in which ``auto`` tries them."""
     launch_lines: LaunchLines | None = None
-    settings: Settings | None = None
+    settings: FrameworkSettings | None = None
 
 
 @cache
-def importers() -> tuple[Importers, ...]:
+def importers_by_backend() -> tuple[BackendImporters, ...]:
     """Return the import formats of each backend that can import launch files."""
     return tuple(
         one.module(module).IMPORTERS for one in all_declarations() for module in one.importers
@@ -58,4 +58,6 @@ def importers() -> tuple[Importers, ...]:
 
 def importable_launches() -> str:
     """Return the descriptions of all launch files that PARC can import, as text for messages."""
-    return "; ".join(one.description for backend in importers() for one in backend.formats.values())
+    return "; ".join(
+        one.description for backend in importers_by_backend() for one in backend.formats.values()
+    )

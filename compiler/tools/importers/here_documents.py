@@ -48,21 +48,21 @@ class HereDocuments:
         for match in _END_WORD.finditer(text) if "<<" in text else ():
             self._ends.setdefault(match[1], []).append(match.end())
 
-    def starting_at(self, offset: int) -> HereDocument | None:
+    def here_document_at(self, offset: int) -> HereDocument | None:
         """Return the here-document whose ``<<`` is at ``offset``; None if none starts there."""
         match = _HERE_DOCUMENT.match(self._text, offset)
-        return None if match is None else self._document(match)
+        return None if match is None else self._build_here_document(match)
 
     def __iter__(self) -> Iterator[HereDocument]:
         """Yield all here-documents of the text, except those inside another here-document."""
         at = 0
         while match := _HERE_DOCUMENT.search(self._text, at):
-            found = self._document(match)
+            found = self._build_here_document(match)
             if found is not None:
                 yield found
             at = match.end() - 1 if found is None else found.end
 
-    def _document(self, match: re.Match[str]) -> HereDocument | None:
+    def _build_here_document(self, match: re.Match[str]) -> HereDocument | None:
         ends = self._ends.get(match[2], [])
         index = bisect_left(ends, match.end())
         if index == len(ends):

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.formats import importable_launches, importers
+from parc.compiler.tools.importers.formats import importable_launches, importers_by_backend
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
@@ -21,34 +21,34 @@ from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.cluster_section import merge_fragments
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.registry import FORMATS, Format, detect_format
+from parc.compiler.topology.readers.registry import FORMATS, FileFormat, detect_format
 
 INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
 )
 """Characters that no value of a spec may contain: YAML 1.2.2, section 5.1, and line breaks."""
-OWN: dict[str, Format] = {
+OWN: dict[str, FileFormat] = {
     # First, because plan.json also contains names that are signs of other formats.
-    "parc-plan": Format(
+    "parc-plan": FileFormat(
         read_parc_plan, "plan.json of PARC, or the output folder", (r'\A\s*\{\s*"estimate"\s*:',)
     ),
     **FORMATS,
-    "squeue": Format(
+    "squeue": FileFormat(
         read_squeue,
         "squeue --json, scontrol show job --json",
         (r'"accrue_time"\s*:', r'"job_state"\s*:'),
     ),
-    "nccl-tests": Format(
+    "nccl-tests": FileFormat(
         read_nccl_tests,
         "output of nccl-tests",
         (r"(?m)^# nccl-tests version", r"(?m)^#[ \t]+Rank[ \t]+[0-9]+[ \t]+Group"),
     ),
-    "sbatch": Format(
+    "sbatch": FileFormat(
         read_sbatch, "batch script of Slurm with its launch line", (r"(?m)^#SBATCH[ \t]",)
     ),
 }
 """Formats that do not depend on a framework, in the order in which ``auto`` tries them."""
-HF_CONFIG = Format(
+HF_CONFIG = FileFormat(
     read_hf_config, "config.json of Hugging Face", (r'"model_type"\s*:', r'"architectures"\s*:')
 )
 OF_CLUSTERS = FORMATS.keys() | {"squeue"}
@@ -56,7 +56,7 @@ OF_CLUSTERS = FORMATS.keys() | {"squeue"}
 
 
 @cache
-def import_formats() -> dict[str, Format]:
+def import_formats() -> dict[str, FileFormat]:
     """Return (KIND argument -> import format), in the order in which ``auto`` tries the formats.
 
     Formats of frameworks come after batch scripts, so that a batch script with flags of a framework
@@ -64,7 +64,7 @@ def import_formats() -> dict[str, Format]:
     might also contain a model type.
     """
     found = dict(OWN)
-    for one in importers():
+    for one in importers_by_backend():
         found |= one.formats
     return found | {"hf-config": HF_CONFIG}
 

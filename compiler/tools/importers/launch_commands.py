@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
-    Flag,
+    LaunchFlag,
     set_spec_field,
     split_flags,
     whole_number,
@@ -48,7 +48,7 @@ _GAP = re.compile(r"[$`<>]")
 """Matches a value that only the shell has, or a gap in a template: ``<mounts>``."""
 
 
-def is_program(word: Word) -> bool:
+def is_python_program(word: Word) -> bool:
     """Return True if ``word`` names a Python program."""
     return word.text.endswith(".py") and not word.is_flag and "=" not in word.text
 
@@ -59,7 +59,7 @@ def program_position(statement: list[Word]) -> int:
     If no word names a program, return the index of the module after ``-m``; 0 if there is none.
     """
     modules = (at + 1 for at, word in enumerate(statement[:-1]) if word.text in ("-m", "--module"))
-    programs = (at for at, word in enumerate(statement) if is_program(word))
+    programs = (at for at, word in enumerate(statement) if is_python_program(word))
     return next(programs, next(modules, 0))
 
 
@@ -71,7 +71,7 @@ def framework_words(words: list[Word]) -> list[Word]:
     """
     kept: list[Word] = []
     for statement in statements(words):
-        start = next((at for at, word in enumerate(statement) if is_program(word)), None)
+        start = next((at for at, word in enumerate(statement) if is_python_program(word)), None)
         if start is None:
             _, start = _srun_flags(statement)
         kept += (part for word in statement[start:] for part in split_quoted_flag(word))
@@ -93,7 +93,9 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
             read_srun_flag(flag, reading)
         _report_launcher_flags(statement[after:], reading)
         _read_torchrun_flags(statement[after:], reading)
-        programs += [word for word in statement[after:] if is_program(word) and not word.dynamic]
+        programs += [
+            word for word in statement[after:] if is_python_program(word) and not word.dynamic
+        ]
     # A launch line may get its program from a variable that an earlier statement sets.
     known = [word.text.strip() for word in programs if word.statement <= launch]
     started = [word.text.strip() for word in programs if word.statement == launch]
@@ -101,7 +103,7 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
         reading.spec.setdefault("launch", {})["program"] = name
 
 
-def _is_container_flag(flag: Flag) -> bool:
+def _is_container_flag(flag: LaunchFlag) -> bool:
     """Return True for a flag of pyxis, the container plugin of srun.
 
     Scripts can assign these flags to an array that they later pass to srun.
@@ -109,7 +111,7 @@ def _is_container_flag(flag: Flag) -> bool:
     return flag.name.startswith("--container-")
 
 
-def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:
+def _srun_flags(statement: list[Word]) -> tuple[list[LaunchFlag], int]:
     """Return (flags of srun, index of the first word after these flags).
 
     For a statement without srun, the result is an empty list and 0.
@@ -129,11 +131,11 @@ def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:
         if plain and at < len(statement) and not statement[at].text.startswith("-"):
             values = (statement[at],)
             at += 1
-        flags.append(Flag(name, word, values))
+        flags.append(LaunchFlag(name, word, values))
     return flags, at
 
 
-def read_srun_flag(flag: Flag, reading: Reading) -> None:
+def read_srun_flag(flag: LaunchFlag, reading: Reading) -> None:
     """Set the container image or the container mounts from a flag of srun.
 
     Report a flag that neither a spec field nor PARC's own srun command sets.
@@ -147,10 +149,10 @@ def read_srun_flag(flag: Flag, reading: Reading) -> None:
     elif flag.name == "--container-mounts" and value:
         read_mounts(flag, value, reading)
     else:
-        reading.leave_out(f"srun {_flag_text(flag)}", flag.word.span)
+        reading.leave_out(f"srun {_text_of_flag(flag)}", flag.word.span)
 
 
-def read_mounts(flag: Flag, text: str, reading: Reading) -> None:
+def read_mounts(flag: LaunchFlag, text: str, reading: Reading) -> None:
     """Set the container mounts from ``text``, a list that is separated by commas.
 
     Mounts whose paths are known only at run time are reported instead.
@@ -165,7 +167,7 @@ def read_mounts(flag: Flag, text: str, reading: Reading) -> None:
         set_spec_field(reading, "launch.slurm.container_mounts", known, flag)
 
 
-def _flag_text(flag: Flag) -> str:
+def _text_of_flag(flag: LaunchFlag) -> str:
     if "=" in flag.word.text:
         return flag.word.text
     return " ".join([flag.word.text, *(value.text for value in flag.values[:4])])
@@ -177,7 +179,7 @@ _OF_PYTHON = ("-u", "-m", "-O", "-B", "-c", "-l", "-e")
 
 def _report_launcher_flags(words: list[Word], reading: Reading) -> None:
     """Report flags of launchers other than srun and torchrun, such as those of mpirun."""
-    end = next((at for at, word in enumerate(words) if is_program(word)), 0)
+    end = next((at for at, word in enumerate(words) if is_python_program(word)), 0)
     for at, word in enumerate(words[:end]):
         name = word.text.partition("=")[0].replace("_", "-")
         if word.is_flag and name not in LAUNCHER and name not in _OF_PYTHON:
@@ -188,30 +190,30 @@ def _report_launcher_flags(words: list[Word], reading: Reading) -> None:
 
 def _read_torchrun_flags(words: list[Word], reading: Reading) -> None:
     """Read the flags of torchrun, up to the program."""
-    known: dict[str, Callable[[Flag, str, Reading], None]] = {
-        "--nproc-per-node": _read_processes,
-        "--nnodes": _read_nodes,
+    known: dict[str, Callable[[LaunchFlag, str, Reading], None]] = {
+        "--nproc-per-node": _read_process_count,
+        "--nnodes": _read_node_count,
         "--master-port": _read_port,
         "--max-restarts": _report_unless_zero,
     }
     for at, word in enumerate(words):
-        if is_program(word):
+        if is_python_program(word):
             return
         name, equals, value = word.text.partition("=")
         name = name.replace("_", "-")
         read = known.get(name)
         if read is None and word.is_flag and name in LAUNCHER - _TORCHRUN_SET - _SRUN_SET:
-            read = _report_flag
+            read = _report_launcher_flag
         if read is None:
             continue
         following = words[at + 1 : at + 2]
         if not equals and following and not following[0].is_flag:
             value = following[0].text
         written = word.text.partition("=")[0]
-        read(Flag(written, word, tuple(following)), value, reading)
+        read(LaunchFlag(written, word, tuple(following)), value, reading)
 
 
-def _read_processes(flag: Flag, text: str, reading: Reading) -> None:
+def _read_process_count(flag: LaunchFlag, text: str, reading: Reading) -> None:
     number = whole_number(text)
     if number and number < 1000:
         set_spec_field(reading, "cluster.node.gpus_per_node", number, flag)
@@ -219,7 +221,7 @@ def _read_processes(flag: Flag, text: str, reading: Reading) -> None:
         reading.leave_out(f"{flag.name} {text}", flag.word.span, "set cluster.node.gpus_per_node")
 
 
-def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
+def _read_node_count(flag: LaunchFlag, text: str, reading: Reading) -> None:
     number = whole_number(text)
     if reading.hosts or "nodes" in reading.spec.get("cluster", {}) or "SLURM" in text:
         return
@@ -229,21 +231,21 @@ def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
         reading.leave_out(f"{flag.name} {text}", flag.word.span, "set cluster.nodes")
 
 
-def _read_port(flag: Flag, text: str, reading: Reading) -> None:
+def _read_port(flag: LaunchFlag, text: str, reading: Reading) -> None:
     number = whole_number(text)
     if number and number < 65536:
         set_spec_field(reading, "launch.master_port", number, flag)
 
 
-def _report_flag(flag: Flag, text: str, reading: Reading) -> None:
+def _report_launcher_flag(flag: LaunchFlag, text: str, reading: Reading) -> None:
     reading.leave_out(f"{flag.name} {text}".rstrip(), flag.word.span)
 
 
-def _report_unless_zero(flag: Flag, text: str, reading: Reading) -> None:
+def _report_unless_zero(flag: LaunchFlag, text: str, reading: Reading) -> None:
     if text != "0":
         reading.leave_out(f"{flag.name} {text}", flag.word.span)
 
 
-def srun_flags(words: list[Word]) -> list[Flag]:
+def srun_flags(words: list[Word]) -> list[LaunchFlag]:
     """Return the flags of all srun commands in ``words``."""
     return [flag for statement in statements(words) for flag in _srun_flags(statement)[0]]

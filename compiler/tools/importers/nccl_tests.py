@@ -20,7 +20,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster
-from parc.compiler.report.formatting import rounded
+from parc.compiler.report.formatting import round_to_six_digits
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.calibration.fit_nccl import CollectiveTimings, fit_nccl, read_nccl
@@ -80,9 +80,11 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
         "calibration": 1,
         "written_by": f"parc {__version__}",
         "class": cluster.gpu.generation,  # without a stack: valid for every framework
-        "parameters": {name: rounded(value) for name, value in sorted(found.network.items())},
+        "parameters": {
+            name: round_to_six_digits(value) for name, value in sorted(found.network.items())
+        },
         "collectives": {
-            operation: {name: rounded(value) for name, value in sorted(terms.items())}
+            operation: {name: round_to_six_digits(value) for name, value in sorted(terms.items())}
             for operation, terms in sorted(
                 calibrated_collective_constants(found.fitted_values).items()
             )

@@ -9,7 +9,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.document import read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.verify.verify_checksums import changed_files
+from parc.compiler.verify.verify_checksums import files_with_changed_digest
 
 FILE_KEYS = frozenset(
     ("model", "base", "topology", "calibration", "gpu", "node", "fabric", "generation")
@@ -64,7 +64,7 @@ def report_changed_files(contents: Mapping[str, bytes], folder: str, sink: Sink)
         folder: name of the folder, for positions.
         sink: receives the findings.
     """
-    for file in changed_files(contents):
+    for file in files_with_changed_digest(contents):
         finding = Finding(
             f"{file} was changed after PARC wrote it, and the imported spec lacks the change",
             help="parc import KIND FILE reads a single launch file",

@@ -16,7 +16,7 @@ from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.here_documents import HereDocuments
 from parc.compiler.tools.importers.launch_commands import (
-    is_program,
+    is_python_program,
     read_launchers,
     read_srun_flag,
     srun_flags,
@@ -24,13 +24,14 @@ from parc.compiler.tools.importers.launch_commands import (
 from parc.compiler.tools.importers.setup_commands import (
     SET_BY_LAUNCHERS,
     SetupLine,
-    is_inherited,
+    is_inherited_assignment,
     setup_lines,
 )
 from parc.compiler.tools.importers.shell_words import (
+    ASSIGNMENT,
     Word,
+    command_with_separators,
     shell_words,
-    source_text,
     split_last_values,
     statements,
 )
@@ -46,32 +47,10 @@ _QUIET = frozenset(
     (
         *("echo", "printf", "set", "shopt", "true", ":", "date", "hostname", "wait", "exit", "cat"),
         *("sleep", "trap", "if", "then", "else", "elif", "fi", "for", "do", "done", "while", "{"),
-        *(
-            "until",
-            "case",
-            "esac",
-            "function",
-            "local",
-            "declare",
-            "readonly",
-            "typeset",
-            "[[",
-            "[",
-        ),
+        *("until", "case", "esac", "function", "local", "declare", "readonly", "typeset", "[["),
         *("test", "nvidia-smi", "pwd", "ls", "env", "scontrol", "head", "eval", "export", "return"),
-        *(
-            "break",
-            "continue",
-            "let",
-            "read",
-            "shift",
-            "exec",
-            "}",
-            "!",
-            "!/bin/bash",
-            "time",
-            "&&",
-        ),
+        *("break", "continue", "let", "read", "shift", "exec", "}", "!", "!/bin/bash", "time"),
+        *("[", "&&"),
         *("which", "type", "awk", "sed", "grep", "sort", "]]", "fi;", "die", "log"),
     )
 )
@@ -98,7 +77,6 @@ _RESERVED = SET_BY_LAUNCHER | SET_BY_SHELL
 """Variables that ``launch.env`` must not contain."""
 USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 """Matches a use of a variable; the group is its name."""
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def read_environment(words: list[Word], reading: Reading, carried: Collection[int] = ()) -> None:
@@ -113,11 +91,11 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
         value = word.text.partition("=")[2]
         if SET_BY_LAUNCHERS.fullmatch(name) or word.statement in carried:
             continue
-        if is_inherited(word):
+        if is_inherited_assignment(word):
             environment[name] = {"from": "environment"}
         # "<path>" is a gap in a template.
         elif word.dynamic or value.startswith("<") or name in _RESERVED:
-            command = source_text(reading.text, word)[0]
+            command = command_with_separators(reading.text, word)[0]
             reading.leave_out(f"export {command}", word.span, f"set launch.env.{name}")
         else:
             environment[name] = value
@@ -135,7 +113,7 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
         prefix = dict(_leading_assignments(statement))
         if prefix.keys() & arrays:
             continue
-        if _exports(statement):
+        if _exports_variables(statement):
             exported |= _exported_variables(statement[1:], values)
             values |= exported
         elif len(prefix) < len(statement) and not _is_substitution(prefix):
@@ -149,7 +127,7 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
     return {name: word for name, word in exported.items() if "= " not in word.text[: len(name) + 2]}
 
 
-def _exports(statement: list[Word]) -> bool:
+def _exports_variables(statement: list[Word]) -> bool:
     """Return True if a statement exports variables, such as ``export`` and ``declare -x``."""
     first, *rest = (word.text for word in statement)
     declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
@@ -168,7 +146,7 @@ def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str,
     """
     found = {}
     for word in words:
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match:
             found[match[1]] = word
         elif word.text in values:
@@ -178,19 +156,21 @@ def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str,
 
 def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
     for word in statement:
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match is None:
             return
         yield match[1], word
 
 
-def is_own_script(text: str) -> bool:
+def is_script_from_parc(text: str) -> bool:
     """Return True if PARC wrote the script ``text``."""
     return _OWN_SCRIPTS.search(text) is not None
 
 
-def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
+def commands_for_launch_setup(words: list[Word], launch: int, text: str) -> list[SetupLine]:
     """Return the commands of a script that ``launch.setup`` of the spec will contain.
+
+    ``launch`` is the number of the statement that starts the ranks.
 
     If the job runs in a container, the result is empty: the commands of the script prepare the
     host, but ``launch.setup`` runs in the container.
@@ -199,10 +179,10 @@ def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
         return []
     names = {word.text.rpartition("/")[2] for word in words}
     once = "#SBATCH" in text or not names.isdisjoint(_ALL_HOSTS)
-    return setup_lines(words, launch_statement(words), once, text)
+    return setup_lines(words, launch, once, text)
 
 
-def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
+def unlaunched_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
     """Return (line, command) of every command that PARC's launch scripts do not run.
 
     Args:
@@ -210,25 +190,26 @@ def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tupl
         name: file name of the script.
         run: entries of ``launch.setup``; PARC's launch scripts run these commands.
     """
-    if is_own_script(text) or _CONFIG.match(text):
+    if is_script_from_parc(text) or _CONFIG.match(text):
         return []
     words = shell_words(text, name)
-    lines = [one for one in carried_commands(words, text) if one.text in run]
-    found = _other_commands(words, text, name, {one.word.statement for one in lines})
+    launch = launch_statement(words)
+    lines = [one for one in commands_for_launch_setup(words, launch, text) if one.text in run]
+    covered = {launch, *(one.word.statement for one in lines)}
+    found = _other_commands(words, text, name, covered)
     return [(span.line, command) for span, command in found]
 
 
 def _other_commands(
-    words: list[Word], text: str, name: str, carried: Collection[int]
+    words: list[Word], text: str, name: str, covered: Collection[int]
 ) -> Iterator[tuple[Span, str]]:
     """Yield (position, command) of every command that PARC's launch scripts do not run.
 
-    Examples are ``pip install`` and a download of data. The launch command and the statements in
-    ``carried`` are left out. Assignments, messages and keywords of the shell are left out unless
-    they write a file.
+    Examples are ``pip install`` and a download of data. Statements in ``covered`` are left out,
+    namely the launch command and the commands in ``launch.setup``. Assignments, messages and
+    keywords of the shell are left out unless they write a file.
     """
     lines = text.split("\n")
-    launch = launch_statement(words)
     seen = set()
     for statement in statements(words):
         while statement[0].text in _BEFORE_COMMANDS and len(statement) > 1:
@@ -237,14 +218,14 @@ def _other_commands(
         line = first.span.line
         source = lines[line - 1] if line <= len(lines) else ""
         command = " ".join(word.text for word in statement)
-        if first.statement in (launch, *carried) or (line, command) in seen:
+        if first.statement in covered or (line, command) in seen:
             continue
         if _is_quiet(first.text, source):
             command = source.strip() if _writes_file(first.text, source) else ""
         before = source[: first.span.column - 1]
         if first.variable and not any(word.is_flag or _starts_ranks(word) for word in statement):
             before = before.partition("=")[2]
-        if command and _begins(before):
+        if command and _begins_command(before):
             seen.add((line, command))
             yield first.span, command
     for here in HereDocuments(text):
@@ -262,7 +243,7 @@ def _is_quiet(first: str, line: str) -> bool:
     no_command = first in _QUIET or first.startswith(("$", "#", "-", "((", "<", ">", "`", "*"))
     label = line.rstrip().endswith(")") and "(" not in line
     function = label or _FUNCTION.match(line) is not None
-    return no_command or function or _ASSIGNMENT.match(first) is not None
+    return no_command or function or ASSIGNMENT.match(first) is not None
 
 
 def _writes_file(first: str, line: str) -> bool:
@@ -270,14 +251,14 @@ def _writes_file(first: str, line: str) -> bool:
     return first in _PRINTING and (_REDIRECTION.search(line) is not None or "sed -i" in line)
 
 
-def _begins(before: str) -> bool:
+def _begins_command(before: str) -> bool:
     """Return True if a new command begins after ``before``, the start of a line.
 
     Later commands of a pipe and command substitutions are parts of the command before them, so they
     are not new commands.
     """
     text = before.rstrip()
-    if "$(" in text or "`" in text or _ASSIGNMENT.match(text.lstrip()):
+    if "$(" in text or "`" in text or ASSIGNMENT.match(text.lstrip()):
         return False
     ends = (";", "&&", "||", '"', "'", " then", " do", " else", "then", "do", "(", "{", "eval")
     return not text or text.endswith(ends)
@@ -288,7 +269,7 @@ def launch_words(reading: Reading) -> list[Word]:
 
     These unused values of variables are reported.
     """
-    words, replaced = used_words(reading.text, reading.file)
+    words, replaced = words_used_by_launch(reading.text, reading.file)
     for _, group in groupby(replaced, key=lambda word: (word.variable, word.statement)):
         value = list(group)
         text = " ".join(word.text for word in value)
@@ -297,7 +278,7 @@ def launch_words(reading: Reading) -> list[Word]:
     return words
 
 
-def used_words(text: str, name: str) -> tuple[list[Word], list[Word]]:
+def words_used_by_launch(text: str, name: str) -> tuple[list[Word], list[Word]]:
     """Return (words that the launch of a script uses, words of quoted values that it does not use).
 
     If the file contains no launch, the values of all variables count as used, because another
@@ -332,7 +313,7 @@ def launch_command(text: str, name: str) -> tuple[str, int]:
     first = next((word for word in words if word.statement == launch), None)
     if first is None or first.text.endswith(":"):  # a key of YAML
         return "", 1
-    return source_text(text, first)[0], first.span.line
+    return command_with_separators(text, first)[0], first.span.line
 
 
 def starts_program(words: Iterable[Word]) -> bool:
@@ -346,7 +327,13 @@ def _starts_ranks(word: Word) -> bool:
     Launchers are the programs that backends declare as such.
     """
     name = word.text.rpartition("/")[2]
-    return name in ("python", "python3") or is_program(word) or _is_launcher(word)
+    return name in ("python", "python3") or is_python_program(word) or _is_launcher(word)
+
+
+def find_program_of_others(words: Iterable[Word]) -> Word | None:
+    """Return the first word that names a program which a backend declares as unreadable."""
+    names = {name for one in all_declarations() for name in one.programs_of_others}
+    return next((word for word in words if word.text.rpartition("/")[2] in names), None)
 
 
 def _is_launcher(word: Word) -> bool:
@@ -356,7 +343,11 @@ def _is_launcher(word: Word) -> bool:
 
 @cache
 def _launchers() -> frozenset[str]:
-    declared = {name for one in all_declarations() for name in (*one.launchers, one.name)}
+    declared = {
+        name
+        for one in all_declarations()
+        for name in (*one.launchers, *one.programs_of_others, one.name)
+    }
     return frozenset((*_ALL_HOSTS, "torchrun", *declared))
 
 
@@ -377,7 +368,8 @@ def read_script(words: list[Word], reading: Reading) -> None:
     reported, because every compile writes them.
     """
     if _OWN_SCRIPT.search(reading.text) is None:
-        lines = carried_commands(words, reading.text)
+        launch = launch_statement(words)
+        lines = commands_for_launch_setup(words, launch, reading.text)
         carried = {one.word.statement for one in lines}
         if lines:
             reading.spec.setdefault("launch", {})["setup"] = [one.text for one in lines]
@@ -385,8 +377,8 @@ def read_script(words: list[Word], reading: Reading) -> None:
         for one in lines:
             reading.account(one.word.span)
         read_environment(words, reading, carried)
-        read_launchers(words, launch_statement(words), reading)
-        for span, command in _other_commands(words, reading.text, reading.file, carried):
+        read_launchers(words, launch, reading)
+        for span, command in _other_commands(words, reading.text, reading.file, {launch, *carried}):
             reading.leave_out(command, span, "run it before PARC's launch script")
         return
     reading.notes.append("PARC wrote this file: import its folder to get the complete spec")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from parc.compiler.tools.importers.shell_words import (
     Word,
-    assignments,
-    branch_lines,
-    source_text,
+    command_with_separators,
+    lines_inside_branches,
+    shell_assignments,
     statements,
 )
 
@@ -75,7 +75,7 @@ def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[S
         text: the script.
     """
     known = _Variables(words, text)
-    inside = branch_lines(text) | _function_lines(text)
+    inside = lines_inside_branches(text) | _function_lines(text)
     found: list[SetupLine] = []
     moved = False
     before_launch = (one for one in statements(words) if one[0].statement < launch)
@@ -86,20 +86,20 @@ def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[S
         after_carried = bool(found) and found[-1].word.statement == first.statement - 1
         line = None
         if first.span.line not in inside:
-            line = _carried_text(text, first, after_carried, known, once)
+            line = _setup_entry(text, first, after_carried, known, once)
         # Without an earlier change of the folder, a relative path has another meaning.
         relative = line and re.match(r"(?:cd|source|\.)\s+[\"']?[^/$~\"']", line)
         if line is None or (moved and relative):
             moved |= first.text == "cd"
         elif first.text != "export" or any(
-            word.dynamic and not is_inherited(word) for word in statement
+            word.dynamic and not is_inherited_assignment(word) for word in statement
         ):
             found.append(SetupLine(line, first))
-            known.set_by_setup |= {name for name, _ in assignments(statement)}
+            known.set_by_setup |= {name for name, _ in shell_assignments(statement)}
     return found
 
 
-def is_inherited(word: Word) -> bool:
+def is_inherited_assignment(word: Word) -> bool:
     """Return True for an assignment such as ``A=$A``.
 
     Such an assignment passes a variable of the calling environment to the launched program.
@@ -108,14 +108,14 @@ def is_inherited(word: Word) -> bool:
     return value in (f"${name}", f"${{{name}}}")
 
 
-def _carried_text(
+def _setup_entry(
     text: str, first: Word, after_carried: bool, known: _Variables, once: bool
 ) -> str | None:
     """Return the entry of ``launch.setup`` for the command that starts with ``first``.
 
     None if the command depends on the result of another command, or uses values that are not known.
     """
-    command, before, after = source_text(text, first)
+    command, before, after = command_with_separators(text, first)
     start = text.split("\n")[first.span.line - 1][first.span.column - 1 :]
     if before not in ("", ";") and not (before == "&&" and after_carried):
         return None
@@ -127,7 +127,7 @@ def _carried_text(
         fallback = f" || {match[1]}"
     elif after not in ("", ";", "&&"):
         return None
-    line = _with_values(command, known, once)
+    line = _with_variable_values(command, known, once)
     return None if line is None else line + fallback
 
 
@@ -136,10 +136,10 @@ class _Variables:
 
     def __init__(self, words: list[Word], text: str) -> None:
         self.set_by_setup: set[str] = set()
-        inside = branch_lines(text)
+        inside = lines_inside_branches(text)
         self._values: dict[str, set[str | None]] = {}
         for word in words:
-            for name, value in assignments([word]):
+            for name, value in shell_assignments([word]):
                 # The rest of ``$(command)`` is no part of the word.
                 sure = _SAFE.fullmatch(value) and not re.search(r"\$(?![{\w])", value)
                 sure = sure and word.span.line not in inside
@@ -163,7 +163,7 @@ class _Variables:
         return not known or _OF_THE_SCRIPT.fullmatch(name) is not None
 
 
-def _with_values(command: str, known: _Variables, once: bool) -> str | None:
+def _with_variable_values(command: str, known: _Variables, once: bool) -> str | None:
     """Return ``command`` with the variables of the script replaced by their values.
 
     None if the command would have a different effect in ``launch.setup``, which runs on every host.

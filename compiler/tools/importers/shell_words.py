@@ -44,7 +44,8 @@ _COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
 """Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
 _FLAG = re.compile(r"\s*--[A-Za-z]")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+"""Matches the assignment of a variable; the groups are its name and its value."""
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
 _VARIABLE = re.compile(
@@ -92,7 +93,7 @@ class _WordScanner:
         }
         self.words: list[Word] = []
 
-    def scan(self, start: int, end: int, depth: int) -> None:
+    def scan_words(self, start: int, end: int, depth: int) -> None:
         """Append the words of a part of the text to ``words``.
 
         Args:
@@ -120,7 +121,7 @@ class _WordScanner:
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 outer = self._variable
                 self._variable = outer or _assigned_name(pieces[0] if pieces else "", text)
-                self.scan(match.start() + 1, at - quoted, depth + 1)
+                self.scan_words(match.start() + 1, at - quoted, depth + 1)
                 self._variable = outer
                 began = began if pieces else match.start()
                 continue
@@ -217,9 +218,9 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     words of this command are already returned at the assignment.
     """
     scanner = _WordScanner(text, file)
-    scanner.scan(0, len(text), 0)
+    scanner.scan_words(0, len(text), 0)
     values: dict[str, str] = {}
-    for name, value in assignments(scanner.words):
+    for name, value in shell_assignments(scanner.words):
         # The last assignment counts, also if its value is unknown.
         values.pop(name, None)
         if name not in kept and not UNKNOWN_VALUE.search(value):
@@ -242,7 +243,7 @@ def split_last_values(
     for at, word in enumerate(words):
         if word.variable and (at == 0 or words[at - 1].variable != word.variable):
             start = at
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match is None or word.variable:
             continue
         # The word ARGS= follows the words of its quoted value.
@@ -270,7 +271,7 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
     at, blank = 0, True
     documents = HereDocuments(text)
     while at < len(text):
-        here = documents.starting_at(at)
+        here = documents.here_document_at(at)
         if here is not None:
             found.append((at, here.end))
             at, blank = here.end, False
@@ -292,7 +293,7 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 
 
-def branch_lines(text: str) -> frozenset[int]:
+def lines_inside_branches(text: str) -> frozenset[int]:
     """Return the numbers of all lines inside ``if`` statements, ``case`` statements and loops."""
     inside, depth = set(), 0
     for number, line in enumerate(text.splitlines(), start=1):
@@ -306,7 +307,7 @@ def branch_lines(text: str) -> frozenset[int]:
     return frozenset(inside)
 
 
-def source_text(text: str, word: Word) -> tuple[str, str, str]:
+def command_with_separators(text: str, word: Word) -> tuple[str, str, str]:
     """Return (command, separator before the command, separator after the command).
 
     The command is the part of the script ``text`` that starts with ``word``. A separator, such as
@@ -347,10 +348,10 @@ def statements(words: Iterable[Word]) -> list[list[Word]]:
     return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 
 
-def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
+def shell_assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each assignment ``NAME=value``, with or without ``export``."""
     for word in words:
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = ASSIGNMENT.fullmatch(word.text)
         if match and len(match[2]) <= LONGEST_VALUE:
             yield match[1], match[2]
 
@@ -371,7 +372,7 @@ def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> st
     In ``PATH=/opt:$PATH``, the variable ``$PATH`` is not expanded, because it refers to the value
     of PATH before this assignment.
     """
-    own = _ASSIGNMENT.fullmatch(text)
+    own = ASSIGNMENT.fullmatch(text)
     if own is not None and own[1] in values and "$" in own[2]:
         values = {name: value for name, value in values.items() if name != own[1]}
     return _expand(text, values, kept, DEEPEST)

@@ -14,18 +14,18 @@ import re
 from collections.abc import Callable
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.flags import Flag, FlagField, set_spec_field, take_flags
-from parc.compiler.tools.importers.formats import importers
+from parc.compiler.tools.importers.flags import FlagField, LaunchFlag, set_spec_field, take_flags
+from parc.compiler.tools.importers.formats import importers_by_backend
 from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
 )
 from parc.compiler.tools.importers.script_commands import launch_words, read_script
 from parc.compiler.tools.importers.shell_words import Word, shell_words
-from parc.compiler.tools.importers.unread_parts import report_rest
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.tools.importers.unread_parts import report_unread_parts
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Line, Reading, summarize_names
+from parc.compiler.topology.readers.reader_state import InputLine, Reading, summarize_names
 from parc.compiler.topology.readers.scontrol_nodes import parse_gres_gpus
 
 _DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")
@@ -94,11 +94,11 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
         mail.setdefault("type", "NONE")
     words = launch_words(reading)
     read_script(words, reading)
-    lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
+    lines = [one.launch_lines for one in importers_by_backend() if one.launch_lines is not None]
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
         launch.read(framework_words(words), reading)
-    report_rest(words, reading, launch is not None)
+    report_unread_parts(words, reading, launch is not None)
     slurm = reading.spec.get("launch", {}).get("slurm", {})
     if "container_mounts" in slurm and "container_image" not in slurm:
         mounts = ",".join(slurm.pop("container_mounts"))
@@ -111,7 +111,7 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _read_directive(line: Line, start: int, reading: Reading) -> None:
+def _read_directive(line: InputLine, start: int, reading: Reading) -> None:
     """Read the options of one ``#SBATCH`` line; ``start`` is the offset of the first option."""
     words = shell_words(line.text[start:], reading.file)
     moved = [
@@ -126,20 +126,20 @@ def _read_directive(line: Line, start: int, reading: Reading) -> None:
             values = [Word(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
             # The word after an option without a value is the next option.
             plain = tuple(value for value in values if equals or not value.is_flag)
-            _read_option(Flag(_SHORT.get(option, option), word, plain), reading)
+            _read_option(LaunchFlag(_SHORT.get(option, option), word, plain), reading)
 
 
-def _read_option(flag: Flag, reading: Reading) -> None:
+def _read_option(flag: LaunchFlag, reading: Reading) -> None:
     special = _SPECIAL.get(flag.name)
     if special is not None and flag.values:
         special(flag, flag.values[0].text, reading)
     elif flag.name in _WRITTEN:
-        _read_written(flag, reading)
+        _read_directive_parc_writes(flag, reading)
     elif take_flags([flag], TABLE, reading):
-        _read_other(flag, reading)
+        _read_extra_directive(flag, reading)
 
 
-def _read_written(flag: Flag, reading: Reading) -> None:
+def _read_directive_parc_writes(flag: LaunchFlag, reading: Reading) -> None:
     """Process a directive that PARC's batch script always contains.
 
     Add a note if PARC writes the same value; report the directive if PARC writes another value.
@@ -152,14 +152,14 @@ def _read_written(flag: Flag, reading: Reading) -> None:
         reading.notes.append(f"set by PARC: {flag.name}")
 
 
-def _read_job_name(flag: Flag, text: str, reading: Reading) -> None:
+def _read_job_name(flag: LaunchFlag, text: str, reading: Reading) -> None:
     if _JOB_NAME.fullmatch(text):
         set_spec_field(reading, "name", text, flag)
     else:
         reading.leave_out(f"--job-name {text}", flag.word.span, "set name")
 
 
-def _read_other(flag: Flag, reading: Reading) -> None:
+def _read_extra_directive(flag: LaunchFlag, reading: Reading) -> None:
     """Add a directive to ``launch.slurm.extra`` if that field accepts the directive.
 
     Used for directives that have no spec field of their own. Directives that ``extra`` does not
@@ -167,19 +167,19 @@ def _read_other(flag: Flag, reading: Reading) -> None:
     """
     value = flag.values[0].text if flag.values else ""
     if flag.name not in EXTRA or not (value or flag.name in _SWITCHES):
-        _report_ignored(flag, reading)
+        _report_ignored_directive(flag, reading)
         return
     extra = reading.spec.get("launch", {}).get("slurm", {}).get("extra", [])
     entry = f"{flag.name}={value}" if value else flag.name
     set_spec_field(reading, "launch.slurm.extra", [*extra, entry], flag)
 
 
-def _report_ignored(flag: Flag, reading: Reading) -> None:
+def _report_ignored_directive(flag: LaunchFlag, reading: Reading) -> None:
     words = " ".join([flag.name, *(value.text for value in flag.values)])
     reading.leave_out(words, flag.word.span)
 
 
-def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
+def _read_nodes(flag: LaunchFlag, text: str, reading: Reading) -> None:
     if re.fullmatch(r"[0-9]{1,6}", text) and int(text) > 0:
         if not reading.hosts:
             set_spec_field(reading, "cluster.nodes", int(text), flag)
@@ -187,7 +187,7 @@ def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
         reading.leave_out(f"--nodes {text}", flag.word.span, "set cluster.nodes")
 
 
-def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
+def _read_nodelist(flag: LaunchFlag, text: str, reading: Reading) -> None:
     span = flag.values[0].span
     offset = flag.word.text.find("=") + 1 if flag.values[0].span == flag.word.span else 0
     for host in reading.expand_host_list(
@@ -198,17 +198,17 @@ def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
     reading.spec.get("cluster", {}).pop("nodes", None)
 
 
-def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
+def _read_gpus(flag: LaunchFlag, text: str, reading: Reading) -> None:
     count = text.rpartition(":")[2] if ":" in text or flag.name == "--gpus-per-node" else ""
     if re.fullmatch(r"[0-9]{1,3}", count) and ("gpu" in text or flag.name == "--gpus-per-node"):
         set_spec_field(reading, "cluster.node.gpus_per_node", int(count), flag)
     elif "gpu" in text:
-        _report_ignored(flag, reading)
+        _report_ignored_directive(flag, reading)
     else:
-        _read_other(flag, reading)
+        _read_extra_directive(flag, reading)
 
 
-def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
+def _read_signal(flag: LaunchFlag, text: str, reading: Reading) -> None:
     # sbatch(1): --signal=[{R|B}:]<sig_num>[@sig_time]. The spec has a field for the time only.
     match = re.fullmatch(r"(?:[BR]{1,2}:)?(\w{1,12})@([0-9]{1,6})", text)
     if match:
@@ -217,7 +217,7 @@ def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
         reading.leave_out(f"--signal {text}", flag.word.span, "PARC sends USR1")
 
 
-_SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
+_SPECIAL: dict[str, Callable[[LaunchFlag, str, Reading], None]] = {
     "--job-name": _read_job_name,
     "--nodes": _read_nodes,
     "--nodelist": _read_nodelist,
@@ -278,7 +278,7 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _job_preference(job: Node) -> tuple[bool, int, int]:
+def _job_preference(job: DocumentNode) -> tuple[bool, int, int]:
     return (
         bool(_job_states(job) & _ALLOCATED),
         _job_number(job, "start_time"),
@@ -286,27 +286,27 @@ def _job_preference(job: Node) -> tuple[bool, int, int]:
     )
 
 
-def _job_states(job: Node) -> set[str]:
+def _job_states(job: DocumentNode) -> set[str]:
     state = job.child("job_state")
     words = state.value if state is not None else ()
     words = [words] if isinstance(words, str) else words
     return {str(word).upper() for word in words} if isinstance(words, list | tuple) else set()
 
 
-def _job_number(job: Node, key: str) -> int:
+def _job_number(job: DocumentNode, key: str) -> int:
     """Return the integer under ``key`` of a job, in either format of Slurm; 0 if there is none."""
     value = job.value.get(key)
     value = value.get("number") if isinstance(value, dict) else value
     return value if isinstance(value, int) else 0
 
 
-def _describe_job(job: Node) -> str:
+def _describe_job(job: DocumentNode) -> str:
     name = job.value.get("name")
     named = f" ({name[:40]})" if isinstance(name, str) and name else ""
     return f"{str(_job_number(job, 'job_id'))[:20]}{named}"
 
 
-def _add_job(job: Node, reading: Reading) -> None:
+def _add_job(job: DocumentNode, reading: Reading) -> None:
     """Add the hosts of ``job``, its GPUs per host and its Slurm settings to the fragment."""
     nodes = job.child("nodes")
     span = nodes.span if nodes is not None else job.span
@@ -326,7 +326,7 @@ def _add_job(job: Node, reading: Reading) -> None:
         reading.spans["launch.slurm"] = job.span
 
 
-def _set_gpus_per_node(job: Node, hosts: int, reading: Reading) -> None:
+def _set_gpus_per_node(job: DocumentNode, hosts: int, reading: Reading) -> None:
     """Set the number of GPUs per host of ``job``.
 
     The first known number of these three is used: the GPUs allocated on each host, the job's total

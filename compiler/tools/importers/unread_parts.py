@@ -11,38 +11,37 @@ from parc.compiler.tools.importers.formats import importable_launches
 from parc.compiler.tools.importers.launch_commands import program_position
 from parc.compiler.tools.importers.script_commands import (
     USED,
-    is_own_script,
+    is_script_from_parc,
     launch_statement,
 )
 from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.tools.importers.shell_words import (
     UNKNOWN_VALUE,
     Word,
-    assignments,
-    branch_lines,
+    lines_inside_branches,
+    shell_assignments,
     statements,
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
 
-def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None:
+def report_unread_parts(words: list[Word], reading: Reading, known: bool = True) -> None:
     """Report the parts of a script that the spec fragment does not represent.
 
     These are flags that were not read, and settings that apply only to some runs of the script. The
     launch command is reported too if ``known`` is False, that is, if no backend recognizes it.
     """
-    if is_own_script(reading.text):
+    if is_script_from_parc(reading.text):
         return
     launch = launch_statement(words)
     statement = [word for word in words if word.statement == launch]
+    _report_unread_flags(words, reading)
     if statement and not known:
         end = program_position(statement)
         flags = (at for at, word in enumerate(statement) if at > end and word.is_flag)
         command = " ".join(word.text for word in statement[: next(flags, None)])
-        _report_unread_flags(words, reading)
         reading.leave_out(command, statement[0].span, f"PARC can import {importable_launches()}")
-    _report_unread_flags(words, reading)
-    _report_other_values(words, reading)
+    _report_alternative_values(words, reading)
     _note_conditional_flags(words, reading)
 
 
@@ -66,11 +65,11 @@ def _report_unread_flags(words: list[Word], reading: Reading) -> None:
                 reading.leave_out(text, flag.word.span)
 
 
-def _report_other_values(words: list[Word], reading: Reading) -> None:
+def _report_alternative_values(words: list[Word], reading: Reading) -> None:
     """Report variables that the script sets to several values, such as one per model size."""
     values: dict[str, list[tuple[str, Word]]] = {}
     for word in words:
-        for name, value in assignments([word]):
+        for name, value in shell_assignments([word]):
             if not UNKNOWN_VALUE.search(value) and f"${name}" not in value:
                 values.setdefault(name, []).append((value, word))
     used = set(USED.findall(reading.text))
@@ -89,7 +88,7 @@ def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
 
     The fragment contains such a flag as if every run of the script had it.
     """
-    inside = branch_lines(reading.text)
+    inside = lines_inside_branches(reading.text)
     args = set(reading.spec.get("launch", {}).get("args", ()))
     set_at = {(span.line, span.column) for span in reading.spans.values()}
     for word in words:

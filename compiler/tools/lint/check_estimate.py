@@ -16,7 +16,11 @@ from parc.compiler.ir.plan import Search
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
-from parc.compiler.tools.lint.partial_ir import build_partial, find_missing_fact, with_values
+from parc.compiler.tools.lint.partial_ir import (
+    build_partial_instance,
+    find_missing_fact,
+    with_field_values,
+)
 from parc.compiler.tools.lint.script import ScriptSink
 
 CODES = (OVERSIZED, "G02", "R15")
@@ -35,9 +39,9 @@ def estimated_checks(
     def estimate() -> None:
         cost_model = cost_model_for(plan.problem, framework)
         # No other layout was evaluated, so that findings suggest only more recomputation.
-        search = build_partial(Search, ranked=())
+        search = build_partial_instance(Search, ranked=())
         values = {"estimate": estimate_layout(cost_model, plan.layout), "search": search}
-        found.append((cost_model, with_values(plan, **values)))
+        found.append((cost_model, with_field_values(plan, **values)))
 
     missing = find_missing_fact(estimate)
     if missing is not None:

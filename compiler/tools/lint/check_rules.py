@@ -32,19 +32,20 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
+from parc.compiler.placement.place_service import place_service
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import CONSERVATION
 from parc.compiler.tools.lint.check_estimate import CODES as ESTIMATED
 from parc.compiler.tools.lint.check_estimate import estimated_checks
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import (
-    build_partial,
+    build_partial_instance,
     find_missing_fact,
-    hide_fields,
-    is_known,
-    with_values,
+    is_field_known,
+    mark_fields_unknown,
+    with_field_values,
 )
-from parc.compiler.tools.lint.script import Script, ScriptSink
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 from parc.compiler.topology.node_groups import ranks_per_node
 
 P = TypeVar("P", Problem, ServingProblem)
@@ -90,7 +91,7 @@ def check_layout(
     if not broken:  # `parc check` builds no plan of an invalid layout either
         plan = partial_training_plan(facts, framework)
         skipped += check_partial_plan(plan, PLACEMENT_CHECKS, sink)
-        plan = with_values(plan, problem=facts.known_problem)
+        plan = with_field_values(plan, problem=facts.known_problem)
         skipped += _check_estimate(plan, framework, sink, unmodeled)
     return skipped, broken
 
@@ -123,8 +124,11 @@ def check_service(
     rules = service_rules(facts.problem, engine)
     skipped = _check_rules(rules, facts, broken, sink, {"V01": "V02"})
     if not broken:
-        problem = hide_fields(facts.known_problem, ["launch", "pins", "endpoint"])
-        plan = build_partial(ServingPlan, problem=problem, layout=facts.known_layout)
+        problem = mark_fields_unknown(facts.known_problem, ["launch", "pins", "endpoint"])
+        known: dict[str, Any] = {"problem": problem, "layout": facts.known_layout}
+        if is_field_known(problem.cluster, "racks"):
+            known["placement"] = place_service(facts.problem, engine, facts.layout)
+        plan = build_partial_instance(ServingPlan, **known)
         skipped += check_partial_plan(plan, (*SERVING_PLACEMENT_CHECKS, *checks), sink)
     return skipped
 
@@ -156,14 +160,14 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
     Hosts are placed in the order of the cluster if their number and all parallel sizes are known.
     """
     problem, layout = facts.known_problem, facts.known_layout
-    known: dict[str, Any] = {"problem": hide_fields(problem, ["launch"]), "layout": layout}
+    known: dict[str, Any] = {"problem": mark_fields_unknown(problem, ["launch"]), "layout": layout}
     sizes = (*("tp", "cp", "pp", "ep", "etp", "dp_replicate", "dp_shard"), "order")
-    sized = all(is_known(layout, name) for name in sizes)
-    if sized and is_known(problem.cluster, "racks"):
+    sized = all(is_field_known(layout, name) for name in sizes)
+    if sized and is_field_known(problem.cluster, "racks"):
         hosts = problem.cluster.hosts
         per_node = ranks_per_node(facts.problem.cluster.node.gpus, layout.world)
         dense, expert = framework.device_meshes(layout)
-        known["placement"] = build_partial(
+        known["placement"] = build_partial_instance(
             Placement,
             order=layout.order,
             dense=dense,
@@ -171,10 +175,10 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
             hosts=hosts[: layout.world // per_node],
             ranks_per_node=per_node,
         )
-    return build_partial(Plan, **known)
+    return build_partial_instance(Plan, **known)
 
 
-def split_or_even(
+def framework_or_even_split(
     problem: Problem, framework: Framework, pp: int, vpp: int, given: bool
 ) -> PipelineSplit:
     """Return the split of the layers into pipeline stages.
@@ -206,7 +210,7 @@ def _check_split(
     are added to ``broken``.
     """
     problem, layout = facts.problem, facts.known_layout
-    if not is_known(layout, "split") or not is_known(layout, "vpp"):
+    if not is_field_known(layout, "split") or not is_field_known(layout, "vpp"):
         return
     if framework.find_split(problem, layout.pp, layout.vpp) is None:
         # The stand-in split breaks the conservation rules by construction: report the reason only.
@@ -251,7 +255,9 @@ def _check_rule(
 _VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
 
 
-def lint_environment(script: Script, problem: Problem, layout: Layout, sink: ScriptSink) -> None:
+def lint_environment(
+    script: LintedScript, problem: Problem, layout: Layout, sink: ScriptSink
+) -> None:
     """Report environment variables of NCCL and CUDA that do not fit the cluster or the layout.
 
     The findings (N04, N06, N08, N09) point to the line of ``script`` that sets the variable.
@@ -266,7 +272,9 @@ def lint_environment(script: Script, problem: Problem, layout: Layout, sink: Scr
     # Prevents a second finding about an unset GLOO_SOCKET_IFNAME (N02) after that of lint_launch.
     env.setdefault("GLOO_SOCKET_IFNAME", "")
     sink.locate(spans, {}, Span(script.name, 1, 1))
-    launch = with_values(problem.launch, env=tuple(env.items()))
-    plan = build_partial(Plan, problem=with_values(problem, launch=launch), layout=layout)
+    launch = with_field_values(problem.launch, env=tuple(env.items()))
+    plan = build_partial_instance(
+        Plan, problem=with_field_values(problem, launch=launch), layout=layout
+    )
     for check in (check_network_variables, check_device_connections):
         find_missing_fact(partial(check, plan, sink))

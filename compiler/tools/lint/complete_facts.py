@@ -17,11 +17,11 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Problem, ServingLayout, ServingProblem
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
+from parc.compiler.tools.lint.partial_ir import mark_fields_unknown, with_field_values
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
@@ -30,7 +30,7 @@ VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
 """Suffix of a checkpoint name that does not change the dimensions of the model."""
 
 
-def check_options(options: LintOptions, sink: Sink) -> bool:
+def check_lint_options(options: LintOptions, sink: Sink) -> bool:
     """Return True if the model and the cluster that ``options`` name are valid.
 
     Otherwise report the errors that a spec with these names has, such as an unknown model (K01).
@@ -64,7 +64,7 @@ def resolve_spec_tree(
     # JSON is valid YAML, so the usual reader of specs can parse the tree.
     # The user can name any file with --model; a script can name only files below the folder.
     root = Path("/") if options.model else None
-    return resolve_spec(Source("lint", json.dumps(tree), options.folder, root), (), sink)
+    return resolve_spec(SpecSource("lint", json.dumps(tree), options.folder, root), (), sink)
 
 
 def read_hosts(size: JobSize) -> dict[str, Any]:
@@ -139,9 +139,9 @@ def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counte
     """
     if options.cluster is None:
         hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
-        node = hide_fields(cluster.node, hidden if per_node else [*hidden, "gpus"])
-        cluster = hide_fields(with_values(cluster, node=node), ["gpu", "fabric"])
-    return cluster if counted else hide_fields(cluster, ["racks"])
+        node = mark_fields_unknown(cluster.node, hidden if per_node else [*hidden, "gpus"])
+        cluster = mark_fields_unknown(with_field_values(cluster, node=node), ["gpu", "fabric"])
+    return cluster if counted else mark_fields_unknown(cluster, ["racks"])
 
 
 ENOUGH_HOSTS = 64
@@ -183,8 +183,8 @@ def service_facts(
     )
     if not isinstance(problem, ServingProblem):
         return None
-    known = hide_fields(problem, ["service", "goals", *([] if name else ["model"])])
+    known = mark_fields_unknown(problem, ["service", "goals", *([] if name else ["model"])])
     cluster = known_cluster(problem.cluster, options, False, counted)
     fields: dict[str, Any] = dict(degrees)
     layout = ServingLayout(**fields)
-    return LaunchFacts(problem, layout, with_values(known, cluster=cluster), layout)
+    return LaunchFacts(problem, layout, with_field_values(known, cluster=cluster), layout)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Diagnostic, Finding, Sink
-from parc.compiler.tools.importers.flags import Flag
+from parc.compiler.tools.importers.flags import LaunchFlag
 
 
 @dataclass(frozen=True, slots=True)
-class Coupling:
+class FlagCoupling:
     """Other flags that a flag, or one value of the flag, needs or excludes."""
 
     code: str
@@ -31,11 +31,11 @@ class Coupling:
 
 
 def broken_couplings(
-    table: tuple[Coupling, ...],
-    sure: Mapping[str, Flag],
-    written: Mapping[str, Flag],
+    table: tuple[FlagCoupling, ...],
+    sure: Mapping[str, LaunchFlag],
+    written: Mapping[str, LaunchFlag],
     is_open: bool,
-) -> Iterator[tuple[Flag, str, Finding]]:
+) -> Iterator[tuple[LaunchFlag, str, Finding]]:
     """Yield (flag, code, finding) for each rule about two flags that the launch file breaks.
 
     Args:

@@ -10,13 +10,14 @@ from functools import cache
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
+from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
     Word,
     shell_words,
     statements,
     unexpanded_ranges,
 )
-from parc.compiler.tools.lint.script import Script
+from parc.compiler.tools.lint.script import LintedScript
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
@@ -62,7 +63,7 @@ class JobSize:
         return self.nodes * self.gpus_per_node
 
 
-def directive_options(script: Script) -> list[DirectiveOption]:
+def directive_options(script: LintedScript) -> list[DirectiveOption]:
     """Return the options of all ``#SBATCH`` lines of a script; a line can have several options."""
     lines = enumerate(script.text.splitlines(), start=1)
     return [
@@ -74,7 +75,7 @@ def directive_options(script: Script) -> list[DirectiveOption]:
 
 
 def _parse_directive(
-    script: Script, number: int, match: re.Match[str]
+    script: LintedScript, number: int, match: re.Match[str]
 ) -> Iterator[DirectiveOption]:
     words = shell_words(match[1], script.name)
     for index, word in enumerate(words):
@@ -89,7 +90,7 @@ def _parse_directive(
             )
 
 
-def read_job_size(script: Script) -> JobSize:
+def read_job_size(script: LintedScript) -> JobSize:
     """Return the numbers of hosts and GPUs of the job that a script starts.
 
     Flags of a launcher, such as torchrun's ``--nnodes``, override the ``#SBATCH`` directives.
@@ -132,7 +133,7 @@ def _parse_count(text: str) -> int | None:
     return number if number and number <= MOST else None
 
 
-def _launcher_values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
+def _launcher_values(script: LintedScript, names: tuple[str, ...]) -> Iterator[int | None]:
     """Yield the value of each occurrence of the flags ``names``; None for an uncertain value.
 
     A value is uncertain if it is in a branch or is not a number. OF_SLURM is yielded for a variable
@@ -154,18 +155,20 @@ def _launchers() -> frozenset[str]:
     return frozenset(name for one in all_declarations() for name in one.launchers)
 
 
-def starts_a_job(script: Script) -> bool:
+def starts_job_launcher(script: LintedScript) -> bool:
     """Return True if the script seems to start a job.
 
     Such a script contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
     """
     names = (*_launchers(), "srun", "mpirun", "python", "python3")
-    return bool(directive_options(script)) or any(
-        word.text.rpartition("/")[2] in names for word in script.words
+    return (
+        bool(directive_options(script))
+        or any(word.text.rpartition("/")[2] in names for word in script.words)
+        or find_program_of_others(script.words) is not None
     )
 
 
-def lint_launch(script: Script, sink: Sink) -> None:
+def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
     These are contradictory options of Slurm (L04, L05), a wrong number of processes per host (L01,
@@ -205,7 +208,9 @@ def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
             sink.report("L05", finding, span=per_gpu.span)
 
 
-def _check_tasks_per_host(script: Script, options: dict[str, DirectiveOption], sink: Sink) -> None:
+def _check_tasks_per_host(
+    script: LintedScript, options: dict[str, DirectiveOption], sink: Sink
+) -> None:
     """Report several launchers per host (L01), and one process for several GPUs (L02)."""
     tasks = options.get("--ntasks-per-node")
     count = _parse_count(tasks.value) if tasks else None
@@ -250,7 +255,7 @@ def _runs_training_script(texts: list[str]) -> bool:
     return any(re.search(r"(^|/)(pretrain|train|finetune)\w*\.py$", text) for text in texts)
 
 
-def _check_task_variables(script: Script, sink: Sink) -> None:
+def _check_task_variables(script: LintedScript, sink: Sink) -> None:
     """Report Slurm's per-task variables that the batch script expands before srun (L08)."""
     if "srun" not in {word.text for word in script.words}:
         return
@@ -273,7 +278,7 @@ def _explain_early_expansion(name: str) -> Finding:
     )
 
 
-def _check_network(script: Script, sink: Sink) -> None:
+def _check_network(script: LintedScript, sink: Sink) -> None:
     """Report addresses and interfaces that other hosts cannot reach (L09, N01, N02)."""
     found: dict[str, tuple[str, Word]] = {}
     for word in script.words:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from parc.compiler.diagnostics import Finding
 from parc.compiler.resolve.resolve_targets import resolve_version
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
-from parc.compiler.tools.lint.complete_facts import check_options
-from parc.compiler.tools.lint.launch_lines import lint_launch, starts_a_job
-from parc.compiler.tools.lint.linter import ConfigLinter, ScriptLinter, linters
+from parc.compiler.tools.importers.script_commands import find_program_of_others
+from parc.compiler.tools.lint.complete_facts import check_lint_options
+from parc.compiler.tools.lint.launch_lines import lint_launch, starts_job_launcher
+from parc.compiler.tools.lint.linter import ConfigLinter, ScriptLinter, linters_by_backend
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script, ScriptSink, read_script
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink, read_script
 
 
 def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]]:
@@ -25,7 +26,7 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
         sink.report("I06", Finding(f"{name} is larger than {MAX_TEXT_BYTES} bytes"))
         return sink, []
     kind = _detect_config_backend(text) if options.framework == "auto" else options.framework
-    config = linters().get(kind)
+    config = linters_by_backend().get(kind)
     if isinstance(config, ConfigLinter):
         versioned = _with_version(kind, options, sink)
         if versioned is not None:
@@ -37,11 +38,11 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     kind = _detect_script_backend(script) if options.framework == "auto" else options.framework
     if kind == "" and not options.allow_unknown:
         _report_unknown(script, sink)
-    linter = linters().get(kind)
+    linter = linters_by_backend().get(kind)
     if not isinstance(linter, ScriptLinter):
         return sink, []
     versioned = _with_version(kind, options, sink)
-    if versioned is None or not check_options(options, sink):
+    if versioned is None or not check_lint_options(options, sink):
         return sink, []
     skipped = linter.lint(script, versioned, sink)
     if skipped and not sink.checked and not options.allow_unknown:
@@ -54,27 +55,32 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     return sink, skipped
 
 
-def _report_unknown(script: Script, sink: ScriptSink) -> None:
+def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:
     """Report that PARC cannot check the framework of the script.
 
     The code is I05 if the script does not seem to start a program, and otherwise I09.
     """
-    *names, last = linters()
+    *names, last = linters_by_backend()
     valid = f"{', '.join(names)} or {last}"
-    if not starts_a_job(script):
+    if not starts_job_launcher(script):
         finding = Finding(
             f"cannot detect which framework {script.name} starts",
             help=f"name the framework with --framework; valid values: {valid}",
         )
         sink.report("I05", finding)
         return
+    other = find_program_of_others(script.words)
     finding = Finding(
         f"{script.name} starts no framework that PARC can check: only the launch lines were "
         "checked",
-        label="no flag or program of a supported framework",
-        help=f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
+        label=f"{other.text} has its own flags, which PARC cannot read"
+        if other
+        else "no flag or program of a supported framework",
+        help="accept this with --allow-unknown"
+        if other
+        else f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
     )
-    sink.report("I09", finding)
+    sink.report("I09", finding, span=other.span if other else None)
 
 
 def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOptions | None:
@@ -89,11 +95,15 @@ def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOpti
 
 def _detect_config_backend(text: str) -> str:
     """Return the name of the backend whose configuration file has this text; empty if none does."""
-    configs = {name: one for name, one in linters().items() if isinstance(one, ConfigLinter)}
+    configs = {
+        name: one for name, one in linters_by_backend().items() if isinstance(one, ConfigLinter)
+    }
     return next((name for name, one in configs.items() if one.recognizes(text)), "")
 
 
-def _detect_script_backend(script: Script) -> str:
+def _detect_script_backend(script: LintedScript) -> str:
     """Return the name of the backend that a script starts; empty if the script shows none."""
-    scripts = {name: one for name, one in linters().items() if isinstance(one, ScriptLinter)}
+    scripts = {
+        name: one for name, one in linters_by_backend().items() if isinstance(one, ScriptLinter)
+    }
     return next((name for name, one in scripts.items() if one.recognizes(script)), "")

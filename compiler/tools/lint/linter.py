@@ -8,16 +8,16 @@ from functools import cache
 
 from parc.backends.registry import all_declarations
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script, ScriptSink
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptLinter:
     """Linter of shell and batch scripts that start a framework."""
 
-    recognizes: Callable[[Script], bool]
+    recognizes: Callable[[LintedScript], bool]
     """Return True if the script starts the framework."""
-    lint: Callable[[Script, LintOptions, ScriptSink], list[SkippedRule]]
+    lint: Callable[[LintedScript, LintOptions, ScriptSink], list[SkippedRule]]
     """Report all findings; return the rules that need a fact which the script does not contain."""
 
 
@@ -35,7 +35,7 @@ Linter = ScriptLinter | ConfigLinter
 
 
 @cache
-def linters() -> dict[str, Linter]:
+def linters_by_backend() -> dict[str, Linter]:
     """Return the linter of each backend that declares one, by the name of the backend."""
     declared = [one for one in all_declarations() if one.linter]
     return {one.name: one.module(one.linter).LINTER for one in declared}

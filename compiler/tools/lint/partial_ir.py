@@ -26,19 +26,19 @@ class UnknownFact(Exception):
         self.field = field
 
 
-def build_partial(cls: type[T], **known: Any) -> T:
+def build_partial_instance(cls: type[T], **known: Any) -> T:
     """Return an instance of the dataclass ``cls`` in which only the fields ``known`` are known."""
     return _build_instance(
         cls, {one.name: known.get(one.name, _UNKNOWN) for one in _dataclass_fields(cls)}
     )
 
 
-def hide_fields(obj: T, names: Collection[str]) -> T:
+def mark_fields_unknown(obj: T, names: Collection[str]) -> T:
     """Return a copy of the dataclass instance ``obj`` in which the fields ``names`` are unknown."""
-    return with_values(obj, **dict.fromkeys(names, _UNKNOWN))
+    return with_field_values(obj, **dict.fromkeys(names, _UNKNOWN))
 
 
-def with_values(obj: T, **values: Any) -> T:
+def with_field_values(obj: T, **values: Any) -> T:
     """Return a copy of ``obj`` in which the fields named in ``values`` have these values.
 
     Other fields that are unknown in ``obj`` stay unknown.
@@ -47,7 +47,7 @@ def with_values(obj: T, **values: Any) -> T:
     return _build_instance(type(obj), {**kept, **values})
 
 
-def is_known(obj: object, name: str) -> bool:
+def is_field_known(obj: object, name: str) -> bool:
     """Return True if the field ``name`` of ``obj`` has a known value."""
     return _field_value(obj, name) is not _UNKNOWN
 

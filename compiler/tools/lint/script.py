@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
-from parc.compiler.tools.importers.flags import Flag, written_flags
+from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import (
     Word,
-    assignments,
-    branch_lines,
+    lines_inside_branches,
+    shell_assignments,
     shell_words,
     split_quoted_flag,
 )
@@ -31,7 +31,7 @@ _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class LintedScript:
     """Launch script as words, with the lines that only some runs execute."""
 
     name: str
@@ -42,11 +42,11 @@ class Script:
     arrays: frozenset[str]
     """Names of the arrays that the script assigns."""
 
-    def flags(self, known: Iterable[str]) -> list[Flag]:
+    def flags(self, known: Iterable[str]) -> list[LaunchFlag]:
         """Return all flags of each statement that contains a flag in ``known``."""
-        return written_flags(list(self.words), known)
+        return flags_in_statements(list(self.words), known)
 
-    def sure_flags(self, flags: list[Flag]) -> list[Flag]:
+    def sure_flags(self, flags: list[LaunchFlag]) -> list[LaunchFlag]:
         """Return the flags that have the same value in every run of the script.
 
         Such a flag is not inside a branch, and the script does not set it to a second value.
@@ -62,7 +62,7 @@ class Script:
 
     def is_open(
         self,
-        flags: list[Flag],
+        flags: list[LaunchFlag],
         value_count: Callable[[str], int | None],
         starts: Collection[int] = (),
     ) -> bool:
@@ -112,18 +112,18 @@ def _is_before(span: Span, program: Span | None) -> bool:
     return program is not None and (span.line, span.column) < (program.line, program.column)
 
 
-def read_script(text: str, name: str) -> Script:
+def read_script(text: str, name: str) -> LintedScript:
     """Return the script in ``text``, with variables expanded if their values are certain.
 
     The value of a variable is certain if all assignments in the script agree and none of them is in
     a branch.
     """
-    branches = branch_lines(text)
+    branches = lines_inside_branches(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
     # The first pass collects all assigned values; the second one, below, expands the certain ones.
     for word in shell_words(text, name):
-        for variable, value in assignments([word]):
+        for variable, value in shell_assignments([word]):
             values.setdefault(variable, set()).add(value)
             if word.span.line in branches:
                 unsure.add(variable)
@@ -132,7 +132,7 @@ def read_script(text: str, name: str) -> Script:
     words = tuple(
         one for word in shell_words(text, name, unsure) for one in split_quoted_flag(word)
     )
-    return Script(name, text, words, branches, frozenset(ARRAY.findall(text)))
+    return LintedScript(name, text, words, branches, frozenset(ARRAY.findall(text)))
 
 
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")
@@ -190,7 +190,7 @@ class ScriptSink(Sink):
         """
         if isinstance(finding, str):
             finding = Finding(finding)
-        place = span or self.positions.span_of(at, key=key) or self._first
+        place = span or self.positions.span_at(at, key=key) or self._first
         causes = tuple(map(self._name_cause_by_flag, finding.causes))
         shown = replace(finding, fix=self._suggested_script_fix(finding.fix), causes=causes)
         super().report(code, shown, at=self.flags.get(at, ""), span=place)
@@ -202,7 +202,7 @@ class ScriptSink(Sink):
         if it has a position in the script.
         """
         section, _, rest = cause.path.partition(".")
-        if not section or self.positions.span_of(cause.path) is not None:
+        if not section or self.positions.span_at(cause.path) is not None:
             return cause
         words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
         return replace(cause, path=words)

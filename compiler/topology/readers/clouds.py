@@ -21,7 +21,7 @@ Lambda Cloud: a list of instances, each with its switches, the nearest first, an
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 
@@ -115,7 +115,7 @@ def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _gcp_switch_path(entry: Node) -> tuple[str, ...]:
+def _gcp_switch_path(entry: DocumentNode) -> tuple[str, ...]:
     status = entry.mapping("resourceStatus")
     place = status.mapping("physicalHostTopology") if status is not None else None
     if place is None:
@@ -157,7 +157,7 @@ def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _oci_host_entries(root: Node) -> list[Node]:
+def _oci_host_entries(root: DocumentNode) -> list[DocumentNode]:
     """Return the entries of the hosts in a file of Oracle Cloud.
 
     The API lists hosts below ``items``, the command line below ``data`` or ``data.items``. The root
@@ -193,7 +193,7 @@ def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _lambda_nvlink_domain(entry: Node) -> str | None:
+def _lambda_nvlink_domain(entry: DocumentNode) -> str | None:
     nvlink = entry.mapping("nvlink")
     domain = nvlink.text("domain_id") if nvlink is not None else ""
     clique = nvlink.text("clique_id") if nvlink is not None else ""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.topology.hostlist import compress_in_order
+from parc.compiler.topology.hostlist import compress_hosts_in_order
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import location_text
 
@@ -120,7 +120,7 @@ def cluster_section(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dic
     if racks:
         cluster["racks"] = racks
     if fragment.unavailable:
-        cluster["unavailable"] = compress_in_order(fragment.unavailable)
+        cluster["unavailable"] = compress_hosts_in_order(fragment.unavailable)
     return cluster, spans
 
 
@@ -188,7 +188,10 @@ def _rack_entry(
     ``known`` is (unique names given so far, NVLink domains to write into the spec).
     """
     labels, shared = known
-    rack: dict[str, Any] = {"name": name, "nodes": compress_in_order(host.name for host in hosts)}
+    rack: dict[str, Any] = {
+        "name": name,
+        "nodes": compress_hosts_in_order(host.name for host in hosts),
+    }
     domains: dict[str, list[str]] = {}
     for host in hosts:
         if host.nvlink_domain in shared:
@@ -199,7 +202,7 @@ def _rack_entry(
         rack["nvlink_domain"] = next(iter(domains))
     elif domains:
         rack["nvlink_domains"] = {
-            label: compress_in_order(names) for label, names in domains.items()
+            label: compress_hosts_in_order(names) for label, names in domains.items()
         }
     if len(path) > 1:
         rack["above"] = [

@@ -1,7 +1,7 @@
 """JSON or YAML documents whose values have positions (line and column).
 
-``Node`` walks the tree and reports missing values and values of the wrong type (I02). A position in
-JSON is searched only when a finding needs it, because files may be large.
+``DocumentNode`` walks the tree and reports missing values and values of the wrong type (I02). A
+position in JSON is searched only when a finding needs it, because files may be large.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Span
 from parc.compiler.spec.reading.tree_builder import join_path
-from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
+from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 from parc.compiler.topology.readers.reader_state import Reading
 
 Path = tuple[str | int, ...]
@@ -33,7 +33,7 @@ _TYPE_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DocumentNode:
     """Value in a JSON or YAML document, with its path from the root."""
 
     value: Any
@@ -54,20 +54,20 @@ class Node:
         parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         return "".join(parts).lstrip(".")[:80] or "the file"
 
-    def child(self, key: str) -> Node | None:
+    def child(self, key: str) -> DocumentNode | None:
         """Return the value at ``key`` of this mapping as a node.
 
         Returns None if the value is absent or null, or if this node is not a mapping.
         """
         value = self.value.get(key) if isinstance(self.value, dict) else None
-        return None if value is None else Node(value, (*self.path, key), self.document)
+        return None if value is None else DocumentNode(value, (*self.path, key), self.document)
 
-    def mapping(self, key: str) -> Node | None:
+    def mapping(self, key: str) -> DocumentNode | None:
         """Return the mapping at ``key``, or None if the key is absent; report other types (I02)."""
         found = self.child(key)
         return found if found is None or found.check_type(dict) else None
 
-    def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
+    def items(self, key: str | None = None, *, required: bool = True) -> list[DocumentNode]:
         """Return the entries of the list at ``key``, or of this list if ``key`` is None.
 
         Reports a value that is not a list. An absent list is reported only if ``required`` (I02).
@@ -80,14 +80,14 @@ class Node:
         if not found.check_type(list):
             return []
         each = enumerate(found.value)
-        return [Node(value, (*found.path, index), self.document) for index, value in each]
+        return [DocumentNode(value, (*found.path, index), self.document) for index, value in each]
 
     def text(self, *keys: str, required: bool = False) -> str:
         """Return the string or integer at the path ``keys`` as a string; empty if absent.
 
         Reports a value of another type. An absent value is reported only if ``required`` (I02).
         """
-        found: Node | None = self
+        found: DocumentNode | None = self
         for key in keys:
             found = found.child(key) if found is not None else None
         if found is None:
@@ -117,13 +117,13 @@ class Node:
 class Document:
     """Parsed JSON or YAML text that can find the position of a value."""
 
-    def __init__(self, reading: Reading, value: Any, tree: Tree | None) -> None:
+    def __init__(self, reading: Reading, value: Any, tree: SpecTree | None) -> None:
         """Store the parsed value of the file.
 
         ``tree`` contains the positions of all values in a YAML text. ``tree`` is None for JSON.
         """
         self.reading, self._tree = reading, tree
-        self.root = Node(value, (), self)
+        self.root = DocumentNode(value, (), self)
         self._searched = 0
 
     def find(self, path: Path) -> Span:
@@ -147,7 +147,7 @@ class Document:
         return self.reading.span()
 
 
-def read_document(reading: Reading) -> Node | None:
+def read_document(reading: Reading) -> DocumentNode | None:
     """Return the root value of the file of ``reading``, parsed as JSON or YAML.
 
     Returns None after a syntax error, which is reported as I01 (JSON), X06 or X14 (YAML).

@@ -1,8 +1,8 @@
 """Reader of InfiniBand fabrics: output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
 
 Format: https://github.com/linux-rdma/rdma-core, infiniband-diags. Each device has a block: a line
-that starts with ``Switch`` or ``Ca``, then one line per port. The first word in the comment of an
-adapter is the name of its host.
+that starts with ``SwitchEntry`` or ``Ca``, then one line per port. The first word in the comment of
+an adapter is the name of its host.
 
 The cables form a graph of switches and hosts, which is converted to leaves, tiers and rails. A
 switch with a cable to a host is a leaf (as in topograph, pkg/providers/ib). A zone of a tier is a
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import HOST_NAME, Line, Reading
+from parc.compiler.topology.readers.reader_state import HOST_NAME, InputLine, Reading
 
 MOST_TIERS = 8
 LANE_GBPS = {
@@ -125,7 +125,7 @@ def _host_paths(
     columns: list[dict[str, str]] = []
     for level in range(min(max(tier.values(), default=0) + 1, MOST_TIERS) + 1):
         if level:
-            _join_tier(level, between, tier, zones)
+            _join_zones_of_tier(level, between, tier, zones)
         here = [switch for switch in tier if tier[switch] == level]
         column = _zone_names(graph, here, home, zones)
         if not columns or len(set(column.values())) < len(set(columns[-1].values())):
@@ -133,7 +133,7 @@ def _host_paths(
     return {host: tuple(column[host] for column in columns) for host in home}
 
 
-def _join_tier(
+def _join_zones_of_tier(
     level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _ConnectedSwitches
 ) -> None:
     """Merge the zones that are connected by cables of tier ``level`` or of the tier below.
@@ -277,7 +277,7 @@ def read_ibnetdiscover(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Reading) -> str:
+def _read_block_line(line: InputLine, device: str, graph: FabricGraph, reading: Reading) -> str:
     """Add a line of ibnetdiscover to the graph, and return the device of the next line.
 
     ``device`` is the device that the previous lines describe. The line can start another device.
@@ -344,7 +344,7 @@ def _check_cable_ends(graph: FabricGraph, reading: Reading) -> None:
         reading.report_error("I03", finding, graph.spans.get(end, reading.span()))
 
 
-def _read_cable(line: Line, graph: FabricGraph, reading: Reading) -> None:
+def _read_cable(line: InputLine, graph: FabricGraph, reading: Reading) -> None:
     """Add a line of ibdiagnet2.lst to the graph: a cable, its rate and the devices at its ends."""
     ends = list(_CABLE_END.finditer(line.text))
     speed = _SPEED.search(line.text)

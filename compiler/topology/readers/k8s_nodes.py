@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 
@@ -68,14 +68,14 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _node_entries(root: Node) -> list[Node]:
+def _node_entries(root: DocumentNode) -> list[DocumentNode]:
     """Return the entries of all Kubernetes nodes in the file, which is a list or a single node."""
     if root.text("kind") == "Node":
         return [root]
     return [entry for entry in root.items("items") if entry.check_type(dict)]
 
 
-def _gpu_count(entry: Node) -> int:
+def _gpu_count(entry: DocumentNode) -> int:
     """Return the number of GPUs of a Kubernetes node; 0 if the node has no GPUs.
 
     The number is read from a label or, if there is no such label, from the allocatable resources.
@@ -102,7 +102,7 @@ def _nvlink_domain(labels: Mapping[str, str]) -> str | None:
     return next((labels[key] for key in _DOMAINS if labels.get(key)), None)
 
 
-def _is_ready(entry: Node) -> bool:
+def _is_ready(entry: DocumentNode) -> bool:
     """Return True if a Kubernetes node can run a job.
 
     The node must not be cordoned. Its condition ``Ready`` must be True or missing.

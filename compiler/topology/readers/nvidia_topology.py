@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import HOST_NAME, Line, Reading
+from parc.compiler.topology.readers.reader_state import HOST_NAME, InputLine, Reading
 
 # nvidia-smi underlines the header with terminal escape sequences.
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,10}m")
@@ -124,7 +124,7 @@ def _cells_of_line(text: str) -> list[str]:
 
 
 def _add_row(
-    line: Line, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
+    line: InputLine, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
 ) -> None:
     """Add the cells of a row to the table; report a row with fewer cells than the header (I01).
 

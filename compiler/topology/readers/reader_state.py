@@ -13,7 +13,7 @@ from parc.compiler.topology.hostlist import (
     MOST_HOSTS,
     HostlistError,
     TooManyHosts,
-    expand,
+    expand_host_list,
 )
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 
@@ -25,7 +25,7 @@ HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class InputLine:
     """Line of a text, without its line end."""
 
     number: int
@@ -48,11 +48,11 @@ class Reading:
         self._hosts: dict[str, LocatedHost] = {}
         self._findings = self._names = 0
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[InputLine]:
         """Yield the non-empty lines of the file with their line numbers, counted from 1."""
         for number, text in enumerate(self.text.splitlines(), start=1):
             if text.strip():
-                yield Line(number, text)
+                yield InputLine(number, text)
 
     def span(self, line: int = 1, column: int = 1, length: int = 1) -> Span:
         """Return a position in this file; lines and columns count from 1."""
@@ -94,7 +94,7 @@ class Reading:
         """
         try:
             # The limit counts the names of all host lists of the file.
-            found = expand(text, MOST_HOSTS - self._names)
+            found = expand_host_list(text, MOST_HOSTS - self._names)
         except HostlistError as error:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"
             message = f"host list {text[:60]!r}: {error.message}"

@@ -22,7 +22,7 @@ DETECTED_IN = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class FileFormat:
     """Topology file format, with its reader and the patterns that detect a file of this format."""
 
     reader: Reader
@@ -32,18 +32,18 @@ class Format:
     """Regular expressions; a text that matches one of them has this format."""
 
 
-FORMATS: dict[str, Format] = {
-    "slurm-topology": Format(
+FORMATS: dict[str, FileFormat] = {
+    "slurm-topology": FileFormat(
         read_slurm_topology,
         "topology.conf, topology.yaml, scontrol show topology",
         (r"(?im)^[ \t]*(SwitchName|BlockName)\s*=", r"(?m)^[ \t]*-[ \t]+topology:"),
     ),
-    "scontrol-nodes": Format(
+    "scontrol-nodes": FileFormat(
         read_scontrol_nodes,
         "scontrol show nodes --json, sinfo --json",
         (r'"sinfo"\s*:', r'"gres"\s*:'),
     ),
-    "nvidia-smi-topo": Format(
+    "nvidia-smi-topo": FileFormat(
         read_nvidia_topology,
         "nvidia-smi topo -m, topo -p2p, fabric.clusterUuid and cliqueId as CSV",
         (
@@ -51,29 +51,31 @@ FORMATS: dict[str, Format] = {
             r"(?m)^([\w.-]+:[ \t]*)?[0-9a-fA-F-]{36}[ \t]*,[ \t]*[0-9]+[ \t]*$",
         ),
     ),
-    "topograph": Format(
+    "topograph": FileFormat(
         read_topograph,
         "NVIDIA topograph: models, Slurm output, graph",
         (r'"network_layers"\s*:', r"(?m)^(switches|blocks|capacity_blocks):"),
     ),
-    "k8s-nodes": Format(
+    "k8s-nodes": FileFormat(
         read_k8s_nodes,
         "kubectl get nodes -o json",
         (r'"?apiVersion"?\s*:\s*"?v1\b', r'"nvidia\.com/gpu'),
     ),
-    "aws": Format(read_aws, "aws ec2 describe-instance-topology", (r'"?NetworkNodes"?\s*:',)),
-    "gcp": Format(
+    "aws": FileFormat(read_aws, "aws ec2 describe-instance-topology", (r'"?NetworkNodes"?\s*:',)),
+    "gcp": FileFormat(
         read_gcp,
         "gcloud compute instances list --format json",
         (r'"?physicalHostTopology"?\s*:',),
     ),
-    "oci": Format(
+    "oci": FileFormat(
         read_oci,
         "OCI compute hosts, rdmaTopologyData",
         (r'"?(customerLocalBlock|localBlockId)"?\s*:',),
     ),
-    "lambda": Format(read_lambda, "Lambda Cloud topology of instances", (r'"?networkPath"?\s*:',)),
-    "ibnetdiscover": Format(
+    "lambda": FileFormat(
+        read_lambda, "Lambda Cloud topology of instances", (r'"?networkPath"?\s*:',)
+    ),
+    "ibnetdiscover": FileFormat(
         read_ibnetdiscover,
         "ibnetdiscover, ibdiagnet2.lst",
         (
@@ -86,7 +88,7 @@ FORMATS: dict[str, Format] = {
 """Formats by name, in the order in which their patterns are tried."""
 
 
-def detect_format(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
+def detect_format(text: str, formats: Mapping[str, FileFormat] = FORMATS) -> str | None:
     """Return the name of the first format with a pattern that matches the start of ``text``.
 
     Returns None if no pattern matches.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 
@@ -75,14 +75,14 @@ def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
     return _drop_hosts_without_gpus(reading, facts)
 
 
-def _host_entries(root: Node) -> Iterator[tuple[str, Node]]:
+def _host_entries(root: DocumentNode) -> Iterator[tuple[str, DocumentNode]]:
     """Yield (host name, entry) for each entry of the list ``nodes``."""
     for entry in root.items("nodes"):
         if entry.check_type(dict):
             yield entry.text("name", required=True), entry
 
 
-def _sinfo_host_entries(root: Node) -> Iterator[tuple[str, Node]]:
+def _sinfo_host_entries(root: DocumentNode) -> Iterator[tuple[str, DocumentNode]]:
     """Yield (host name, entry of its group) for each host in the list ``sinfo``.
 
     Slurm lists hosts in groups, with at least one group per partition. If a host is in several
@@ -97,7 +97,7 @@ def _sinfo_host_entries(root: Node) -> Iterator[tuple[str, Node]]:
                 yield host.value, entry
 
 
-def _host_states(entry: Node) -> set[str]:
+def _host_states(entry: DocumentNode) -> set[str]:
     """Return the states of a host, such as IDLE and DRAIN, in upper case.
 
     Slurm 22.05 writes one state and a list of flags. Later versions write a list of states. In an
@@ -113,7 +113,7 @@ def _host_states(entry: Node) -> set[str]:
     return found
 
 
-def _record_hardware(host: str, entry: Node, facts: _HostHardware) -> None:
+def _record_hardware(host: str, entry: DocumentNode, facts: _HostHardware) -> None:
     """Add the GPUs, GPU types and cores of ``host`` to ``facts``."""
     gres = entry.child("gres")
     words = entry.text("gres", "total") if gres and isinstance(gres.value, dict) else None

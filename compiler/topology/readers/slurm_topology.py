@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Reading, summarize_names
-from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
+from parc.compiler.topology.readers.switch_tree import SwitchEntry, leaf_paths
 
 _PAIR = re.compile(r"(?<!\w)(\w{1,40})=(\S*)")
 _REAL_NAME = re.compile(r"\s*#\s*([\w.-]+)=(.+)")
@@ -65,8 +65,8 @@ def read_topology_conf(reading: Reading, real_names: dict[str, str]) -> Fragment
 
     ``real_names`` maps names of switches and blocks in the file to the names to use instead.
     """
-    switches: dict[str, Switch] = {}
-    blocks: dict[str, Switch] = {}
+    switches: dict[str, SwitchEntry] = {}
+    blocks: dict[str, SwitchEntry] = {}
     for first, entry in _conf_entries(reading):
         if first == "switchname":
             _add_switch(entry, switches, reading)
@@ -123,7 +123,7 @@ def _conf_entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
 def _add_key_values(number: int, text: str, entry: Entry, reading: Reading) -> None:
     end = 0
     for match in _PAIR.finditer(text):
-        _report_other_text(number, text[end : match.start()], end, reading)
+        _report_unrecognized_text(number, text[end : match.start()], end, reading)
         end = match.end()
         key_span = reading.span(number, match.start() + 1, len(match[1]))
         span = reading.span(number, match.start(2) + 1, len(match[2]))
@@ -132,10 +132,10 @@ def _add_key_values(number: int, text: str, entry: Entry, reading: Reading) -> N
             finding = Finding(f"duplicate key {match[1][:40]}", causes=(cause,))
             reading.report_error("I01", finding, key_span)
         entry[match[1].lower()] = KeyValue(match[2], span, match[1], key_span)
-    _report_other_text(number, text[end:], end, reading)
+    _report_unrecognized_text(number, text[end:], end, reading)
 
 
-def _report_other_text(number: int, rest: str, start: int, reading: Reading) -> None:
+def _report_unrecognized_text(number: int, rest: str, start: int, reading: Reading) -> None:
     words = rest.strip()
     if words:
         column = start + rest.index(words[0]) + 1
@@ -161,9 +161,9 @@ def _check_entry_keys(entry: Entry, reading: Reading) -> Iterator[tuple[str, Ent
     yield first, entry
 
 
-def _add_switch(entry: Entry, switches: dict[str, Switch], reading: Reading) -> None:
+def _add_switch(entry: Entry, switches: dict[str, SwitchEntry], reading: Reading) -> None:
     for name in reading.expand_host_list(entry["switchname"].text, entry["switchname"].span):
-        switch = Switch(name, entry["switchname"].span)
+        switch = SwitchEntry(name, entry["switchname"].span)
         if name in switches:
             _report_duplicate("switch", name, switches[name], switch.span, reading)
         elif "switches" in entry:
@@ -178,9 +178,9 @@ def _add_switch(entry: Entry, switches: dict[str, Switch], reading: Reading) -> 
         switches.setdefault(name, switch)
 
 
-def _add_block(entry: Entry, blocks: dict[str, Switch], reading: Reading) -> None:
+def _add_block(entry: Entry, blocks: dict[str, SwitchEntry], reading: Reading) -> None:
     for name in reading.expand_host_list(entry["blockname"].text, entry["blockname"].span):
-        block = Switch(name, entry["blockname"].span)
+        block = SwitchEntry(name, entry["blockname"].span)
         if name in blocks:
             _report_duplicate("block", name, blocks[name], block.span, reading)
         elif "nodes" in entry:
@@ -191,7 +191,9 @@ def _add_block(entry: Entry, blocks: dict[str, Switch], reading: Reading) -> Non
         blocks.setdefault(name, block)
 
 
-def _report_duplicate(kind: str, name: str, first: Switch, span: Span, reading: Reading) -> None:
+def _report_duplicate(
+    kind: str, name: str, first: SwitchEntry, span: Span, reading: Reading
+) -> None:
     cause = Cause("", "first entry", first.span)
     finding = Finding(f"duplicate {kind} {name[:60]}", "second entry", causes=(cause,))
     reading.report_error("I03", finding, span)
@@ -256,7 +258,7 @@ def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _default_topology(root: Node, reading: Reading) -> Node | None:
+def _default_topology(root: DocumentNode, reading: Reading) -> DocumentNode | None:
     topologies = [entry for entry in root.items() if entry.check_type(dict)]
     if not topologies:
         reading.report_error("I02", "the file has no topologies", reading.span())
@@ -274,7 +276,7 @@ def _default_topology(root: Node, reading: Reading) -> Node | None:
     return chosen
 
 
-def _read_topology(chosen: Node, reading: Reading) -> None:
+def _read_topology(chosen: DocumentNode, reading: Reading) -> None:
     tree = chosen.mapping("tree")
     if tree is not None:
         _read_tree(tree, reading)
@@ -288,22 +290,22 @@ def _read_topology(chosen: Node, reading: Reading) -> None:
             )
 
 
-def _read_host_group(group: Node, name: str, reading: Reading) -> None:
+def _read_host_group(group: DocumentNode, name: str, reading: Reading) -> None:
     for host in _host_names(group, reading):
         reading.add_host(LocatedHost(host, (name,), None, group.span))
 
 
-def _host_names(node: Node, reading: Reading) -> list[str]:
+def _host_names(node: DocumentNode, reading: Reading) -> list[str]:
     found = node.child("nodes")
     return reading.expand_host_list(node.text("nodes"), found.span) if found is not None else []
 
 
-def _read_tree(tree: Node, reading: Reading) -> None:
-    switches: dict[str, Switch] = {}
+def _read_tree(tree: DocumentNode, reading: Reading) -> None:
+    switches: dict[str, SwitchEntry] = {}
     for entry in tree.items("switches"):
         name = entry.text("switch", required=True)
         children = entry.child("children")
-        switch = Switch(name, entry.span)
+        switch = SwitchEntry(name, entry.span)
         if children is not None:
             switch.children = reading.expand_host_list(entry.text("children"), children.span)
         switch.hosts = _host_names(entry, reading)

@@ -12,7 +12,7 @@ MOST_TIERS = 16
 
 
 @dataclass(slots=True)
-class Switch:
+class SwitchEntry:
     """Switch of a tree, with its child switches and its hosts, as a file lists them."""
 
     name: str
@@ -21,7 +21,7 @@ class Switch:
     hosts: list[str] = field(default_factory=list)
 
 
-def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple[str, ...]]:
+def leaf_paths(switches: dict[str, SwitchEntry], reading: Reading) -> dict[str, tuple[str, ...]]:
     """Return, for each leaf switch, the names of the switches from the leaf to the root.
 
     All paths have the same length: if a leaf is connected directly to a higher tier, the name of
@@ -46,12 +46,12 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
     return {name: (name,) * (depth - len(path)) + path for name, path in paths.items()}
 
 
-def _parent_by_switch(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]:
+def _parent_by_switch(switches: dict[str, SwitchEntry], reading: Reading) -> dict[str, SwitchEntry]:
     """Return the parent of every switch, by name.
 
     Reports unknown children and switches with two parents (I03).
     """
-    parents: dict[str, Switch] = {}
+    parents: dict[str, SwitchEntry] = {}
     for switch in switches.values():
         for child in switch.children:
             if child not in switches:
@@ -69,7 +69,9 @@ def _parent_by_switch(switches: dict[str, Switch], reading: Reading) -> dict[str
     return parents
 
 
-def _path_to_root(leaf: Switch, parents: dict[str, Switch], reading: Reading) -> tuple[str, ...]:
+def _path_to_root(
+    leaf: SwitchEntry, parents: dict[str, SwitchEntry], reading: Reading
+) -> tuple[str, ...]:
     """Return the names of the switches from ``leaf`` to the root.
 
     Reports a cycle, or more than MOST_TIERS tiers (I03).

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.slurm_topology import read_real_names, read_topology_conf
-from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
+from parc.compiler.topology.readers.switch_tree import SwitchEntry, leaf_paths
 
 _CONF = re.compile(r"^[ \t]*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
 _DOMAINS = ("accelerator", "domain", "level-0")
@@ -36,7 +36,7 @@ def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
     if root.child("instances") is not None:
         _read_graph(root, reading)
     else:
-        _read_model(root, reading)
+        _read_topology_model(root, reading)
     if not reading.hosts and reading.is_valid:
         finding = Finding(
             "the file has no hosts",
@@ -46,7 +46,7 @@ def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _read_graph(root: Node, reading: Reading) -> None:
+def _read_graph(root: DocumentNode, reading: Reading) -> None:
     for entry in root.items("instances"):
         if not entry.check_type(dict):
             continue
@@ -55,7 +55,7 @@ def _read_graph(root: Node, reading: Reading) -> None:
         reading.add_host(LocatedHost(host, tuple(layers), _nvlink_domain(entry), entry.span))
 
 
-def _nvlink_domain(entry: Node) -> str | None:
+def _nvlink_domain(entry: DocumentNode) -> str | None:
     """Return the NVLink domain of an instance or a block; None if the entry has no domain.
 
     The domain is read from the labels, the annotations or, in old topograph models, from the key
@@ -70,11 +70,11 @@ def _nvlink_domain(entry: Node) -> str | None:
     return entry.text("nvlink") or None
 
 
-def _read_model(root: Node, reading: Reading) -> None:
-    switches: dict[str, Switch] = {}
+def _read_topology_model(root: DocumentNode, reading: Reading) -> None:
+    switches: dict[str, SwitchEntry] = {}
     leaf_of_block: dict[str, str] = {}
     for name, entry in _switch_entries(root):
-        switch = Switch(name, entry.span)
+        switch = SwitchEntry(name, entry.span)
         listed = entry.items("switches", required=False)
         switch.children = [child.value for child in listed if child.check_type(str)]
         for block in entry.items("capacity_blocks", required=False):
@@ -86,24 +86,24 @@ def _read_model(root: Node, reading: Reading) -> None:
             reading.report_error("I03", finding, entry.span)
     blocks = _read_blocks(root, leaf_of_block, reading)
     for leaf, hosts, _ in blocks:
-        switches.setdefault(leaf, Switch(leaf, reading.span())).hosts += hosts
+        switches.setdefault(leaf, SwitchEntry(leaf, reading.span())).hosts += hosts
     # After the blocks were added, because a block may name a leaf that has no entry.
-    paths = leaf_paths(_with_leaves(switches), reading)
+    paths = leaf_paths(_with_implied_switches(switches), reading)
     for leaf, hosts, block in blocks:
         domain = _nvlink_domain(block)
         for host in hosts:
             reading.add_host(LocatedHost(host, paths.get(leaf, (leaf,)), domain, block.span))
 
 
-def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
+def _with_implied_switches(switches: dict[str, SwitchEntry]) -> dict[str, SwitchEntry]:
     """Return ``switches`` with entries for switches that are listed only as children."""
     for switch in list(switches.values()):
         for child in switch.children:
-            switches.setdefault(child, Switch(child, switch.span))
+            switches.setdefault(child, SwitchEntry(child, switch.span))
     return switches
 
 
-def _switch_entries(root: Node) -> list[tuple[str, Node]]:
+def _switch_entries(root: DocumentNode) -> list[tuple[str, DocumentNode]]:
     found = root.child("switches")
     if found is None:
         root.report_missing("switches")
@@ -118,8 +118,8 @@ def _switch_entries(root: Node) -> list[tuple[str, Node]]:
 
 
 def _read_blocks(
-    root: Node, leaf_of_block: dict[str, str], reading: Reading
-) -> list[tuple[str, list[str], Node]]:
+    root: DocumentNode, leaf_of_block: dict[str, str], reading: Reading
+) -> list[tuple[str, list[str], DocumentNode]]:
     """Return (leaf switch, host names, entry in the file) of every block.
 
     Reports a block without a switch (I02).

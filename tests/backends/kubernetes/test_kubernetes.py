@@ -141,9 +141,15 @@ def test_values_that_the_api_server_rejects_are_rejected(
 def test_names_become_dns_labels() -> None:
     assert dns_label("Llama-3.1_405B.") == "llama-3-1-405b"
     assert is_dns_label(dns_label("A" * 63))
-    made = plan_for(nameless_plan(2))
-    long = replace(made, problem=replace(made.problem, name="n" * 60))
-    assert codes(long) == ["L25"]
+
+
+@pytest.mark.parametrize("hosts", [2, 12])
+def test_a_name_may_fill_the_names_of_pods_to_63_characters(hosts: int) -> None:
+    made = plan_for(nameless_plan(hosts))
+    # JobSet's names of pods: NAME-hosts-INDEX-INDEX-xxxxx.
+    longest = 63 - len(f"-hosts-{hosts}-{hosts}-xxxxx")
+    for name, expected in (("n" * longest, []), ("n" * (longest + 1), ["L25"]), ("_", ["L25"])):
+        assert codes(replace(made, problem=replace(made.problem, name=name))) == expected
 
 
 @pytest.mark.parametrize(

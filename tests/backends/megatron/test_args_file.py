@@ -10,7 +10,7 @@ import pytest
 
 from parc.backends.megatron.arguments.args_file import args_file
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.arguments.environment import environment
+from parc.backends.megatron.arguments.environment import megatron_environment
 from parc.backends.megatron.arguments.extra_arguments import spec_fields_of_flag
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Sink
@@ -195,4 +195,21 @@ def test_the_environment_follows_generation_and_strategy(
 ) -> None:
     found, sink = plan(DENSE, {"cluster.node": node, **changes})
     assert found is not None, sink.diagnostics
-    assert environment(found) == wanted
+    assert megatron_environment(found) == wanted
+
+
+SCALINGS = {
+    "none": {},
+    "linear": {"--rotary-seq-len-interpolation-factor": "4"},
+    "llama3": {"--use-rope-scaling": None, "--rope-scaling-factor": "4.0"},
+}
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_the_scaling_of_positions_is_set_by_its_own_flags(scaling: str) -> None:
+    factor = {} if scaling == "none" else {"model.position.scaling_factor": 4.0}
+    argv = emitted(DENSE, {"model.position.scaling": scaling, **factor})
+    for one, flags in SCALINGS.items():
+        for flag, value in flags.items():
+            assert (flag in argv) is (one == scaling)
+            assert one != scaling or value is None or argv[argv.index(flag) + 1] == value

@@ -8,7 +8,7 @@ from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.derived_model import format_pattern
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
 from parc.backends.megatron.capabilities import DEFAULT_VERSION, VERSIONS
-from parc.backends.shared.extra_arguments import known_flags
+from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.field_table import flag_table
 
 
@@ -22,8 +22,8 @@ def test_every_flag_is_emitted_for_exactly_the_versions_that_have_it() -> None:
 
 
 def test_every_known_flag_has_a_spelling_and_a_range_of_versions() -> None:
-    assert len(known_flags(PACKAGE)) > 800
-    for flag, row in known_flags(PACKAGE).items():
+    assert len(rows_of_known_flags(PACKAGE)) > 800
+    for flag, row in rows_of_known_flags(PACKAGE).items():
         assert flag.startswith("-")
         assert row.get("since", VERSIONS[0]) in VERSIONS
         assert row.get("until", VERSIONS[-1]) in VERSIONS

@@ -27,6 +27,10 @@ FORMS = [
     (61, 1, 16, 2, "string", 4, 1),
     (105, 0, 35, 1, "even", 3, 3),
     (12, 0, 1, 1, "even", 12, 12),
+    # The embedding is half a layer, so that the last stages are left without decoder layers.
+    (1, 1, 3, 1, "string", 0, 0),
+    (2, 1, 2, 2, "string", 1, 1),
+    (4, 1, 7, 1, "string", 0, 0),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.slurm.backend import BACKEND
-from parc.backends.slurm.directives import directive_table, directives
+from parc.backends.slurm.directives import directive_table, slurm_directives
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import sbatch_directive
 from parc.compiler.ir import Launch, Plan, SlurmJob
@@ -24,7 +24,7 @@ from tests.backends.plans import (
 
 def values(plan: Plan) -> dict[str, str]:
     """Return the values of the emitted directives by flag."""
-    lines = [line.removeprefix("#SBATCH --") for line in directives(plan)]
+    lines = [line.removeprefix("#SBATCH --") for line in slurm_directives(plan)]
     return dict(line.partition("=")[::2] for line in lines)
 
 
@@ -215,7 +215,7 @@ def test_tasks_of_an_array_write_separate_outputs() -> None:
 
 def test_further_directives_are_quoted_one_per_line() -> None:
     plan = with_slurm(named_plan(), extra=("--nice", "--licenses=a b", f"--wckey={HOSTILE}"))
-    lines = directives(plan)
+    lines = slurm_directives(plan)
     assert "#SBATCH --nice" in lines
     assert '#SBATCH --licenses="a b"' in lines
     assert sbatch_directive("wckey", HOSTILE) in lines

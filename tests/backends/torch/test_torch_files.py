@@ -114,12 +114,14 @@ def test_the_order_of_the_pair_does_not_matter_and_a_third_framework_is_rejected
         ("deepspeed/ds_config.json", '"train_batch_size": ', '"train_batch_size": 1', "A09"),
         ("accelerate/config.yaml", "num_processes: ", "num_processes: 1", "A05"),
         ("deepspeed/ds_config.json", "{", '{"tensor_parallel": {"autotp_size": 2},', "A05"),
+        ("accelerate/train.py", "backward(", "forward(", "A18"),
     ],
 )
 def test_contradicting_files_of_the_pair_are_reported(
     file: str, was: str, becomes: str, code: str
 ) -> None:
     files = files_of(deepspeed_spec({"zero_stage": 2, "micro_batch": 1}))
+    assert was in files[file]
     assert code in verification_codes(files | {file: files[file].replace(was, becomes, 1)})
     assert "A03" in verification_codes(
         {name: text for name, text in files.items() if "ds_config" not in name}

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from parc.backends.torchtitan import split
+from parc.compiler.ir import Problem
 from tests.backends.torch.specs import valid_spec
-from tests.compiled import Spec, changed, planned
+from tests.compiled import Spec, changed, planned, resolved
 
 SEEDS = range(220)
 REPLACEMENTS: dict[str, tuple[Any, ...]] = {
@@ -80,3 +82,33 @@ def test_the_label_lists_the_parts_that_the_emitted_program_lacks(model: str, la
     (label,) = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
     assert label.startswith("the program has no ")
     assert lacks in label
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "fix"),
+    [
+        (17, 1, "layout.pp: 16"),
+        (32, 1, "layout.pp: 16"),
+        (8, 3, "layout.vpp: 2"),
+        (3, 6, "layout.vpp: 4"),
+        (16, 2, "layout.vpp: 1"),
+        (17, 2, "layout.pp: 8"),
+        (17, 17, ""),
+    ],
+)
+def test_too_many_stages_for_16_layers_are_fixed_by_one_edit_if_one_is_enough(
+    pp: int, vpp: int, fix: str
+) -> None:
+    problem, _ = resolved(valid_spec("torchtitan", 0))
+    assert isinstance(problem, Problem)
+    assert problem.model.layers == 16
+    assert split.find_split(problem, pp, vpp) is None
+    code, _, finding = split.why_no_split(problem, pp, vpp)
+    assert (code, finding.fix) == ("P02", fix)
+    assert ("for example" in finding.help) == bool(fix)
+    path, _, size = fix.partition(": ")
+    assert not fix or split.find_split(
+        problem,
+        int(size) if path == "layout.pp" else pp,
+        int(size) if path == "layout.vpp" else vpp,
+    )

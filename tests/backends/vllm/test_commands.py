@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.processes import Address, Process, plan_processes
+from parc.backends.vllm.processes import HostAddress, VllmProcess, plan_processes
 from tests.search.serving_specs import plan_of, spec
 
 H200 = "hgx-h200"
 
 
-def started(layout: dict[str, Any], nodes: int, **launch: Any) -> tuple[Process, ...]:
+def started(layout: dict[str, Any], nodes: int, **launch: Any) -> tuple[VllmProcess, ...]:
     """Return the processes of DeepSeek-V3 with ``layout``; ep is off unless given."""
     job = {"precision": "fp8", "max_model_len": 4096}
     tree = spec("deepseek-v3", H200, nodes, job=job, layout={"ep": "off", **layout}, launch=launch)
     return plan_processes(plan_of(tree))
 
 
-def text(process: Process) -> str:
+def text(process: VllmProcess) -> str:
     """Return the flags as one line, with addresses as @node."""
     words = []
     for name, value in process.flags:
-        shown = f"@{value.node}" if isinstance(value, Address) else value
+        shown = f"@{value.node}" if isinstance(value, HostAddress) else value
         words.append(name.removeprefix("--") + ("" if value is None else f"={shown}"))
     return " ".join(words)
 
@@ -57,10 +57,10 @@ def test_a_pipeline_over_hosts_has_one_head_and_headless_workers() -> None:
 def test_a_second_engine_uses_its_own_head_as_master() -> None:
     running = started({"tp": 8, "pp": 2, "replicas": 2}, 4)
     assert [dict(one.flags)["--master-addr"] for one in running] == [
-        Address(0),
-        Address(0),
-        Address(2),
-        Address(2),
+        HostAddress(0),
+        HostAddress(0),
+        HostAddress(2),
+        HostAddress(2),
     ]
     assert [one.node for one in running if one.ports] == [0, 2]
 

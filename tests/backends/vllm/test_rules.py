@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from parc.backends.vllm.defaults import default_batch
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
-from tests.search.serving_specs import codes, spec
+from tests.search.serving_specs import codes, problem_of, spec
 
 FP8 = {"precision": "fp8", "max_model_len": 4096}
 Q30 = ("qwen3-30b-a3b", "dgx-h100", 1, {})
@@ -126,3 +128,20 @@ def test_a_model_with_code_in_its_checkpoint_needs_trust_remote_code() -> None:
     assert "V31" in codes(spec(**given, job=job))
     trusting = {"args": ["--trust-remote-code"]}
     assert "V31" not in codes(spec(**given, job=job, launch=trusting))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gib", "limits"),
+    [
+        ("h100-sxm-80gb", 69.99, (256, 2048)),
+        ("h100-sxm-80gb", 70, (1024, 8192)),
+        ("h100-sxm-80gb", 159.99, (1024, 8192)),
+        ("h100-sxm-80gb", 160, (1024, 16384)),
+        ("a100-sxm-80gb", 80, (256, 2048)),
+    ],
+)
+def test_the_default_limits_of_a_server_follow_from_the_memory_of_the_gpu(
+    gpu: str, gib: float, limits: tuple[int, int]
+) -> None:
+    known = problem_of(spec("llama-3.1-8b", "dgx-h100")).cluster.gpu
+    assert default_batch(replace(known, name=gpu, memory_bytes=gib * 2**30)) == limits

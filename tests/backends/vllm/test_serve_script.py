@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.processes import Address, plan_processes
+from parc.backends.vllm.processes import HostAddress, plan_processes
 from parc.backends.vllm.serve_script import serve_script
 from parc.compiler.ir import ServingPlan
 from tests.search.serving_specs import plan_of, spec
@@ -116,7 +116,7 @@ def test_the_script_passes_each_process_exactly_its_planned_flags(tmp_path: Path
         (call,) = stage.calls()
         words = []
         for name, value in process.flags:
-            shown = "ab"[value.node] if isinstance(value, Address) else value
+            shown = "ab"[value.node] if isinstance(value, HostAddress) else value
             words += [name] if value is None else [name, str(shown)]
         assert call.rstrip().endswith(" ".join(words))
 

@@ -148,7 +148,7 @@ def planned_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
     if layout.cp > 1:
         of = {"sp": (dense, ["cp"]), "sp-data": (dense, ["dp"])}
     found = {
-        name: next(group for group in mesh.groups(*axes) if rank in group)
+        name: next(group for group in mesh.groups_along(*axes) if rank in group)
         for name, (mesh, axes) in of.items()
     }
     if layout.zero_plus.hpz > 1:
@@ -192,5 +192,5 @@ def test_deepspeed_builds_the_groups_of_large_layouts(pp: int, dp: int, tp: int,
         if ep > 1:
             groups |= {"ep": (expert, "ep"), "edp": (expert, "dp")}
         for name, (mesh, axis) in groups.items():
-            own = next(group for group in mesh.groups(axis) if rank in group)
+            own = next(group for group in mesh.groups_along(axis) if rank in group)
             assert sorted(verdict["groups"][name]) == own, (name, rank)

@@ -125,5 +125,5 @@ def planned_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
         ("etp-ep-pp", expert, ["tp", "ep", "pp"]),
         *((n, dense, [n.replace("-", "_")]) for n in LEVELS if plan.layout.cp_a2a > 1),
     ):
-        found[name] = next(group for group in mesh.groups(*axes) if rank in group)
+        found[name] = next(group for group in mesh.groups_along(*axes) if rank in group)
     return found

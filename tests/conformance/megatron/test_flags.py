@@ -9,7 +9,7 @@ import pytest
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
-from parc.backends.shared.extra_arguments import known_flags
+from parc.backends.shared.extra_arguments import rows_of_known_flags
 from tests.compiled import examples
 from tests.conformance.megatron.cases import case_of, checker_command, megatron_verdicts
 
@@ -26,7 +26,7 @@ def value_counts() -> dict[str, int | str]:
 
 
 def test_the_flags_of_0_19_equal_those_of_the_real_parser() -> None:
-    own = {flag: known_flags(PACKAGE)[flag].get("takes", 1) for flag in flags_of("0.19")}
+    own = {flag: rows_of_known_flags(PACKAGE)[flag].get("takes", 1) for flag in flags_of("0.19")}
     assert own == value_counts()
 
 

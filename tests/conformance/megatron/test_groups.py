@@ -28,7 +28,7 @@ LAYOUTS = 60
 
 
 def digest(mesh: Mesh, axes: tuple[str, ...]) -> str:
-    text = json.dumps(mesh.groups(*axes), separators=(",", ":"))
+    text = json.dumps(mesh.groups_along(*axes), separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -18,7 +18,7 @@ import pytest
 from parc.compiler.ir import Cluster, Host, Layout, Mesh, Placement, Rack
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.node_groups import node_groups
-from parc.compiler.topology.uplinks import Pattern, build_flow, messages_leaving_zones
+from parc.compiler.topology.uplinks import Pattern, build_traffic_flow, messages_leaving_zones
 from tests.conformance.network.fabric import RackFabric, reason_to_skip
 from tests.conformance.tool_checkers import tool_python
 from tests.placement.placement_plans import NODE, cluster, estimate, layout, plan
@@ -107,7 +107,7 @@ def mesh_of(placement: Placement, send: Send) -> Mesh:
 
 
 def members(placement: Placement, send: Send) -> int:
-    return len(mesh_of(placement, send).groups(*send.axes)[0])
+    return len(mesh_of(placement, send).groups_along(*send.axes)[0])
 
 
 @cache
@@ -129,7 +129,7 @@ def predicted(placement: Placement, send: Send) -> dict[str, float]:
     """Return the bytes that leave each rack according to PARC's placement."""
     groups = node_groups(mesh_of(placement, send), send.axes, placement.ranks_per_node)
     pattern: Pattern = "line" if send.pattern == "line" else SENT[send.pattern][0]
-    sent = build_flow(groups, pattern, send.rank_bytes(groups.size), 1.0)
+    sent = build_traffic_flow(groups, pattern, send.rank_bytes(groups.size), 1.0)
     racks = sorted({host.rack for host in placement.hosts})
     leaving = messages_leaving_zones(sent, [racks.index(host.rack) for host in placement.hosts])
     return {rack: leaving[index] * sent.unit_bytes for index, rack in enumerate(racks)}
@@ -145,7 +145,7 @@ def case_line(fabric: RackFabric, placement: Placement, case: Case) -> str:
     sends = [
         {
             "pattern": send.pattern,
-            "groups": [list(group) for group in mesh_of(placement, send).groups(*send.axes)],
+            "groups": [list(group) for group in mesh_of(placement, send).groups_along(*send.axes)],
             "bytes": int(times * send.mib * MIB),
         }
         for send in case.sends

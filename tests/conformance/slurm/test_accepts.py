@@ -11,7 +11,7 @@ from parc.backends.slurm.backend import BACKEND
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.reading.source import Source, read_source
+from parc.compiler.spec.reading.source import SpecSource, read_source
 from tests.conformance.megatron.specs import valid_spec
 from tests.conformance.slurm.offline_controller import OfflineController
 from tests.conformance.slurm.release import (
@@ -31,7 +31,7 @@ RANDOM = 40
 RACK = 16
 
 
-def planned(source: Source, release: SlurmRelease) -> Plan:
+def planned(source: SpecSource, release: SlurmRelease) -> Plan:
     sink = Sink()
     version = f"versions.slurm={newest_supported(BACKEND.versions, release)!r}"
     plan = plan_spec(source, (version,), sink)
@@ -87,7 +87,7 @@ def test_sbatch_test_only_accepts_the_jobs_of_random_plans(kind: str, tmp_path: 
             hosts = spec["cluster"]["nodes"]
             if seed % 2 and hosts > 1:
                 spec = with_named_racks(spec, hosts, 2 + seed % 4 // 2)
-            plan = planned(Source("<spec>", json.dumps(spec), None), release)
+            plan = planned(SpecSource("<spec>", json.dumps(spec), None), release)
             status, output = slurm.test_only(job_of(plan))
             taken += status == 0
             if status:
@@ -112,7 +112,7 @@ def test_sbatch_test_only_accepts_the_job_of_nvlink_racks_on_blocks(
     }
     blocks = {f"rack{i}": [f"t{i * 18 + k:03}" for k in range(18)] for i in range(4)}
     with OfflineController(tmp_path / "slurm", blocks, 4, release, topology) as slurm:
-        job = job_of(planned(Source("<spec>", json.dumps(spec), None), release))
+        job = job_of(planned(SpecSource("<spec>", json.dumps(spec), None), release))
         assert f"#SBATCH --segment={each}" in job
         status, output = slurm.test_only(job)
         assert status == 0, output

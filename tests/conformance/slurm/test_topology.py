@@ -16,7 +16,7 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.format_fragment import fragment_tree
 from parc.compiler.tools.importers.import_files import import_files
-from parc.compiler.topology.hostlist import expand
+from parc.compiler.topology.hostlist import expand_host_list
 from tests.conformance.slurm.private_cluster import PATIENCE_SECONDS, SlurmCluster
 from tests.conformance.slurm.release import choose_release, reason_to_skip
 
@@ -92,13 +92,13 @@ def test_the_hosts_of_a_job_are_imported_from_squeue(cluster: SlurmCluster, tmp_
     job = cluster.run("sbatch", "--parsable", *ask, wait).strip()
     output = read_queue(cluster, job)
     (tmp_path / "go").touch()
-    nodes = {str(node) for one in output["jobs"] for node in expand(one["nodes"])}
+    nodes = {str(node) for one in output["jobs"] for node in expand_host_list(one["nodes"])}
     topology = cluster.run("scontrol", "show", "topology")
     tree = fragment(topology, json.dumps(output))
     racks = tree["racks"]
     assert isinstance(racks, list)
     assert len(nodes) == 3
-    assert {host for rack in racks for host in expand(rack["nodes"])} == nodes
+    assert {host for rack in racks for host in expand_host_list(rack["nodes"])} == nodes
     assert tree["node"] == {"gpus_per_node": 8}
 
 

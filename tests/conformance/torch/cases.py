@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any, cast
 
 from parc.backends.accelerate.files import accelerate_files as accelerate_files
-from parc.backends.registry import backend, framework_of
+from parc.backends.registry import backend, framework_of_problem
 from parc.backends.torchtitan.module_file import module_file
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.topology.node_groups import ranks_per_node
@@ -54,7 +54,7 @@ def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:
     problem, _ = resolved(spec)
     if problem is None:
         return None
-    families = enumerate_layouts(problem, framework_of(problem))
+    families = enumerate_layouts(problem, framework_of_problem(problem))
     first = next(families, None)
     return None if first is None else (problem, first[0])
 

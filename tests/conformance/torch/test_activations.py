@@ -8,7 +8,7 @@ import pytest
 
 from parc.backends.registry import framework
 from parc.compiler.cost.memory.activations import layer_activations
-from parc.compiler.cost.memory.peak import program_memory
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.ir import DENSE, Plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.compiled import files_of, planned
@@ -82,7 +82,7 @@ def test_the_memory_model_counts_the_bytes_that_autograd_saves(
 ) -> None:
     plan, verdict = plan_of(name), verdicts[name]
     cost_model = cost_model_for(plan.problem, framework(plan.problem.framework))
-    program = program_memory(cost_model, plan.layout.zero_stage)
+    program = memory_model_at_zero_stage(cost_model, plan.layout.zero_stage)
     batch = (BATCH * LENGTH, LENGTH)
     layer = layer_activations(plan.problem.model, plan.layout, DENSE, batch, program)
     assert verdict["accepted"], verdict

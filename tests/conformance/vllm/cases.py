@@ -6,7 +6,7 @@ from typing import Any
 
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.environment import PARTITION, serving_environment
-from parc.backends.vllm.processes import Address, Process, plan_processes
+from parc.backends.vllm.processes import HostAddress, VllmProcess, plan_processes
 from parc.compiler.ir import Model, ServingPlan
 from tests.conformance.tool_checkers import vllm_gpu
 
@@ -145,20 +145,20 @@ def _scaling_keys(model: Model) -> dict[str, Any]:
     return {"rope_scaling": scaling}
 
 
-def words_of(plan: ServingPlan, process: Process) -> list[str]:
+def words_of(plan: ServingPlan, process: VllmProcess) -> list[str]:
     """Return the words after `vllm serve` for one process of the plan."""
     words = [plan.problem.service.checkpoint]
     words += [word for argument in shared_arguments(plan) for word in argument.words]
     for name, value in process.flags:
         words.append(name)
-        if isinstance(value, Address):
+        if isinstance(value, HostAddress):
             words.append(plan.placement.hosts[value.node].name)
         elif value is not None:
             words.append(str(value))
     return [*words, *plan.problem.launch.args]
 
 
-def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[Process, Case]]:
+def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[VllmProcess, Case]]:
     """Return cases of the first and the last process of the first engine, and of the last process
     of the plan.
     """
@@ -171,7 +171,7 @@ def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[Process, Case
     ]
 
 
-def case_of(plan: ServingPlan, process: Process, groups: bool) -> Case:
+def case_of(plan: ServingPlan, process: VllmProcess, groups: bool) -> Case:
     """Return a case for one process; ``groups`` requests the groups of its engine."""
     problem = plan.problem
     partition = {name: value for name, value, _ in serving_environment(plan) if name == PARTITION}
@@ -188,7 +188,7 @@ def case_of(plan: ServingPlan, process: Process, groups: bool) -> Case:
     }
 
 
-def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) -> list[str]:
+def differences(plan: ServingPlan, process: VllmProcess, verdict: dict[str, Any]) -> list[str]:
     """Return all differences between vLLM's verdict and the plan."""
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error'][:300]}"]
@@ -221,7 +221,7 @@ def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) ->
     return found + _group_differences(plan, verdict)
 
 
-def _planned_ranks(plan: ServingPlan, process: Process) -> list[int]:
+def _planned_ranks(plan: ServingPlan, process: VllmProcess) -> list[int]:
     """Return the ranks of the engine on the GPUs of this process, from the rank map."""
     first = process.node * plan.placement.ranks_per_node
     base = process.replica * plan.layout.engine_gpus
@@ -238,7 +238,7 @@ def _group_differences(plan: ServingPlan, verdict: dict[str, Any]) -> list[str]:
         theirs = verdict["groups"].get(name)
         if family.name == "replica" or theirs is None:
             continue
-        ours = [sorted(group) for group in mesh.groups(*family.axes) if max(group) < gpus]
+        ours = [sorted(group) for group in mesh.groups_along(*family.axes) if max(group) < gpus]
         if sorted(map(sorted, theirs)) != sorted(ours):
             found.append(f"groups {name}: vLLM {theirs[:3]}, PARC {ours[:3]}")
     return found

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.counts.flops import model_flops
+from parc.compiler.cost.counts.flops import mean_visible_keys, model_flops
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Model
 from parc.compiler.resolve.resolve_model import resolve_model
@@ -46,3 +46,22 @@ def test_a_window_shorter_than_the_sequence_reduces_only_attention_flops() -> No
     saved = model_flops(model, 1, 8192) - model_flops(windowed, 1, 8192)
     spans = 0.5 * 8192 - 1024 * (1 - 1024 / (2 * 8192))
     assert saved == pytest.approx(3 * 32 * 2 * 2 * 32 * 128 * spans)
+
+
+@pytest.mark.parametrize(("window", "every"), [(None, 0), (512, 0), (512, 1), (512, 2), (512, 6)])
+@pytest.mark.parametrize("sequence", [256, 512, 513, 4096])
+def test_the_visible_keys_are_the_mean_over_all_positions_and_layers(
+    window: int | None, every: int, sequence: int
+) -> None:
+    model = catalog("llama-3-8b")
+    attention = dataclasses.replace(
+        model.attention, window=window, full_attention_every=every or None
+    )
+    counted = 0
+    for layer in range(6):
+        whole = window is None or (every and layer % every == 0)
+        most = sequence if whole or window is None else window
+        counted += sum(min(position, most) for position in range(sequence))
+    found = mean_visible_keys(dataclasses.replace(model, attention=attention), sequence)
+    # The formula is an integral, which differs from the sum by half a key.
+    assert abs(found - counted / (6 * sequence)) <= 0.5

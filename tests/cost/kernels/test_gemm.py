@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.kernels.gemm import GemmFit, gemm_seconds
+from parc.compiler.cost.kernels.gemm import GemmFit, batched_gemm_seconds, gemm_seconds
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 
 PUBLISHED_8192 = [
@@ -120,3 +120,22 @@ def test_lower_precision_is_faster_if_arithmetic_is_the_limit() -> None:
     ]
     assert times == sorted(times)
     assert times[2] > 2.5 * times[0]
+
+
+@pytest.mark.parametrize("gpu", [row[0] for row in PUBLISHED_8192])
+def test_gemms_that_share_the_gpu_are_no_slower_than_one_after_the_other(gpu: str) -> None:
+    fit = kernel_fit_of_gpu(gpu).gemm_fit("bf16")
+    for shape in ((256, 1536, 2048), (4096, 4096, 7168), (2048, 4096, 1024)):
+        one = batched_gemm_seconds(fit, 1, shape, 2)
+        several = batched_gemm_seconds(fit, 16, shape, 2)
+        assert one <= several <= 16 * one * (1 + fit.sustained)
+        assert several >= 16 * 2 * shape[0] * shape[1] * shape[2] / fit.flops_per_second
+
+
+def test_gemms_with_a_short_inner_dimension_take_the_traffic_of_their_sums() -> None:
+    fit = replace(PLAIN, bytes_per_second=1e12)
+    # Weight gradients of 64 experts with 64 rows each, added in fp32: 8 bytes per element.
+    seconds = batched_gemm_seconds(fit, 64, (4096, 4096, 64), 8)
+    traffic = 64 * 4096 * 4096 * 8 * fit.write_factor / (fit.bytes_per_second * fit.memory_share)
+    assert traffic <= seconds
+    assert seconds > 1.5 * batched_gemm_seconds(fit, 64, (4096, 4096, 64), 2)

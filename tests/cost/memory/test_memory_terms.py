@@ -28,6 +28,7 @@ from parc.compiler.ir import (
     StageMemory,
     StateBytes,
 )
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.memory.test_static_memory import plan_of
@@ -168,7 +169,17 @@ def test_allocated_reserved_and_device_counters_are_sums_of_terms() -> None:
     assert stage.allocated_bytes == 1 + 2 + 3 + 4 + 5 + 9 + 10 + 11
     assert stage.reserved_bytes == stage.allocated_bytes + 8
     assert stage.device_bytes == stage.total_bytes == sum(range(1, 12))
-    assert stage.high_bytes - stage.total_bytes == pytest.approx(0.1 * (stage.total_bytes - 6))
+
+
+def test_the_interval_is_that_of_dynamic_bytes_and_of_fragmentation() -> None:
+    stage = StageMemory(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    dynamic = stage.total_bytes - stage.static_bytes - 8
+    assert stage.low_bytes == pytest.approx(stage.static_bytes + (1 - DYNAMIC_SPREAD) * dynamic)
+    assert stage.high_bytes == pytest.approx(
+        stage.static_bytes + (1 + DYNAMIC_SPREAD) * dynamic + 8 * FRAGMENTATION_SPREAD
+    )
+    static = StageMemory(0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0)
+    assert static.low_bytes == static.total_bytes == static.high_bytes == 6
 
 
 def test_cache_bytes_per_token_equal_published_values() -> None:

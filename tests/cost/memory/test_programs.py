@@ -9,7 +9,7 @@ import pytest
 from parc.backends.accelerate.memory import accelerate_memory, deepspeed_plugin_memory
 from parc.backends.deepspeed.memory import deepspeed_decoder_memory
 from parc.backends.megatron.memory import megatron_memory, with_gradient_bytes
-from parc.backends.registry import framework, framework_of
+from parc.backends.registry import framework, framework_of_problem
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
@@ -17,10 +17,10 @@ from parc.compiler.cost.memory.peak import (
     gathered_weight_bytes,
     logits_bytes,
     low_precision_copy_bytes,
+    memory_model_at_zero_stage,
     optimizer_step_bytes,
     peak_bytes,
     peak_stage,
-    program_memory,
     stage_memory,
 )
 from parc.compiler.cost.setup.stages import stage_contents
@@ -156,8 +156,8 @@ def test_every_framework_has_a_memory_model_of_its_program(
     plan: Plan, emit: tuple[str, ...]
 ) -> None:
     problem = replace(plan.problem, framework=emit[-1], emit=emit)
-    cost_model = cost_model_for(problem, framework_of(problem))
-    assert program_memory(cost_model, 3).name == PROGRAMS[emit]
+    cost_model = cost_model_for(problem, framework_of_problem(problem))
+    assert memory_model_at_zero_stage(cost_model, 3).name == PROGRAMS[emit]
 
 
 def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Plan) -> None:
@@ -196,3 +196,16 @@ def test_the_optimizer_of_megatron_copies_16_bit_gradients_to_fp32(
     start = ProgramMemory("any", StateBytes(2.0, 4.0, 12.0))
     found = with_gradient_bytes(start, gradient_bytes, precision)
     assert (found.state.gradient, found.state.step) == (gradient_bytes, copied)
+
+
+@pytest.mark.parametrize(
+    ("precision", "gradient", "state"),
+    [("bf16", 4.0, (2, 6, 12)), ("bf16", 2.0, (2, 2, 16)), ("fp16", 4.0, (2, 2, 16))],
+)
+def test_deepspeed_has_two_buckets_and_unsharded_fp32_gradients_only_for_bf16(
+    precision: str, gradient: float, state: tuple[float, ...]
+) -> None:
+    found = deepspeed_decoder_memory(precision, gradient)
+    # 2 buckets of 5e8 16-bit elements, and 3 GB for libraries.
+    assert found.workspace_bytes == 2 * 5e8 * 2 + 3e9
+    assert found.state == StateBytes(*state)

@@ -18,7 +18,7 @@ from parc.compiler.cost.step.context_exchange import (
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exposed_seconds,
-    exposed_seconds_of_rounds,
+    exposed_seconds_of_step,
     replica_all_reduce_seconds,
     replica_bytes,
 )
@@ -97,7 +97,7 @@ def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() 
     assert seconds["torchtitan"] == pytest.approx((inner + last, least, 0.0))
     window = inner / 2
     often, once = (
-        exposed_seconds_of_rounds(row, window, 4)
+        exposed_seconds_of_step(row, window, 4, (1, 1, 4))
         for row in (seconds["torchtitan"], seconds["fsdp"])
     )
     assert often > once > 4 * exposed_seconds(inner, least, window)

@@ -11,7 +11,7 @@ from parc.backends.registry import framework
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
 from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
-from parc.compiler.cost.memory.peak import peak_stage, program_memory
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage, peak_stage
 from parc.compiler.cost.memory.workspaces import (
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
@@ -73,7 +73,7 @@ def test_the_gathered_input_of_the_head_stays_allocated_with_sequence_parallelis
     plan: Plan,
 ) -> None:
     cost_model = cost_model_for(plan.problem, framework("megatron"))
-    program = program_memory(cost_model, 1)
+    program = memory_model_at_zero_stage(cost_model, 1)
     parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
     assert output_projection_buffer_bytes(cost_model, parallel, program) == 2 * 8192 * 4096
     assert output_projection_buffer_bytes(cost_model, plain, program) == 0.0

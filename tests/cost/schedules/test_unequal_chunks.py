@@ -10,6 +10,9 @@ from parc.compiler.cost.schedules.action_tables import interleaved_table
 from parc.compiler.cost.schedules.estimates import interleaved_micro_batches_in_flight
 from parc.compiler.cost.schedules.formulas import chunks_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.cost.setup.stages import contents_of_chunks
+from parc.compiler.ir import ModelChunk
+from tests.placement.placement_plans import model
 
 SHAPES = st.tuples(
     st.integers(2, 6), st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(1, 3)
@@ -59,3 +62,14 @@ def test_a_longer_step_does_not_raise_the_peak(shape: tuple[int, list[int], int]
 def test_if_the_last_chunk_has_only_the_loss_the_first_chunk_determines_the_peak() -> None:
     assert interleaved_micro_batches_in_flight(3, 4, 2, 16, (1, 0)) == 5
     assert interleaved_micro_batches_in_flight(3, 4, 2, 16) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"), [((4,), ()), ((3, 3), ()), ((3, 2), (3, 2)), ((3, 3, 2), (3, 3, 2))]
+)
+def test_only_unequal_chunks_are_listed(
+    lengths: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    # Without a list, equal stages of layouts with other numbers of chunks share cached estimates.
+    chunks = tuple(ModelChunk(0, layers, False, 0, False) for layers in lengths)
+    assert contents_of_chunks(model(12), chunks).chunks == expected

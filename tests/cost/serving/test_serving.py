@@ -189,7 +189,7 @@ def test_a_stage_of_a_pattern_pays_for_the_layers_that_it_has() -> None:
         for pp in (1, 2)
     )
     assert (whole.attention, whole.recurrent, whole.dense, whole.routed) == (6, 23, 0, 23)
-    assert (whole.mixers, whole.residual_blocks) == (29, 52)
+    assert (whole.token_mixers, whole.residual_block_count) == (29, 52)
     assert half == whole.multiplied_by(0.5)
 
 

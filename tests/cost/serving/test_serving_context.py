@@ -98,3 +98,27 @@ def test_latent_attention_exchanges_the_latent() -> None:
     assert cached_elements_per_token(model(LATENT), 8) == 576
     assert cached_elements_per_token(model(GROUPED), 2) == 2 * 2 * 128
     assert cached_elements_per_token(model(GROUPED), 8) == 2 * 128
+
+
+@pytest.mark.parametrize(
+    ("name", "widths", "prompt_widths"),
+    [
+        (GROUPED, 64 * (128 + 128), 64 * (128 + 128)),
+        # Decoding reads the latent as key and value; prompts use the keys and values of the heads.
+        (LATENT, 128 * (512 + 64 + 512), 128 * (128 + 64 + 128)),
+    ],
+)
+@pytest.mark.parametrize("layout", [ServingLayout(tp=4, ep=4), ServingLayout(tp=2, pcp=2, ep=4)])
+def test_attention_computes_two_flops_per_key_and_element(
+    name: str, widths: int, prompt_widths: int, layout: ServingLayout
+) -> None:
+    # So many draft tokens per request that decoding computes longer than it reads the cache.
+    setup = replace(SETUP, draft_tokens=4999)
+    made = build_deployment(model(name), cluster("hgx-h200", 4), setup, layout)
+    flops_per_second = made.attention_flops_per_second * layout.tp * layout.pcp
+    decode = StepBatch(decode=8, context=6000)
+    chunk = replace(decode, prefill=3000, span=1500)
+    one, two = (engine_step_seconds(made, batch).attention for batch in (decode, chunk))
+    layers = model(name).layers / flops_per_second
+    assert one == pytest.approx(layers * 2 * 8 * 5000 * 6000 * widths)
+    assert two - one == pytest.approx(layers * 2 * 3000 * 1500 * prompt_widths)

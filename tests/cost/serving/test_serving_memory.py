@@ -16,7 +16,7 @@ from parc.compiler.cost.serving.memory import (
     request_cache_bytes,
     serving_memory,
 )
-from parc.compiler.cost.serving.shard import build_shard, shard_elements, weights_bytes
+from parc.compiler.cost.serving.shard import count_rank_weights, shard_elements, weights_bytes
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 from tests.cost.serving.serving_cases import cluster, model, vllm_setup
 
@@ -47,7 +47,7 @@ def test_a_rank_holds_as_many_parameters_as_in_vllm(
     name: str, layout: ServingLayout, count: int
 ) -> None:
     found = model(name)
-    assert shard_elements(build_shard(found, layout, BF16), found.hidden) == count
+    assert shard_elements(count_rank_weights(found, layout, BF16), found.hidden) == count
 
 
 @pytest.mark.parametrize(("name", "setup", "layout", "planned"), CAPACITY)

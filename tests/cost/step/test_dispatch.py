@@ -134,8 +134,8 @@ def test_overlap_hides_a_share_that_is_limited_by_the_computation() -> None:
 def test_with_few_tokens_a_routed_layer_takes_its_launch_time() -> None:
     cost_model = priced(precision="fp8")
     cost_model.efficiency = replace(cost_model.efficiency, routed_seconds=1.0)
-    floor = routed_launch_seconds(cost_model)
-    assert floor == 1.5
+    floor = routed_launch_seconds(cost_model, layout(cost_model, 8))
+    assert floor >= 1.5
     time = layer_time(cost_model, layout(cost_model, 8), ROUTED)
     assert (time.forward, time.backward) == pytest.approx((floor, 2 * floor))
     assert layer_time(cost_model, layout(cost_model, 8), DENSE).forward < floor
@@ -158,6 +158,51 @@ def test_more_expert_parameters_per_rank_take_longer_to_accumulate() -> None:
     wide, narrow = (layer_time(cost_model, layout(cost_model, ep), ROUTED) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
+
+
+def test_more_experts_per_rank_take_longer_to_launch_except_in_a_fused_kernel() -> None:
+    cost_model = priced()
+
+    def launches() -> list[float]:
+        return [routed_launch_seconds(cost_model, layout(cost_model, ep)) for ep in (32, 16, 8)]
+
+    few, some, many = launches()
+    # Each expert adds the same number of launches: 4, 8 and 16 experts per rank.
+    assert many - some == pytest.approx(2 * (some - few))
+    assert some > few
+    cost_model.efficiency = replace(cost_model.efficiency, fused_experts=True)
+    assert len(set(launches())) == 1
+
+
+def test_tokens_of_a_single_expert_per_rank_are_not_sorted_after_an_all_to_all() -> None:
+    def sorted_bytes(experts: int, **job: Any) -> float:
+        cost_model = priced(**job)
+        model = cost_model.problem.model
+        assert model.experts is not None
+        model = replace(model, experts=replace(model.experts, count=experts))
+        cost_model.problem = replace(cost_model.problem, model=model)
+        return routed_traffic_bytes(cost_model, layout(cost_model, 8), 4096.0).forward
+
+    model = priced().problem.model
+    assert model.experts is not None
+    passes = 2 * 4 * model.experts.top_k * 4096.0 * model.hidden
+    assert sorted_bytes(16) - sorted_bytes(8) == pytest.approx(passes)
+    assert sorted_bytes(128) == sorted_bytes(16)
+    library = "hybridep"
+    assert sorted_bytes(16, moe_dispatcher=library) == sorted_bytes(8, moe_dispatcher=library)
+
+
+def test_biases_of_experts_are_added_to_every_routed_row() -> None:
+    cost_model = priced()
+    one, model = layout(cost_model, 8), cost_model.problem.model
+    assert model.experts is not None
+    biased = replace(model, experts=replace(model.experts, bias=True))
+    rows = model.experts.top_k * 4096.0
+    plain = routed_traffic_bytes(cost_model, one, 4096.0)
+    cost_model.problem = replace(cost_model.problem, model=biased)
+    added = routed_traffic_bytes(cost_model, one, 4096.0)
+    assert added.forward - plain.forward == pytest.approx(28 * rows * model.hidden)
+    assert added.backward - plain.backward == pytest.approx(40 * rows * model.hidden)
 
 
 def test_dispatch_libraries_send_fewer_copies_of_a_token_than_all_to_all() -> None:

@@ -21,6 +21,7 @@ from parc.compiler.cost.step.gradients import (
     _traffic_per_round,
     exchanges_per_micro_batch,
     exposed_seconds,
+    exposed_seconds_of_step,
     gradient_accumulation_seconds,
     gradient_overlap_fraction,
 )
@@ -265,3 +266,21 @@ def test_a_part_of_the_gradient_traffic_is_always_exposed(plan: Plan, stage: int
     seconds, least = _traffic_per_round(priced(plan), layout)
     assert 0 < least < seconds
     assert stage == 3 or least == pytest.approx(seconds * ALWAYS_EXPOSED)
+
+
+def test_interleaving_hides_more_gradient_traffic_and_at_most_all_but_the_last_chunk() -> None:
+    traffic, window = (3.0, 0.15, 0.0), 1.0
+    plain = exposed_seconds_of_step(traffic, window, 1, (8, 1, 64))
+    few, many = (exposed_seconds_of_step(traffic, window, 1, (8, v, 64)) for v in (2, 8))
+    assert 0 < many < few < plain
+    # With traffic far below the window, only the bucket of the last chunk is exposed.
+    assert exposed_seconds_of_step((0.1, 0.005, 0.0), 1.0, 1, (8, 4, 64)) == pytest.approx(
+        0.005 / 4
+    )
+
+
+def test_interleaving_does_not_change_rounds_of_every_micro_batch() -> None:
+    traffic = (3.0, 0.15, 0.2)
+    assert exposed_seconds_of_step(traffic, 1.0, 4, (8, 4, 4)) == exposed_seconds_of_step(
+        traffic, 1.0, 4, (8, 1, 4)
+    )

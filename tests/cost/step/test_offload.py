@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from parc.compiler.cost.memory.peak import (
+    memory_model_at_zero_stage,
     peak_bytes,
-    program_memory,
     stage_memory,
     weight_gradient_optimizer_bytes,
 )
@@ -123,7 +123,7 @@ def test_zero_plus_plus_saves_traffic_and_its_second_copy_needs_memory() -> None
     assert data_parallel_round_seconds(PRICING, narrow)[0] < plain
     assert data_parallel_round_seconds(PRICING, both)[0] < 0.45 * plain
     (stage,) = PRICING.equal_stage_groups(near.split)
-    program = program_memory(PRICING, LAYOUT.zero_stage)
+    program = memory_model_at_zero_stage(PRICING, LAYOUT.zero_stage)
     before = weight_gradient_optimizer_bytes(PRICING, LAYOUT, stage.load, program)[0]
     after = weight_gradient_optimizer_bytes(PRICING, near, stage.load, program)[0]
     assert after - before == pytest.approx(2 * sum(largest_stage_parameters(PRICING, LAYOUT)) / 16)

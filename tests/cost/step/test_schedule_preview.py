@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.source import SpecSource
 
 LAYOUTS = {
     "1f1b": "{tp: 4, pp: 8, vpp: 1, micro_batch: 1}",
@@ -32,7 +32,7 @@ layout: {}
 @cache
 def planned(name: str) -> tuple[Plan, CostModel]:
     sink = Sink()
-    plan = plan_spec(Source("steps.yaml", SPEC.format(LAYOUTS[name]), None), (), sink)
+    plan = plan_spec(SpecSource("steps.yaml", SPEC.format(LAYOUTS[name]), None), (), sink)
     assert isinstance(plan, Plan), [found.finding.message for found in sink.diagnostics]
     return plan, cost_model_for(plan.problem, framework(plan.problem.framework))
 

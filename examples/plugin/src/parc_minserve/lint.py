@@ -6,18 +6,18 @@ from difflib import get_close_matches
 
 from parc.backends.registry import engine
 from parc.compiler.diagnostics import Finding
-from parc.compiler.tools.importers.flags import Flag, whole_number
+from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.complete_facts import service_facts
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script, ScriptSink
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 from parc_minserve.read import FLAGS, TABLE, starts_minserve
 
 DEGREES = {"tp": "--tensor-parallel", "dp": "--data-parallel"}
 
 
-def lint(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
+def lint(script: LintedScript, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
     """Report invalid flags, or else the rules that the layout breaks; return skipped rules."""
     flags = script.flags(FLAGS)
     for flag in flags:
@@ -36,7 +36,7 @@ def lint(script: Script, options: LintOptions, sink: ScriptSink) -> list[Skipped
     return [] if facts is None else check_service(facts, engine("minserve"), sink)
 
 
-def _check_flag(flag: Flag, sink: ScriptSink) -> None:
+def _check_flag(flag: LaunchFlag, sink: ScriptSink) -> None:
     """Report F01 for a flag that Minserve does not have, F03 for a missing or invalid value."""
     row = TABLE.rows.get(flag.name)
     if flag.name not in FLAGS:
@@ -50,12 +50,12 @@ def _check_flag(flag: Flag, sink: ScriptSink) -> None:
         sink.report("F03", finding, span=flag.word.span)
 
 
-def _is_dynamic(flag: Flag) -> bool:
+def _is_dynamic(flag: LaunchFlag) -> bool:
     """Return True if the value is computed at run time: ``--tensor-parallel $TP``."""
     return flag.values[0].dynamic
 
 
-def _number(flag: Flag) -> int:
+def _number(flag: LaunchFlag) -> int:
     """Return the value of a flag; 0 if it is not a whole number."""
     return whole_number(flag.values[0].text) or 0
 

@@ -7,19 +7,19 @@ from itertools import pairwise
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
-    import_table,
+    flags_in_statements,
+    load_import_table,
     take_flags,
-    written_flags,
 )
-from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
-from parc.compiler.tools.importers.unread_parts import report_rest
+from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.registry import Format
+from parc.compiler.topology.readers.registry import FileFormat
 from parc_minserve.script import PROCESSES
 
-TABLE = import_table(__package__ or "")
+TABLE = load_import_table(__package__ or "")
 FLAGS = {row.setting: row for row in flag_table(__package__ or "").rows}
 """All flags of Minserve."""
 
@@ -36,7 +36,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
     The caller reports the flags that have no field (I04).
     """
-    unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
+    unknown = take_flags(flags_in_statements(words, TABLE.rows), TABLE.rows, reading)
     if reading.spec:
         reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
     for flag in unknown:
@@ -50,12 +50,14 @@ def read_minserve(text: str, name: str, sink: Sink) -> Fragment | None:
     reading = Reading(text, name, sink)
     words = shell_words(text, name)
     read_words(words, reading)
-    report_rest(words, reading)
+    report_unread_parts(words, reading)
     if not reading.spec and reading.is_valid:
         finding = Finding("this file has no flag of Minserve", help="such as --tensor-parallel 8")
         reading.report_error("I02", finding, reading.span())
     return reading.fragment()
 
 
-FORMAT = Format(read_minserve, "command of Minserve, or a script with it", (r"\bminserve serve\b",))
-IMPORTERS = Importers({"minserve-args": FORMAT}, LaunchLines(starts_minserve, read_words))
+FORMAT = FileFormat(
+    read_minserve, "command of Minserve, or a script with it", (r"\bminserve serve\b",)
+)
+IMPORTERS = BackendImporters({"minserve-args": FORMAT}, LaunchLines(starts_minserve, read_words))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from parc.backends.verifier import DerivedRank, EngineVerifier, FileDependencies, JobShape
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
 SCRIPT = "minserve/serve.sh"
 HOSTS = re.compile(r"^hosts=\((.*)\)$", re.MULTILINE)
@@ -30,23 +30,23 @@ class Process:
     flags: dict[str, str]
 
     def number(self, flag: str) -> int:
-        """Return the value of ``flag``; Malformed if it is not a plausible count."""
+        """Return the value of ``flag``; MalformedFileError if it is not a plausible count."""
         return read_number(self.flags.get(flag, ""))
 
 
 def read_words(text: str) -> list[str]:
-    """Return the words of shell text; Malformed if quotes are not closed."""
+    """Return the words of shell text; MalformedFileError if quotes are not closed."""
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Malformed(SCRIPT, 1, f"not shell words: {error}") from None
+        raise MalformedFileError(SCRIPT, 1, f"not shell words: {error}") from None
 
 
 def read_match(pattern: re.Pattern[str], text: str, what: str) -> str:
-    """Return the first group of ``pattern``; Malformed without a match."""
+    """Return the first group of ``pattern``; MalformedFileError without a match."""
     found = pattern.search(text)
     if found is None:
-        raise Malformed(SCRIPT, 1, f"it has no {what}")
+        raise MalformedFileError(SCRIPT, 1, f"it has no {what}")
     return found[1]
 
 
@@ -56,9 +56,9 @@ def read_flags(words: list[str]) -> dict[str, str]:
 
 
 def read_number(text: str) -> int:
-    """Return a count; Malformed if ``text`` is not a plausible one."""
+    """Return a count; MalformedFileError if ``text`` is not a plausible one."""
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise Malformed(SCRIPT, 1, f"{text!r:.40} is not a number")
+        raise MalformedFileError(SCRIPT, 1, f"{text!r:.40} is not a number")
     return int(text)
 
 
@@ -102,7 +102,7 @@ class MinserveVerifier(EngineVerifier):
             tp, dp = one.number("--tensor-parallel"), one.number("--data-parallel")
             world = tp * dp
             if not 0 < world <= LARGEST:
-                raise Malformed(SCRIPT, 1, f"tp {tp} x dp {dp} is not a number of ranks")
+                raise MalformedFileError(SCRIPT, 1, f"tp {tp} x dp {dp} is not a number of ranks")
             # Processes of an engine meet at one port of its first host.
             key = (one.flags.get("--head", ""), one.number("--port"))
             ranks = engines.setdefault(key, [])

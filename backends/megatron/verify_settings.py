@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from parc.backends.megatron import verify_job, verify_model
-from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments
-from parc.backends.megatron.verify_flags import FLAGS, Settings, Unreadable
+from parc.backends.megatron.verify_arguments import ARGUMENTS, WrittenFlags
+from parc.backends.megatron.verify_flags import FLAGS, ParsedFlags, RejectedFlagValues
 from parc.backends.megatron.verify_model import Implied, Shown
 from parc.backends.megatron.verify_plan_fields import PlanFields
 from parc.backends.megatron.verify_stages import derive_split
-from parc.backends.verifier import Decision
-from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_decisions import PLAN, same_value
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_settings import PLAN, is_same_value
 
 ARGS = verify_job.ARGS
 STAGE_FLAGS = {
@@ -34,13 +34,13 @@ _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, Arithme
 """Exceptions that can occur in a computation if fields of a plan have values of the wrong type."""
 
 
-def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
+def derive_settings(arguments: WrittenFlags, fields: PlanFields) -> Iterator[DerivedSetting]:
     """Yield the value of each plan field that follows from ``arguments`` or Megatron's defaults."""
-    settings = Settings(arguments)
+    settings = ParsedFlags(arguments)
     extra = _split_words(_checked_texts(fields[ARGS]))
     for path, flag, read in _plan_field_rows(fields):
         if flag not in extra:
-            yield _decision(settings, path, flag, _json_value(read(settings)))
+            yield _derived_setting(settings, path, flag, _json_value(read(settings)))
     for flag, path, compute in _implied_flag_rows(fields):
         if flag not in extra:
             yield _compare_implied_flag(
@@ -49,10 +49,10 @@ def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
     yield from _derived_sizes(settings, fields)
     split = derive_split(settings)
     for name, value in (split or {"split.chunks": "no valid split"}).items():
-        yield _decision(settings, f"layout.{name}", STAGE_FLAGS[name], value)
+        yield _derived_setting(settings, f"layout.{name}", STAGE_FLAGS[name], value)
     # The bars of a layer pattern separate the stages, so no flag names the form of the split.
     for name in STAGE_FLAGS.keys() - (split or STAGE_FLAGS).keys():
-        yield Decision(f"layout.{name}", fields[f"layout.{name}"], ARGUMENTS)
+        yield DerivedSetting(f"layout.{name}", fields[f"layout.{name}"], ARGUMENTS)
     yield from _extra_arguments(arguments, extra, fields)
 
 
@@ -70,7 +70,7 @@ def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
     return rows + (verify_model.SHOWN_EXPERTS if fields.routed else without)
 
 
-def _mamba_layers(settings: Settings) -> Any:
+def _mamba_layers(settings: ParsedFlags) -> Any:
     """Return the layer pattern if it has Mamba layers, else None.
 
     In the plan of a model without Mamba layers, the value to compare with is None too.
@@ -79,7 +79,7 @@ def _mamba_layers(settings: Settings) -> Any:
     return pattern if isinstance(pattern, str) and "M" in pattern else None
 
 
-def _expert_count(settings: Settings) -> Any:
+def _expert_count(settings: ParsedFlags) -> Any:
     return settings["num-experts"]
 
 
@@ -88,7 +88,7 @@ def _implied_flag_rows(fields: PlanFields) -> tuple[Implied, ...]:
     return verify_model.IMPLIED + verify_job.IMPLIED + experts
 
 
-def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
+def _derived_sizes(settings: ParsedFlags, fields: PlanFields) -> Iterator[DerivedSetting]:
     """Yield dp, dp_shard, edp and the number of micro-batches, which follow from other sizes."""
     names = ("tp", "cp", "pp", "ep", "etp")
     readers = {path: read for path, _, read in verify_job.SHOWN}
@@ -111,33 +111,33 @@ def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]
         ("layout.edp", "expert-model-parallel-size", edp),
         ("layout.micro_batches", "micro-batch-size", batches),
     ):
-        yield _decision(settings, path, flag, value)
+        yield _derived_setting(settings, path, flag, value)
 
 
-def _optimizer_shard_size(settings: Settings, dp: int) -> Any:
+def _optimizer_shard_size(settings: ParsedFlags, dp: int) -> Any:
     """Return the number of data-parallel ranks over which the optimizer state is sharded."""
     copies = settings["num-distributed-optimizer-instances"]
     return dp // copies if isinstance(copies, int) and copies > 0 else copies
 
 
-def _decision(settings: Settings, path: str, flag: str, value: Any) -> Decision:
-    return Decision(path, value, ARGUMENTS, settings.line(flag), settings.text(flag))
+def _derived_setting(settings: ParsedFlags, path: str, flag: str, value: Any) -> DerivedSetting:
+    return DerivedSetting(path, value, ARGUMENTS, settings.line(flag), settings.text(flag))
 
 
 def _compare_implied_flag(
-    settings: Settings, path: str, flag: str, expected: Any, fields: PlanFields
-) -> Decision:
+    settings: ParsedFlags, path: str, flag: str, expected: Any, fields: PlanFields
+) -> DerivedSetting:
     """Compare a flag with the value ``expected``, which follows from other fields of the plan.
 
     If the values differ, the result contains the flag as it is in the file and the flag that the
     plan needs, so that PARC reports the difference.
     """
     found = settings[flag]
-    if not isinstance(found, Unreadable) and same_value(expected, found):
-        return _decision(settings, path, flag, fields[path])
+    if not isinstance(found, RejectedFlagValues) and is_same_value(expected, found):
+        return _derived_setting(settings, path, flag, fields[path])
     text = settings.text(flag)
-    return Decision(
-        path, text, ARGUMENTS, settings.line(flag), text, needed=_argument(flag, expected)
+    return DerivedSetting(
+        path, text, ARGUMENTS, settings.line(flag), text, needed=_argument_text(flag, expected)
     )
 
 
@@ -145,28 +145,30 @@ def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, 
     try:
         return compute(fields)
     except _DAMAGED:
-        raise Malformed(PLAN, 1, f"a value in {path} is missing or has the wrong type") from None
+        raise MalformedFileError(
+            PLAN, 1, f"a value in {path} is missing or has the wrong type"
+        ) from None
 
 
 def _extra_arguments(
-    arguments: Arguments, extra: Mapping[str, tuple[str, ...]], fields: PlanFields
-) -> Iterator[Decision]:
+    arguments: WrittenFlags, extra: Mapping[str, tuple[str, ...]], fields: PlanFields
+) -> Iterator[DerivedSetting]:
     """Yield a value of ``launch.args`` for each flag that differs from the plan.
 
     The order of different flags has no effect. Of a repeated flag, argparse uses the last value.
     """
-    planned, settings = _checked_texts(fields[ARGS]), Settings(arguments)
+    planned, settings = _checked_texts(fields[ARGS]), ParsedFlags(arguments)
     for flag in sorted(arguments.flags.keys() | extra.keys()):
         found, expected = arguments.flags.get(flag), extra.get(flag)
-        rejected = flag in FLAGS and isinstance(settings[flag], Unreadable)
+        rejected = flag in FLAGS and isinstance(settings[flag], RejectedFlagValues)
         if found == expected or (expected is None and flag in FLAGS and not rejected):
             continue
         text, needed = (
             settings.text(flag),
-            "" if expected is None else _argument(flag, expected or True),
+            "" if expected is None else _argument_text(flag, expected or True),
         )
-        yield Decision(ARGS, text, ARGUMENTS, settings.line(flag), text, needed=needed)
-    yield Decision(ARGS, planned, ARGUMENTS)
+        yield DerivedSetting(ARGS, text, ARGUMENTS, settings.line(flag), text, needed=needed)
+    yield DerivedSetting(ARGS, planned, ARGUMENTS)
 
 
 def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
@@ -187,7 +189,7 @@ def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
 
 def _checked_texts(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Malformed(PLAN, 1, f"{ARGS} is not a list of texts")
+        raise MalformedFileError(PLAN, 1, f"{ARGS} is not a list of texts")
     return value
 
 
@@ -196,12 +198,12 @@ def _json_value(value: Any) -> Any:
 
     For a flag that Megatron would reject, return a text that contains the flag's values.
     """
-    if isinstance(value, Unreadable):
+    if isinstance(value, RejectedFlagValues):
         return f"not valid: {' '.join(value.words)}"
     return value
 
 
-def _argument(flag: str, value: Any) -> str:
+def _argument_text(flag: str, value: Any) -> str:
     """Return ``--flag`` and its value as one text; "" if the value means an absent flag."""
     if value is None or value is False or value == ():
         return ""

@@ -12,10 +12,10 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.verifier import Decision
+from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import Malformed, read_json
-from parc.compiler.verify.verify_program import CONTEXT, cut_text, cut_to_difference
+from parc.compiler.verify.read_emitted import MalformedFileError, read_json
+from parc.compiler.verify.verify_program import CONTEXT, cut_to_difference, shorten_for_finding
 
 PLAN = "plan.json"
 RELATIVE_TOLERANCE = 1e-9
@@ -28,18 +28,18 @@ def read_plan(text: str) -> dict[str, Any]:
     """Return the content of ``plan.json``.
 
     Raises:
-        Malformed: the text is not JSON, or has no object ``layout`` or ``problem``.
+        MalformedFileError: the text is not JSON, or has no object ``layout`` or ``problem``.
     """
     tree = read_json(PLAN, text)
     for key in ("layout", "problem"):
         if not isinstance(tree.get(key), dict):
-            raise Malformed(PLAN, 1, f"the key {key!r} is missing or not an object")
+            raise MalformedFileError(PLAN, 1, f"the key {key!r} is missing or not an object")
     return tree
 
 
 def verify_decisions(
     plan: Mapping[str, Any],
-    found: Iterable[Decision],
+    found: Iterable[DerivedSetting],
     sink: Sink,
     artifacts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
@@ -50,18 +50,18 @@ def verify_decisions(
     """
     for one in found:
         expected = planned_value(plan, one.path)
-        if not _agrees(expected, one):
+        if not _matches_plan(expected, one):
             message = difference_sentence(one, expected, artifacts.get(one.file, ""))
             sink.report("A14", message, span=Span(one.file, one.line, 1))
 
 
-def _agrees(expected: Any, found: Decision) -> bool:
+def _matches_plan(expected: Any, found: DerivedSetting) -> bool:
     if found.needed is not None or expected is _ABSENT:
         return False
-    return same_value(expected, found.value) or _is_accepted(expected, found)
+    return is_same_value(expected, found.value) or _is_accepted(expected, found)
 
 
-def difference_sentence(one: Decision, planned: Any, text: str) -> str:
+def difference_sentence(one: DerivedSetting, planned: Any, text: str) -> str:
     """Return a sentence with the name of a setting, its value in a file, and its planned value.
 
     ``text`` is the content of the file.
@@ -78,11 +78,11 @@ def difference_sentence(one: Decision, planned: Any, text: str) -> str:
     place = f"on line {one.line}: {setting}" if setting else f"in {one.file}"
     if planned is _ABSENT:
         return f"{PLAN} has no {one.path}, which is set {place}"
-    found, expected = cut_to_difference(_as_text(one.value), _as_text(planned))
+    found, expected = cut_to_difference(_value_text(one.value), _value_text(planned))
     return f"{one.path} is {expected} in {PLAN}, but {found} {place}"
 
 
-def _setting_in_file(one: Decision, text: str) -> str:
+def _setting_in_file(one: DerivedSetting, text: str) -> str:
     """Return the line of ``text`` that contains a setting; empty if the file omits the setting.
 
     If the line is too long for a finding, return the shortened setting instead.
@@ -90,7 +90,7 @@ def _setting_in_file(one: Decision, text: str) -> str:
     if not one.setting and one.line == 1:
         return ""
     line = next(islice(text.split("\n"), one.line - 1, None), "").strip()
-    return line if 0 < len(line) <= CONTEXT else cut_text(one.setting)
+    return line if 0 < len(line) <= CONTEXT else shorten_for_finding(one.setting)
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:
@@ -103,14 +103,14 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def same_value(expected: Any, found: Any) -> bool:
+def is_same_value(expected: Any, found: Any) -> bool:
     """Return True if two JSON values are equal.
 
     Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``. If ``found`` is a frozenset,
     it is enough that one of its items equals ``expected``.
     """
     if isinstance(found, frozenset):
-        return any(same_value(expected, one) for one in found)
+        return any(is_same_value(expected, one) for one in found)
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, int | float) and isinstance(found, int | float):
@@ -119,15 +119,15 @@ def same_value(expected: Any, found: Any) -> bool:
         except OverflowError:  # an integer of several hundred digits in a damaged file
             return expected == found
     if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
-        return len(expected) == len(found) and all(map(same_value, expected, found))
+        return len(expected) == len(found) and all(map(is_same_value, expected, found))
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         return expected.keys() == found.keys() and all(
-            same_value(value, found[name]) for name, value in expected.items()
+            is_same_value(value, found[name]) for name, value in expected.items()
         )
     return bool(expected == found)
 
 
-def _is_accepted(expected: Any, found: Decision) -> bool:
+def _is_accepted(expected: Any, found: DerivedSetting) -> bool:
     """Return True if the planned value ``expected`` has the same effect as ``found``."""
     try:
         return found.accepts is not None and found.accepts(expected)
@@ -135,5 +135,5 @@ def _is_accepted(expected: Any, found: Decision) -> bool:
         return False
 
 
-def _as_text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "not set" if value is None else repr(value)
