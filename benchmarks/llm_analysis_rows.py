@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import json
 import logging
+import pathlib
 import sys
 
 CASES = list[dict]
 EFFICIENCY = 0.5
 """FLOPs efficiency that the documentation of llm-analysis suggests."""
+
+CAPACITY_GB = 2000.0
+"""Ample memory, because only the time is compared: runs that trained did fit."""
 
 
 def seconds_of(checkout: str, cases: CASES) -> list[float | None]:
@@ -26,9 +30,9 @@ def seconds_of(checkout: str, cases: CASES) -> list[float | None]:
     logging.disable(logging.CRITICAL)
     found: list[float | None] = []
     for case in cases:
-        with open(f"{checkout}/llm_analysis/gpu_configs/{case['gpu']}.json") as file:
+        with pathlib.Path(f"{checkout}/llm_analysis/gpu_configs/{case['gpu']}.json").open() as file:
             gpu = GPUConfig(**json.load(file))
-        gpu.mem_per_GPU_in_GB = 1e9  # only the time is compared: runs that trained did fit
+        gpu.mem_per_GPU_in_GB = CAPACITY_GB
         try:
             analysis = LLMAnalysis(
                 ModelConfig(**case["model"]),

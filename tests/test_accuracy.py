@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.accuracy.__main__ import load, main
 from benchmarks.accuracy.cases import Case, make_cases
+from benchmarks.accuracy.columns import Columns, left_out_sources, simple_columns
 from benchmarks.accuracy.cost_page import step_time_lines
 from benchmarks.accuracy.groups import (
     class_groups,
@@ -19,10 +20,10 @@ from benchmarks.accuracy.groups import (
     named_groups,
     small_group,
 )
+from benchmarks.accuracy.layouts import expert_tensor_size
 from benchmarks.accuracy.page import LOCKED, OPEN, REGRET_SETS, locked_table
 from benchmarks.accuracy.page_tables import markdown_table, table_under
 from benchmarks.accuracy.predict import estimate_step
-from benchmarks.accuracy.columns import Columns, left_out_sources, simple_columns
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score
@@ -35,24 +36,24 @@ from tests.project_files import ROOT
 LIMITS = {
     "locked": {
         "FSDP and ZeRO-2/3": 7.0,
-        "dense, A100 and H100": 9.0,
-        "all dense": 7.5,
-        "all MoE": 22.0,
+        "dense, A100 and H100": 7.5,
+        "all dense": 6.5,
+        "all MoE": 15.0,
         "small models on one host": 14.0,
     },
     "open": {
         "Selene": 4.5,
         "vTrain multi-node": 8.0,
         "FSDP and ZeRO-2/3": 8.5,
-        "dense, A100 and H100": 7.0,
+        "dense, A100 and H100": 7.5,
         "all dense": 7.0,
-        "all MoE": 10.0,
+        "all MoE": 11.0,
     },
 }
 """Largest mean error of the shipped parameters in %, by sources and group."""
 BIG = 20
 """Minimum number of rows in a large group."""
-REGRET = {"locked, one host": (5.0, 15.0), "locked, several hosts": (1.5, 5.0), "open": (2.5, 25.0)}
+REGRET = {"locked, one host": (5.0, 15.0), "locked, several hosts": (1.5, 5.0), "open": (4.0, 25.0)}
 """Largest mean and largest single regret over a set of sweeps, in %."""
 
 
@@ -166,6 +167,17 @@ def test_values_that_a_source_does_not_state_are_assumed_and_counted() -> None:
     assert case.layout.micro_batches(case.problem.job.global_batch) == 16
     tokens = case.problem.job.global_batch * run.sequence
     assert case.seconds == pytest.approx(tokens / 1000 / run.gpus)
+
+
+def test_experts_are_split_like_other_weights_if_megatron_is_not_given_their_size() -> None:
+    run = replace(cases()[0].run, framework="megatron-lm", source="a paper", gpus=64)
+    run = replace(run, tp=4, pp=2, ep=8, etp=None)
+    assert expert_tensor_size(run) == 4
+    assert expert_tensor_size(replace(run, etp=2)) == 2
+    # 4 x 2 x 16 does not divide 64; the recipes of Megatron-Bridge set 1.
+    assert expert_tensor_size(replace(run, ep=16)) == 1
+    assert expert_tensor_size(replace(run, source="NVIDIA-NeMo/Megatron-Bridge docs")) == 1
+    assert expert_tensor_size(replace(run, framework="torchtitan")) == 1
 
 
 def test_a_run_whose_sizes_do_not_divide_its_gpus_is_left_out_and_counted() -> None:

@@ -14,7 +14,6 @@ import pytest
 from benchmarks.accuracy.__main__ import load, main
 from benchmarks.accuracy.fit_classes import (
     CATALOG,
-    DEFAULTS,
     decimal_text,
     open_rows,
     removal_costs,
@@ -79,49 +78,48 @@ def test_shipped_values_are_those_of_the_catalog() -> None:
 
 def test_fewer_values_are_fitted_than_one_per_class_and_parameter() -> None:
     own = sum(len(own_parameters(name)) for name in fitted_classes())
-    assert len(PRIORS) + own < len(PRIORS) * len(fitted_classes()) / 2
+    assert 0 < own <= len(PRIORS) * len(fitted_classes()) / 4
 
 
 def test_left_out_rows_are_predicted_alike_by_the_model_and_its_approximation() -> None:
     exact, approximate = predict_left_out(fit()), left_out_errors(fit())
     assert set(exact) == set(approximate)
-    for name, ratio in exact.items():
-        assert ratio == pytest.approx(exp(approximate[name]), rel=0.1)
+    # Classes with fewer than three sources have other folds in the approximation.
+    names = [line.case.run.id for line in fit().lines if line.case.generation == CLASS]
+    assert len(names) > 30
+    for name in names:
+        assert exact[name] == pytest.approx(exp(approximate[name]), rel=0.1)
 
 
 def test_a_removed_value_is_inherited_and_its_cost_is_the_change_of_the_error() -> None:
     smaller = fit().without((CLASS, "attention"))
     assert (CLASS, "attention") not in smaller.logs
-    assert smaller.parameters(CLASS)["attention"] == pytest.approx(
-        smaller.parameters("ampere/torch-native")["attention"]
-    )
+    inherited = PRIORS["attention"].centre
+    assert smaller.parameters(CLASS)["attention"] == pytest.approx(inherited, rel=1e-3)
     assert removal_costs(fit())[CLASS, "attention"] > 0.02
 
 
-def test_a_shared_value_that_is_removed_stays_at_its_prior() -> None:
-    smaller = fit().without(("", "straggler"))
-    assert exp(smaller.logs["", "straggler"]) == pytest.approx(PRIORS["straggler"].centre, rel=1e-3)
+def test_shared_values_are_the_means_of_the_priors() -> None:
+    defaults = asdict(Efficiency())
+    for name, prior in PRIORS.items():
+        assert exp(fit().logs["", name]) == pytest.approx(prior.centre, rel=1e-3)
+        assert defaults[name] == prior.centre
 
 
 def test_written_fits_change_only_values(tmp_path: Path) -> None:
     for path in CATALOG.glob("*.yaml"):
         shutil.copy(path, tmp_path)
-    defaults = tmp_path / DEFAULTS.name
-    shutil.copy(DEFAULTS, defaults)
-    logs = {**fit().logs, (CLASS, "attention"): log(3.21), ("", "gemm"): log(0.00002718)}
-    write_fit(replace(fit(), logs=logs), tmp_path, defaults)
-    assert "gemm: float = 0.0000272\n" in defaults.read_text("utf-8")
-    assert "attention: 3.21\n" in (tmp_path / "hopper.yaml").read_text("utf-8")
-    for path in [*CATALOG.glob("*.yaml"), DEFAULTS]:
+    logs = {**fit().logs, (CLASS, "attention"): log(3.21), (CLASS, "gemm"): log(0.00002718)}
+    write_fit(replace(fit(), logs=logs), tmp_path)
+    text = (tmp_path / "hopper.yaml").read_text("utf-8")
+    assert "    attention: 3.21\n" in text
+    assert "    gemm: 0.0000272\n" in text
+    for path in CATALOG.glob("*.yaml"):
         kept = [
-            re.sub(r"(?m)([:=] )[\d.e-]+$", r"\1", text.read_text("utf-8"))
-            for text in (path, tmp_path / path.name)
+            re.sub(r"(?m): [\d.]+$", ": ", one.read_text("utf-8"))
+            for one in (path, tmp_path / path.name)
         ]
         assert kept[0] == kept[1], path.name
-
-
-def test_the_defaults_are_written_for_every_fitted_parameter() -> None:
-    assert set(PRIORS) <= set(asdict(Efficiency()))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         "--locked", action="store_true", help="print the errors of the locked sources by group"
     )
     parser.add_argument(
-        "--fit", action="store_true", help="fit all hardware classes to the open rows and print them"
+        "--fit",
+        action="store_true",
+        help="fit all hardware classes to the open rows and print them",
     )
     parser.add_argument(
         "--write", action="store_true", help="with --fit: write the values to the catalog"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from math import exp
@@ -138,18 +138,23 @@ def write_fit(fit: JointFit, folder: Path = CATALOG) -> list[Path]:
         yaml = _yaml()
         document = yaml.load(path.read_text(encoding="utf-8"))
         for stack, row in document["efficiency"].items():
-            name = f"{path.stem}/{stack}"
-            if name in rows:
-                row["fitted_runs"] = rows[name].runs
-                row["fitted_models"] = rows[name].models
-                row["mean_error_percent"] = _scalar(f"{100 * rows[name].error:.1f}")
-            for parameter in PRIORS:
-                if (name, parameter) in fit.structure:
-                    row[parameter] = _scalar(decimal_text(exp(fit.logs[name, parameter])))
+            _update_row(row, f"{path.stem}/{stack}", fit, rows)
         with path.open("w", encoding="utf-8") as file:
             yaml.dump(document, file)
         files.append(path)
     return files
+
+
+def _update_row(
+    row: dict[str, Any], name: str, fit: JointFit, rows: Mapping[str, ClassRows]
+) -> None:
+    if name in rows:
+        row["fitted_runs"] = rows[name].runs
+        row["fitted_models"] = rows[name].models
+        row["mean_error_percent"] = _scalar(f"{100 * rows[name].error:.1f}")
+    for owner, parameter in fit.structure:
+        if owner == name:
+            row[parameter] = _scalar(decimal_text(exp(fit.logs[owner, parameter])))
 
 
 def _write_spreads(fit: JointFit) -> list[Path]:

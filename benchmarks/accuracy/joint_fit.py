@@ -27,8 +27,8 @@ from parc.compiler.cost.fitting import (
     HUBER,
     NOISE,
     cholesky_inverse,
-    solve_linear_system,
     linearize_runs,
+    solve_linear_system,
 )
 
 SITE_SPREAD = 0.05
@@ -216,9 +216,7 @@ class _System:
                     if slope
                 ]
                 self.clusters[hardware, line.case.run.cluster].append((line, row))
-        self.above = {
-            index[key]: index[_inherited(key, structure)] for key in structure
-        }
+        self.above = {index[key]: index[_inherited(key, structure)] for key in structure}
 
     def normal_equations(self, logs: Logs) -> tuple[list[list[float]], list[float]]:
         """Return (curvature, right side) with the Huber weights at ``logs``."""

@@ -20,8 +20,8 @@ from benchmarks.accuracy.groups import (
 )
 from benchmarks.accuracy.intervals import coverage_table
 from benchmarks.accuracy.joint_fit import JointFit
+from benchmarks.accuracy.other_tools import comparison_table
 from benchmarks.accuracy.page_tables import markdown
-from benchmarks.accuracy.peers import peers_of
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, sweeps
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked
@@ -68,7 +68,7 @@ def page(cases: Cases, data: Path | None) -> str:
         f"## {LOCKED}\n\n" + locked_table(cases.cases, found),
         f"## {OPEN}\n\n" + _open_table([*named_groups(rows), *class_groups(rows)], found),
         _interval_section(cases.cases, found),
-        _peer_section(cases.cases, found),
+        OTHER_TOOLS.format(comparison_table(cases.cases, found.unseen)),
         "## Step time by GPU, precision and model type, open sources\n\n"
         + _open_table(hardware_groups(rows), found),
         _fit_section(fit),
@@ -127,6 +127,18 @@ def _mape(column: Mapping[str, float], ids: Sequence[str]) -> str:
     return _percent(score([column[run] for run in ids]).mape)
 
 
+INTERVALS = """\
+## Intervals
+
+Every predicted step time has an interval that is meant to contain the measured time in 80 % of all
+cases. Its half width, as a logarithm, is the 80th percentile of the errors of open rows without
+their source, every source counted once: {}.
+
+The table shows the share of locked rows inside their intervals.
+
+{}"""
+
+
 def _interval_section(cases: Sequence[Case], found: Columns) -> str:
     rows = [case for case in cases if is_locked(case)]
     groups = [*named_groups(rows), *class_groups(rows), *small_group(rows)]
@@ -134,18 +146,7 @@ def _interval_section(cases: Sequence[Case], found: Columns) -> str:
         f"{100 * getattr(step_interval, name):.0f} % ({words})"
         for name, words in SPREAD_WORDS.items()
     )
-    return "\n".join(
-        [
-            "## Intervals",
-            "",
-            "Every predicted step time has an interval that is meant to contain the measured time in",
-            "80 % of all cases. Its half width, as a logarithm, is the 80th percentile of the errors",
-            f"of open rows without their source, every source counted once: {constants}. The table",
-            "shows the share of locked rows inside their intervals.",
-            "",
-            coverage_table(rows, groups, found.shipped),
-        ]
-    )
+    return INTERVALS.format(constants, coverage_table(rows, groups, found.shipped))
 
 
 SPREAD_WORDS = {
@@ -157,51 +158,38 @@ SPREAD_WORDS = {
 """Constant of ``step_interval`` -> the predictions to which it applies."""
 
 
-def _peer_section(cases: Sequence[Case], found: Columns) -> str:
-    lines = [
-        "## Comparison with other tools",
-        "",
-        "| group | tool | rows | MAPE | |",
-        "|---|---|---:|---:|---|",
-    ]
-    for name, ids in named_groups(cases):
-        peers = peers_of(name)
-        if peers:
-            own = _mape(found.unseen, ids)
-            lines.append(f"| {name} | PARC, unseen sources | {len(ids)} | {own} | |")
-        for peer in peers:
-            cells = (name, peer.tool, str(peer.rows), _percent(peer.mape), peer.note)
-            lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "MAPE is the mean error in %. Calculon at commit caa4b11 and llm-analysis v0.2.2 were run",
-        "on the same public sources with the files that they ship. Their row counts are those of",
-        "the whole sources, so the groups differ. For a comparison on exactly the rows that both",
-        "PARC and Calculon can express, run `python -m benchmarks.compare_calculon CHECKOUT`.",
-    ]
-    return "\n".join(lines)
+OTHER_TOOLS = """\
+## Comparison with other tools
+
+Each tool is compared on the rows that it can express, with mean errors in %; PARC's predictions
+come from fits that have not seen the source. Calculon (commit caa4b11) and llm-analysis (v0.2.2, commit
+d841e40, FLOPs efficiency 0.5) ran with the files that they ship. Calculon's overlap of gradients is
+the setting that is more accurate over all rows of a GPU. Boosted trees (scikit-learn) were fitted
+to the open rows. `benchmarks/baselines.py` runs the tools; their predictions are recorded in
+`benchmarks/accuracy/published/baselines.csv`.
+
+{}"""
+
+
+PARAMETERS = """\
+## Parameters by hardware class
+
+All classes share the values that no training run set: the means of the priors. A class has a fitted
+value of its own only if that makes predictions of left-out rows better, and inherits the others.
+
+{}
+
+*cost of removal* is the increase of the mean error in percentage points, over the rows of the
+class, if the class inherits the value instead. Every row is predicted without its source; in
+classes with fewer than three sources, without the models of the same width in its source. *spread*
+is the uncertainty of the logarithm of the fitted value.
+
+{}"""
 
 
 def _fit_section(fit: JointFit) -> str:
     """Return the section about the fitted parameters and what each of them is worth."""
-    return "\n".join(
-        [
-            "## Parameters by hardware class",
-            "",
-            "All classes share the values that no training run set: the means of the priors. A class",
-            "has a fitted value of its own only if that makes predictions of left-out rows better, and",
-            "inherits the others.",
-            "",
-            count_table(fit),
-            "",
-            "*cost of removal* is the increase of the mean error in percentage points, over the rows",
-            "of the class, if the class inherits the value instead. Every row is predicted without its",
-            "source; in classes with fewer than three sources, without the models of the same width in",
-            "its source. *spread* is the uncertainty of the logarithm of the fitted value.",
-            "",
-            parameter_table(fit),
-        ]
-    )
+    return PARAMETERS.format(count_table(fit), parameter_table(fit))
 
 
 REGRET_SETS: tuple[tuple[str, Callable[[Case], bool]], ...] = (

@@ -21,7 +21,8 @@ from benchmarks.accuracy.row_lines import describe_layout
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.search.rank_layouts import TIE, simplicity_key
+from parc.compiler.search.rank_layouts import simplicity_key
+from parc.compiler.spec.job_spec import TIE
 
 MIN_LAYOUTS = 3
 """Smallest number of layouts in a sweep."""

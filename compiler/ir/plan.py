@@ -28,6 +28,11 @@ class Candidate:
     """Seconds per step that communication over shared links adds under the best host order found; 0
     if no order was tried."""
 
+    @property
+    def seconds_with_placement(self) -> float:
+        """Seconds per step, including those that the placement adds."""
+        return self.step_seconds + self.placed_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Search:

@@ -11,9 +11,6 @@ from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes
 
-TIE = 0.03
-"""Relative difference up to which step times count as equal. It is the noise between published
-runs."""
 KEPT = 20
 """Number of candidates that the plan stores."""
 RESCORED = 10
@@ -69,7 +66,8 @@ class LayoutRanking:
     """Order of the survivors of one search.
 
     Layouts are sorted by the number of GPUs (only for the goal fewest-gpus), the step time and
-    simplicity. Layouts within ``TIE`` of the fastest tie with it; the simplest of them comes first.
+    simplicity. Layouts within ``goals.tie`` of the fastest tie with it; the simplest of them comes
+    first.
 
     If hosts share uplinks, the first ``RESCORED`` candidates are placed on hosts and sorted by the
     step time that includes the placement. Candidates with other parallel sizes are then placed too,
@@ -91,6 +89,7 @@ class LayoutRanking:
         """
         self._cost_model, self._builds = cost_model, builds
         self._minimizes_gpus = cost_model.problem.goals.maximize == "fewest-gpus"
+        self._slack = 1 + cost_model.problem.goals.tie
         names = ("none", "selective", "full")
         self._effort = tuple(names.index(level.granularity) for level in levels)
 
@@ -108,7 +107,7 @@ class LayoutRanking:
         )
         # All survivors can come first, because the simplest tie may not be among the KEPT fastest.
         first = self._simplest_survivor(
-            self._tied_survivors(rough, ordered[0]), ordered[0].seconds * (1 + TIE)
+            self._tied_survivors(rough, ordered[0]), ordered[0].seconds * self._slack
         )
         if exposed is not None:
             placed = self._place_candidates([*ordered[:RESCORED], first], exposed)
@@ -147,8 +146,11 @@ class LayoutRanking:
         return [*rough[:KEPT], *(row for row in more if self._gpus_to_minimize(row.point) == world)]
 
     def _tied_survivors(self, rough: list[Survivor], best: RankedLayout) -> list[Survivor]:
-        """Return the layouts of ``rough`` that are slower than ``best`` by at most ``TIE``."""
-        most, world = best.seconds * (1 + TIE) * (1 + ROUNDING), self._gpus_to_minimize(best.key[1])
+        """Return the layouts of ``rough`` that tie with ``best``."""
+        most, world = (
+            best.seconds * self._slack * (1 + ROUNDING),
+            self._gpus_to_minimize(best.key[1]),
+        )
         return [
             row
             for row in rough
@@ -166,7 +168,7 @@ class LayoutRanking:
 
     def _simplest_placed(self, placed: list[RankedLayout]) -> RankedLayout:
         """Return the simplest layout of ``placed`` among those that tie with the best one."""
-        most, world = placed[0].score * (1 + TIE), self._gpus_to_minimize(placed[0].key[1])
+        most, world = placed[0].score * self._slack, self._gpus_to_minimize(placed[0].key[1])
         ties = [
             row
             for row in placed

@@ -88,7 +88,7 @@ def families_of(cost_model: CostModel, last: bool) -> Iterator[tuple[Layout, ...
 
 
 def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
-    """The twenty best; the simplest of those within 3 % leads."""
+    """The twenty best; the simplest of those within ``goals.tie`` leads."""
     few = cost_model.problem.goals.maximize == "fewest-gpus"
     variants = [
         (one.zero_stage, one.offload)
@@ -103,7 +103,8 @@ def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
     ties = [
         row
         for row in rows
-        if row[0] <= best[0] * 1.03 and (not few or row[2].world == best[2].world)
+        if row[0] <= best[0] * (1 + cost_model.problem.goals.tie)
+        and (not few or row[2].world == best[2].world)
     ]
     winner = min(ties, key=lambda row: simple(row[2]))
     return [winner, *(row for row in rows if row is not winner)][:20]

@@ -15,8 +15,9 @@ from parc.compiler.ir import Layout, LayoutVariant
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.rank_layouts import KEPT, RESCORED, TIE, LayoutRanking
+from parc.compiler.search.rank_layouts import KEPT, RESCORED, LayoutRanking
 from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.spec.job_spec import TIE
 from tests.search.search_reference import cost_model_of
 
 

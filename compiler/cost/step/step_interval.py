@@ -11,20 +11,19 @@ from math import exp
 
 from parc.compiler.cost.setup.cost_model import CostModel
 
-DENSE_SPREAD = 0.12
+DENSE_SPREAD = 0.11
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs."""
-EXPERTS_SPREAD = 0.27
+EXPERTS_SPREAD = 0.26
 """The same for mixtures of experts."""
-UNMEASURED_SPREAD = 0.2
+UNMEASURED_SPREAD = 0.22
 """The same for a stack and GPU generation without published runs."""
-CALIBRATED_SPREAD = 0.063
+CALIBRATED_SPREAD = 0.072
 """The same for a cluster with calibrated parameters: the spread of the errors within a source."""
 
 
 def step_interval(cost_model: CostModel, seconds: float) -> tuple[float, float]:
-    """Return both ends, in seconds, of the 80 % interval of a step predicted to take
-    ``seconds``."""
+    """Return both ends of the 80 % interval of a step that is predicted to take ``seconds``."""
     problem = cost_model.problem
     spread = EXPERTS_SPREAD if problem.model.experts else DENSE_SPREAD
     if problem.calibration:

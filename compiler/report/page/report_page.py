@@ -26,6 +26,7 @@ from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
 from parc.compiler.report.text.summary import describe_job, describe_service, format_placement
+from parc.compiler.report.text.tie_note import tie_note
 
 
 class KeyFigure(NamedTuple):
@@ -151,6 +152,7 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
         "times": step_time_table(plan),
         "items": None,
         "candidates": best_candidate_table(plan),
+        "tie": "" if isinstance(plan, ServingPlan) else tie_note(plan),
         "dropped": rejected_layout_table(plan),
         "enumerated": f"{plan.search.enumerated:,}",
     }

@@ -139,7 +139,7 @@ def _memory_table(estimate: Estimate) -> str:
         )
         for first, last, stage in _fold_equal_stages(estimate.memory)
     ]
-    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
+    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "80 % interval"]
     return table(head, rows)
 
 
@@ -165,7 +165,10 @@ def _step_time_table(estimate: Estimate) -> str:
         )
         for name, spent in [*terms, ("total", total)]
     ]
-    low, high = format_seconds(estimate.step_low_seconds), format_seconds(estimate.step_high_seconds)
+    low, high = (
+        format_seconds(estimate.step_low_seconds),
+        format_seconds(estimate.step_high_seconds),
+    )
     interval = f"80 % interval of the total: {low} to {high}\n"
     return table(("term", "time", "share"), rows) + interval
 

@@ -17,6 +17,7 @@ from parc.compiler.report.formatting import (
 )
 from parc.compiler.report.text.layout_text import format_recompute
 from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
+from parc.compiler.report.text.tie_note import tie_note
 
 OTHER_REASONS = {
     "recompute": "the same layout also fits with less recompute",
@@ -26,6 +27,9 @@ OTHER_REASONS = {
 }
 """Reason that has no diagnostic code, and for which a layout is rejected -> title of this
 reason."""
+REASON_TITLES = {"R17": "Memory might not suffice at the high end of its interval"}
+"""Diagnostic code -> title for the layouts that the search drops under it, if this differs from the
+title of the diagnostic."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 CANDIDATE_HEAD = (
     *(
@@ -42,10 +46,6 @@ CANDIDATE_HEAD = (
 )
 
 
-# The 3 % are compiler.search.rank_layouts.TIE.
-TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest layout wins.\n"
-
-
 def search_text(plan: AnyPlan, top: int) -> str:
     """Return two tables: the best ``top`` candidates, and the rules that rejected layouts."""
     if isinstance(plan, ServingPlan):
@@ -55,7 +55,9 @@ def search_text(plan: AnyPlan, top: int) -> str:
     # ranked has only the best candidates, so the number of all candidates is computed.
     kept = search.enumerated - sum(count for _, count in search.dropped)
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
-    return f"{line}\n\n{table(head, rows)}{TIE_NOTE}{rejected_layouts_text(search.dropped)}"
+    note = tie_note(plan)
+    shown = f"{line}\n\n{table(head, rows)}" + (f"{note}\n" if note else "")
+    return shown + rejected_layouts_text(search.dropped)
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
@@ -112,8 +114,7 @@ def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tup
 def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     """Return the table cells of one candidate, in the order of CANDIDATE_HEAD."""
     layout = candidate.layout
-    total = best.step_seconds + best.placed_seconds
-    slower = (candidate.step_seconds + candidate.placed_seconds) / total - 1
+    slower = candidate.seconds_with_placement / best.seconds_with_placement - 1
     added = candidate.placed_seconds
     return (
         str(rank),
@@ -171,7 +172,8 @@ def rejection_reason(code: str) -> tuple[str, str]:
     """
     if code in OTHER_REASONS:
         return code, OTHER_REASONS[code]
+    title = REASON_TITLES.get(code)
     try:
-        return f"PARC-{code}", code_title(code)
+        return f"PARC-{code}", title or code_title(code)
     except KeyError:
         return f"PARC-{code}", ""

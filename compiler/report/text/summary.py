@@ -18,6 +18,7 @@ from parc.compiler.report.formatting import (
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
+from parc.compiler.report.text.tie_note import tie_summary
 
 
 def serving_summary(plan: ServingPlan) -> str:
@@ -85,7 +86,7 @@ SHOWN_SHARE = 0.01
 
 
 def summary_text(plan: AnyPlan) -> str:
-    """Return the six lines that ``parc compile`` prints for a plan."""
+    """Return the lines that ``parc compile`` prints for a plan."""
     if isinstance(plan, ServingPlan):
         return serving_summary(plan)
     estimate, search = plan.estimate, plan.search
@@ -99,7 +100,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_gib(peak.total_bytes)} of {format_gib(estimate.limit_bytes)} on the "
             "fullest GPU"
             f"{format_stage(peak.stage, len(estimate.memory))} "
-            f"(error band {format_three_digits(peak.low_bytes / GIB)} to "
+            f"(80 % interval {format_three_digits(peak.low_bytes / GIB)} to "
             f"{format_gib(peak.high_bytes)})",
         ),
         (
@@ -111,8 +112,9 @@ def summary_text(plan: AnyPlan) -> str:
         ),
         ("placement", format_placement(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
+        ("choice", tie_summary(plan)),
     )
-    return "".join(f"{name:<9} {text}\n" for name, text in rows)
+    return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
 
 
 def format_placement(plan: Plan) -> str:
