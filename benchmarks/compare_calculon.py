@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.columns import Columns, columns
 from benchmarks.accuracy.groups import is_small, named_groups
-from benchmarks.accuracy.refit import Columns, columns
 from benchmarks.accuracy.score import Score, score
 
 SYSTEMS = {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.cases import Case, make_cases
+from benchmarks.accuracy.columns import simple_columns
 from benchmarks.accuracy.groups import is_small
-from benchmarks.accuracy.refit import simple_columns
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.compare_calculon import (
     calculon_input,

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
-from benchmarks.accuracy.fit_classes import fit_classes, fit_lines, write_fits
+from benchmarks.accuracy.columns import simple_columns
+from benchmarks.accuracy.fit_classes import fit_lines, fit_open_rows, write_all
 from benchmarks.accuracy.groups import SMALL, is_small
 from benchmarks.accuracy.page import locked_table, page, regret_table
 from benchmarks.accuracy.predict import estimate_step
-from benchmarks.accuracy.refit import simple_columns
 from benchmarks.accuracy.row_lines import row_lines
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_models, write_runs
 from benchmarks.accuracy.score import score
@@ -56,9 +56,9 @@ def _answer(cases: Cases, arguments: argparse.Namespace) -> str:
         found = simple_columns([case for case in cases.cases if case.scored])
         return f"{locked_table(cases.cases, found)}\n\n{regret_table(cases.cases)}\n"
     if arguments.fit:
-        fits = fit_classes(rows)
-        written = write_fits(fits) if arguments.write else []
-        return "\n".join([fit_lines(fits), *(f"wrote {path}" for path in written), ""])
+        fit = fit_open_rows(rows)
+        written = write_all(fit) if arguments.write else []
+        return "\n".join([fit_lines(fit), *(f"wrote {path}" for path in written), ""])
     text = page(cases, arguments.data)
     if arguments.output:
         arguments.output.write_text(text, encoding="utf-8")
@@ -105,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         "--locked", action="store_true", help="print the errors of the locked sources by group"
     )
     parser.add_argument(
-        "--fit", action="store_true", help="fit each hardware class to the open rows and print it"
+        "--fit",
+        action="store_true",
+        help="fit all hardware classes to the open rows and print them",
     )
     parser.add_argument(
         "--write", action="store_true", help="with --fit: write the values to the catalog"

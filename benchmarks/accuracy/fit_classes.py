@@ -1,110 +1,172 @@
-"""Refit of the hardware classes on the open rows, and the catalog files that hold the result.
+"""Refit of all hardware classes on the open rows, and the files that hold the result.
 
-A class fits only the parameters that its row in ``catalog/generations`` lists; the others are
-inherited. Locked sources are never read.
+A class has its own value of a parameter only if its row in ``catalog/generations`` lists it. The
+values that all classes share are the defaults of ``Efficiency``, which are the means of the priors.
+Locked sources are never read.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from math import exp
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.hardware_classes import fitted_classes
-from benchmarks.accuracy.predict import predict, priors, shipped
-from benchmarks.accuracy.refit import refit
+from benchmarks.accuracy.hardware_classes import class_row
+from benchmarks.accuracy.intervals import measured_spreads
+from benchmarks.accuracy.joint_fit import (
+    JointFit,
+    Key,
+    by_class,
+    fit_jointly,
+    left_out_errors,
+    predict_left_out,
+)
+from benchmarks.accuracy.page_tables import markdown
+from benchmarks.accuracy.predict import PRIORS, predict
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked
 
-CATALOG = Path(__file__).resolve().parents[2] / "compiler" / "catalog" / "generations"
+COMPILER = Path(__file__).resolve().parents[2] / "compiler"
+CATALOG = COMPILER / "catalog" / "generations"
+INTERVALS = COMPILER / "cost" / "step" / "step_interval.py"
 
 
 @dataclass(frozen=True, slots=True)
-class ClassFit:
-    """Fit of one hardware class on its open rows."""
+class ClassRows:
+    """Open rows of a hardware class, and the error of the fit."""
 
     runs: int
     models: int
     error: float
-    """Mean error of the fitted rows, 0.05 for 5 %."""
-    before: float
-    """The same with the shipped parameters."""
-    parameters: Mapping[str, float]
-    spreads: Mapping[str, float]
-    loose: tuple[str, ...]
-    """Names of the parameters that the rows do not determine."""
+    """Mean error of these rows, 0.05 for 5 %."""
 
 
-def fit_classes(cases: Sequence[Case]) -> dict[str, ClassFit]:
-    """Return the fit of every class that has fitted parameters and open rows, by class name."""
-    rows = open_rows(cases)
-    return {name: fit_class(rows[name], name) for name in fitted_classes() if name in rows}
+def open_rows(cases: Sequence[Case]) -> list[Case]:
+    """Return the scored cases of open sources, the only ones that a fit may use."""
+    return [case for case in cases if case.scored and not is_locked(case)]
 
 
-def open_rows(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Return the scored cases of open sources by hardware class, sorted by name."""
-    rows: dict[str, list[Case]] = {}
-    for case in cases:
-        if case.scored and not is_locked(case):
-            rows.setdefault(case.generation, []).append(case)
-    return dict(sorted(rows.items()))
+def fit_open_rows(cases: Sequence[Case]) -> JointFit:
+    """Return the joint fit of all classes to the open rows."""
+    return fit_jointly(open_rows(cases))
 
 
-def fit_class(cases: Sequence[Case], name: str) -> ClassFit:
-    """Return the fit of the class ``name`` to ``cases``."""
-    now = shipped(name)
-    found = refit(cases, name, now)
-
-    def error(parameters: Mapping[str, float]) -> float:
-        pairs = zip(predict(cases, parameters), cases, strict=True)
-        return score([seconds / case.seconds for seconds, case in pairs]).mape
-
-    return ClassFit(
-        runs=len(cases),
-        models=len({case.problem.model.name for case in cases}),
-        error=error(found.parameters),
-        before=error({}),
-        parameters=found.parameters,
-        spreads=found.spreads,
-        loose=found.unidentified_parameters(priors(name)),
-    )
+def class_rows(fit: JointFit) -> dict[str, ClassRows]:
+    """Return number and error of the rows of every class."""
+    found = {}
+    for name, rows in sorted(by_class(line.case for line in fit.lines).items()):
+        pairs = zip(predict(rows, fit.parameters(name)), rows, strict=True)
+        error = score([seconds / case.seconds for seconds, case in pairs]).mape
+        models = len({case.problem.model.name for case in rows})
+        found[name] = ClassRows(len(rows), models, error)
+    return found
 
 
-def fit_lines(fits: Mapping[str, ClassFit]) -> str:
-    """Return one line per parameter: shipped value, fitted value, spread of its logarithm."""
-    lines = []
-    for name, fit in fits.items():
-        now = shipped(name)
-        errors = f"{100 * fit.before:.1f} % -> {100 * fit.error:.1f} %"
-        lines.append(f"{name}: {fit.runs} open rows, mean error {errors}")
-        for key, value in fit.parameters.items():
-            spread = f"{fit.spreads[key]:.2f}" + (" (prior)" if key in fit.loose else "")
-            lines.append(f"  {key:24} {now[key]:10.4g} -> {value:10.4g}  {spread}")
+def removal_costs(fit: JointFit) -> dict[Key, float]:
+    """Return what it costs to remove each own value.
+
+    The cost is the increase of the mean error over the rows of the class, each predicted without
+    its fold, if the class inherits the value instead (0.01: one percentage point).
+    """
+    before = left_out_errors(fit)
+    costs = {}
+    for key in sorted(fit.structure):
+        rows = [line.case for line in fit.lines if line.case.generation == key[0]]
+        after = left_out_errors(fit.without(key))
+        errors = [score([exp(column[case.run.id]) for case in rows]) for column in (before, after)]
+        costs[key] = errors[1].mape - errors[0].mape
+    return costs
+
+
+def parameter_table(fit: JointFit) -> str:
+    """Return the table of own values: shared, shipped and fitted value, and cost of removal."""
+    costs = removal_costs(fit)
+    rows = []
+    for key in sorted(fit.structure):
+        name, parameter = key
+        values = (PRIORS[parameter].centre, getattr(class_row(name), parameter), exp(fit.logs[key]))
+        spread = f"{100 * fit.spreads[key]:.0f}"
+        rows.append(
+            (name, parameter, *(f"{one:.3g}" for one in values), spread, f"{100 * costs[key]:+.2f}")
+        )
+    heads = ("class", "parameter", "shared", "shipped", "fitted", "spread, %", "cost of removal")
+    return markdown(heads, rows, words=2)
+
+
+def count_table(fit: JointFit) -> str:
+    """Return the table of the number of own values by class."""
+    own = Counter(name for name, _ in fit.structure)
+    names = sorted({line.case.generation for line in fit.lines})
+    rows = [(name, str(len(PRIORS)), str(own[name])) for name in names]
+    total = ("**all**", str(len(PRIORS) * len(names)), str(own.total()))
+    return markdown(("class", "parameters", "own values"), [*rows, total])
+
+
+def fit_lines(fit: JointFit) -> str:
+    """Return one line per class with its error, and one per parameter with its values."""
+    lines = [
+        f"{name}: {found.runs} open rows, mean error {100 * found.error:.1f} %"
+        for name, found in class_rows(fit).items()
+    ]
+    for name, parameter in sorted(fit.structure):
+        value, before = exp(fit.logs[name, parameter]), getattr(class_row(name), parameter)
+        spread = f"{100 * fit.spreads[name, parameter]:.0f} %"
+        lines.append(f"  {f'{name} {parameter}':44} {before:10.4g} -> {value:10.4g}  {spread}")
     return "\n".join(lines)
 
 
-def write_fits(fits: Mapping[str, ClassFit], folder: Path = CATALOG) -> list[Path]:
-    """Write the fitted values into the files of ``folder`` and return the changed files.
+def write_all(fit: JointFit) -> list[Path]:
+    """Write fitted values and spreads into the package, and return the files."""
+    return [*write_fit(fit), *_write_spreads(fit)]
+
+
+def write_fit(fit: JointFit, folder: Path = CATALOG) -> list[Path]:
+    """Write the fitted values into the files of ``folder`` and return the files.
 
     Comments, order and layout of the files stay as they are.
     """
-    changed = []
+    files, rows = [], class_rows(fit)
     for path in sorted(folder.glob("*.yaml")):
-        own = {name: fit for name, fit in fits.items() if name.partition("/")[0] == path.stem}
-        if own:
-            yaml = _yaml()
-            document = yaml.load(path.read_text(encoding="utf-8"))
-            for name, fit in own.items():
-                _update_row(document["efficiency"][name.partition("/")[2]], fit)
-            with path.open("w", encoding="utf-8") as file:
-                yaml.dump(document, file)
-            changed.append(path)
-    return changed
+        yaml = _yaml()
+        document = yaml.load(path.read_text(encoding="utf-8"))
+        for stack, row in document["efficiency"].items():
+            _update_row(row, f"{path.stem}/{stack}", fit, rows)
+        with path.open("w", encoding="utf-8") as file:
+            yaml.dump(document, file)
+        files.append(path)
+    return files
+
+
+def _update_row(
+    row: dict[str, Any], name: str, fit: JointFit, rows: Mapping[str, ClassRows]
+) -> None:
+    if name in rows:
+        row["fitted_runs"] = rows[name].runs
+        row["fitted_models"] = rows[name].models
+        row["mean_error_percent"] = _scalar(f"{100 * rows[name].error:.1f}")
+    for owner, parameter in fit.structure:
+        if owner == name:
+            row[parameter] = _scalar(decimal_text(exp(fit.logs[owner, parameter])))
+
+
+def _write_spreads(fit: JointFit) -> list[Path]:
+    """Write the half widths of the intervals of step times, and return the file."""
+    cases = [line.case for line in fit.lines]
+    text = INTERVALS.read_text(encoding="utf-8")
+    for name, value in measured_spreads(cases, predict_left_out(fit)).items():
+        text, count = re.subn(rf"(?m)^({name} = )\S+$", rf"\g<1>{value:.2g}", text)
+        if count != 1:
+            raise ValueError(f"{name}: {count} values in {INTERVALS.name}")
+    INTERVALS.write_text(text, encoding="utf-8")
+    return [INTERVALS]
 
 
 def _yaml() -> YAML:
@@ -112,14 +174,6 @@ def _yaml() -> YAML:
     yaml.preserve_quotes = True
     yaml.width = 100
     return yaml
-
-
-def _update_row(row: dict[str, Any], fit: ClassFit) -> None:
-    row["fitted_runs"] = fit.runs
-    row["fitted_models"] = fit.models
-    row["mean_error_percent"] = _scalar(f"{100 * fit.error:.1f}")
-    for name, value in fit.parameters.items():
-        row[name] = _scalar(decimal_text(value))
 
 
 def decimal_text(value: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from parc.compiler.catalog.find_generation import find_generation
+from parc.compiler.catalog.find_generation import PRIOR, find_generation
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Efficiency, Generation
@@ -27,6 +27,15 @@ def class_row(hardware: str) -> Efficiency:
     name, _, stack = hardware.partition("/")
     unfused = stack in ("unfused", "bigscience")
     return generation(name).efficiency.get(stack, Efficiency(unfused=unfused))
+
+
+@cache
+def parent_class(hardware: str) -> str:
+    """Return the class that the file of ``hardware`` refers to as ``like``, or an empty text if it
+    inherits the values that all classes share."""
+    name, _, stack = hardware.partition("/")
+    like = Library().entry("generations", name)["efficiency"].get(stack, {}).get("like", PRIOR)
+    return "" if like == PRIOR else str(like)
 
 
 @cache

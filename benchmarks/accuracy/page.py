@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases
+from benchmarks.accuracy.columns import Columns, columns
+from benchmarks.accuracy.fit_classes import count_table, fit_open_rows, parameter_table
 from benchmarks.accuracy.groups import (
     Group,
     class_groups,
@@ -16,13 +18,14 @@ from benchmarks.accuracy.groups import (
     named_groups,
     small_group,
 )
+from benchmarks.accuracy.intervals import coverage_table
+from benchmarks.accuracy.joint_fit import JointFit
+from benchmarks.accuracy.other_tools import comparison_table
 from benchmarks.accuracy.page_tables import markdown
-from benchmarks.accuracy.peers import peers_of
-from benchmarks.accuracy.predict import priors, shipped
-from benchmarks.accuracy.refit import Columns, columns
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, sweeps
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked
+from parc.compiler.cost.step import step_interval
 
 SECTION_MODULES = ("memory", "serving")
 """Modules of this package that add a section, if they exist."""
@@ -49,25 +52,26 @@ their rows (`benchmarks/accuracy/sources.py` lists them). All parameters are fit
 - **naive**: FLOPs divided by a constant, plus the bubble. The constant is the median of the open
   rows of other sources with the same GPU, precision and model type.
 
-Fits start from priors that do not depend on any training run, except for the `network` prior of
-BigScience.
+The priors of the fit do not depend on any training run.
 """
 LOCKED, OPEN = "Step time, locked sources", "Step time, open sources"
 
 
 def page(cases: Cases, data: Path | None) -> str:
     """Return the page as Markdown, the same text for the same rows and parameters."""
-    found = columns(cases.cases)
+    fit = fit_open_rows(cases.cases)
+    found = columns(cases.cases, fit)
     rows = [case for case in cases.cases if not is_locked(case)]
     parts = [
         HEAD,
         _rows_section(cases),
         f"## {LOCKED}\n\n" + locked_table(cases.cases, found),
         f"## {OPEN}\n\n" + _open_table([*named_groups(rows), *class_groups(rows)], found),
-        _peer_section(cases.cases, found),
+        _interval_section(cases.cases, found),
+        OTHER_TOOLS.format(comparison_table(cases.cases, found.unseen)),
         "## Step time by GPU, precision and model type, open sources\n\n"
         + _open_table(hardware_groups(rows), found),
-        _fit_section(found),
+        _fit_section(fit),
         _regret_section(cases.cases),
         *_module_sections(data),
     ]
@@ -123,54 +127,69 @@ def _mape(column: Mapping[str, float], ids: Sequence[str]) -> str:
     return _percent(score([column[run] for run in ids]).mape)
 
 
-def _peer_section(cases: Sequence[Case], found: Columns) -> str:
-    lines = [
-        "## Comparison with other tools",
-        "",
-        "| group | tool | rows | MAPE | |",
-        "|---|---|---:|---:|---|",
-    ]
-    for name, ids in named_groups(cases):
-        peers = peers_of(name)
-        if peers:
-            own = _mape(found.unseen, ids)
-            lines.append(f"| {name} | PARC, unseen sources | {len(ids)} | {own} | |")
-        for peer in peers:
-            cells = (name, peer.tool, str(peer.rows), _percent(peer.mape), peer.note)
-            lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "MAPE is the mean error in %. Calculon at commit caa4b11 and llm-analysis v0.2.2 were run",
-        "on the same public sources with the files that they ship. Their row counts are those of",
-        "the whole sources, so the groups differ. For a comparison on exactly the rows that both",
-        "PARC and Calculon can express, run `python -m benchmarks.compare_calculon CHECKOUT`.",
-    ]
-    return "\n".join(lines)
+INTERVALS = """\
+## Intervals
+
+Every predicted step time has an interval that is meant to contain the measured time in 80 % of all
+cases. Its half width, as a logarithm, is the 80th percentile of the errors of open rows without
+their source, every source counted once: {}.
+
+The table shows the share of locked rows inside their intervals.
+
+{}"""
 
 
-def _fit_section(found: Columns) -> str:
-    """Return the table of parameters by class: prior, shipped, fitted, and how well rows determine
-    them."""
-    lines = [
-        "## Parameters by hardware class",
-        "",
-        "*prior* is the starting value of a fit, *shipped* the value in the package, *fitted* the",
-        "value for the open rows of this page. The last column is the uncertainty of the fitted",
-        "value, as the spread of its logarithm; (prior) marks parameters that the rows do not",
-        "determine.",
-        "",
-        "| class | parameter | prior | shipped | fitted | spread of its logarithm |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    for generation, fitted in sorted(found.fits.items()):
-        known, now = priors(generation), shipped(generation)
-        loose = fitted.unidentified_parameters(known)
-        for name, prior in sorted(known.items()):
-            spread = f"{fitted.spreads[name]:.2f}" + (" (prior)" if name in loose else "")
-            numbers = (prior.centre, now[name], fitted.parameters[name])
-            cells = (generation, name, *(f"{number:.3g}" for number in numbers), spread)
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def _interval_section(cases: Sequence[Case], found: Columns) -> str:
+    rows = [case for case in cases if is_locked(case)]
+    groups = [*named_groups(rows), *class_groups(rows), *small_group(rows)]
+    constants = ", ".join(
+        f"{100 * getattr(step_interval, name):.0f} % ({words})"
+        for name, words in SPREAD_WORDS.items()
+    )
+    return INTERVALS.format(constants, coverage_table(rows, groups, found.shipped))
+
+
+SPREAD_WORDS = {
+    "DENSE_SPREAD": "dense models",
+    "EXPERTS_SPREAD": "mixtures of experts",
+    "UNMEASURED_SPREAD": "stacks without published runs on the GPU generation",
+    "CALIBRATED_SPREAD": "calibrated clusters",
+}
+"""Constant of ``step_interval`` -> the predictions to which it applies."""
+
+
+OTHER_TOOLS = """\
+## Comparison with other tools
+
+Each tool is compared on the rows that it can express, with mean errors in %; PARC's predictions
+come from fits that have not seen the source. Calculon (commit caa4b11) and llm-analysis (v0.2.2, commit
+d841e40, FLOPs efficiency 0.5) ran with the files that they ship. Calculon's overlap of gradients is
+the setting that is more accurate over all rows of a GPU. Boosted trees (scikit-learn) were fitted
+to the open rows. `benchmarks/baselines.py` runs the tools; their predictions are recorded in
+`benchmarks/accuracy/published/baselines.csv`.
+
+{}"""
+
+
+PARAMETERS = """\
+## Parameters by hardware class
+
+All classes share the values that no training run set: the means of the priors. A class has a fitted
+value of its own only if that makes predictions of left-out rows better, and inherits the others.
+
+{}
+
+*cost of removal* is the increase of the mean error in percentage points, over the rows of the
+class, if the class inherits the value instead. Every row is predicted without its source; in
+classes with fewer than three sources, without the models of the same width in its source. *spread*
+is the uncertainty of the logarithm of the fitted value.
+
+{}"""
+
+
+def _fit_section(fit: JointFit) -> str:
+    """Return the section about the fitted parameters and what each of them is worth."""
+    return PARAMETERS.format(count_table(fit), parameter_table(fit))
 
 
 REGRET_SETS: tuple[tuple[str, Callable[[Case], bool]], ...] = (

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.hardware_classes import class_row, own_parameters
+from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.fitting import ParameterPrior
@@ -26,16 +26,6 @@ def shipped(generation: str) -> dict[str, float]:
     return asdict(class_row(generation))
 
 
-def priors(generation: str) -> dict[str, ParameterPrior]:
-    """Return the priors of the parameters that a hardware class fits, those that its file lists.
-
-    They are wide ranges of efficiencies and latencies. They do not depend on the shipped values, so
-    a row that is left out of a fit cannot influence the result through them.
-    """
-    known = {**PRIORS, **STACK_PRIORS.get(generation.partition("/")[2], {})}
-    return {name: known[name] for name in own_parameters(generation) if name in known}
-
-
 PRIORS: dict[str, ParameterPrior] = {
     "gemm": ParameterPrior(1.10, 0.08, 0.7, 2.5),
     "gemm_low": ParameterPrior(1.05, 0.10, 0.7, 3.0),
@@ -49,25 +39,11 @@ PRIORS: dict[str, ParameterPrior] = {
     "pp": ParameterPrior(0.6, 0.4, 0.05, 5.0),
     "step_seconds": ParameterPrior(0.02, 0.8, 1e-3, 0.5),
     "straggler": ParameterPrior(0.003, 0.8, 1e-4, 0.03),
+    "accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0),
 }
-"""Name -> prior (centre, spread of the logarithm, minimum, maximum)."""
-
-STACK_PRIORS = {
-    "unfused": {"accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0)},
-    "bigscience": {
-        "accumulate": ParameterPrior(3.0, 0.7, 0.05, 8.0),
-        "network": ParameterPrior(0.5, 0.3, 0.1, 1.1),
-    },
-    "jax": {"launch_seconds": ParameterPrior(3.4e-6, 0.4, 2e-7, 2e-4)},
-}
-"""Priors that differ for one software stack.
-
-Only stacks without fused gradient accumulation have the parameter ``accumulate``. DeepSpeed casts a
-gradient to fp32, adds it and clears its source, about 18 bytes where one kernel moves 10 (its
-``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores, so GPUs get a
-smaller share of the NIC rate. The size of that reduction was set after the stack's own runs, which
-pull the common prior down.
-"""
+"""Name -> prior (centre, spread of the logarithm, minimum, maximum) of the value that all classes
+share. No training run was used to choose them. A class's own value has the same spread around the
+value that it replaces."""
 
 
 _APPLIED: dict[str, Efficiency] = {}

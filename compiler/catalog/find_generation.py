@@ -13,8 +13,7 @@ from parc.compiler.ir.gpu_generation import Efficiency, Generation, ServingEffic
 
 KIND = "generations"
 PRIOR = "prior"
-"""Value of ``like`` for efficiency rows without published runs. Such a row inherits the prior means
-of the fit."""
+"""Value of ``like`` for efficiency rows that inherit the values that all classes share."""
 ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "mean_error_percent")
 """Keys of an efficiency row that document the origin of the row and are not parameters."""
 _READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
@@ -26,7 +25,7 @@ def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generat
     """Return the GPU generation ``name``, which is a catalog entry or the path of a user's file.
 
     A row of ``efficiency`` may inherit its parameters: from another row (``like:
-    <generation>/<stack>``) or from the prior means (``like: prior``). Such a row lists only the
+    <generation>/<stack>``) or from the shared values (``like: prior``). Such a row lists only the
     parameters that differ. All other keys are required.
 
     Returns None after reporting a finding at the spec path ``at``: K01 (no such entry), K07 (file
@@ -96,6 +95,7 @@ class _GenerationReader:
             return None
         like = facts.get("like", "")
         own = {name: value for name, value in facts.items() if name not in ABOUT_ROWS}
+        own = {"measured": "fitted_runs" in facts, **own}
         if not like:
             # Flags may be omitted; fitted parameters of a row without ``like`` must all be given.
             flags = {one.name: one.default for one in fields(Efficiency) if one.type == "bool"}

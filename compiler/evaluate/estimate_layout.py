@@ -10,6 +10,7 @@ from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.context_exchange import context_exchange_bytes
 from parc.compiler.cost.step.gradients import data_parallel_bytes, replica_bytes
 from parc.compiler.cost.step.routed_experts import token_copies_sent
+from parc.compiler.cost.step.step_interval import step_interval
 from parc.compiler.cost.step.step_time import stage_boundary_bytes, step_time
 from parc.compiler.cost.step.tensor_exchange import (
     dense_collectives,
@@ -26,6 +27,7 @@ def estimate_layout(cost_model: CostModel, layout: Layout) -> Estimate:
     """
     problem = cost_model.problem
     time = step_time(cost_model, layout)
+    low, high = step_interval(cost_model, time.total_seconds)
     tokens = problem.job.global_batch * problem.job.sequence_length
     return Estimate(
         memory=memory_of_all_stages(cost_model, layout),
@@ -35,6 +37,8 @@ def estimate_layout(cost_model: CostModel, layout: Layout) -> Estimate:
         model_flops_per_step=step_flops(problem),
         mfu=model_flops_utilization(problem, time.total_seconds, layout.world),
         tokens_per_second=tokens / time.total_seconds,
+        step_low_seconds=low,
+        step_high_seconds=high,
     )
 
 

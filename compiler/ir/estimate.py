@@ -18,10 +18,6 @@ end it is 0.
 
 With both spreads, four in five readings of reserved memory lie inside the interval.
 """
-STEP_BAND = 0.1
-"""Relative half width of the uncertainty band around the step time. It is the mean error on
-published runs of models that were not used for fitting (docs/accuracy.md: 9.5 % for dense models,
-10.4 % for mixtures of experts)."""
 STAGE_TOTALS = ("static_bytes", "total_bytes", "low_bytes", "high_bytes")
 """Names of the sums in ``StageMemory`` that reports show in addition to the single terms."""
 
@@ -166,6 +162,10 @@ class Estimate:
     counted as half, no recomputation."""
     mfu: float
     tokens_per_second: float
+    step_low_seconds: float
+    """Low end of the 80 % interval of the step time."""
+    step_high_seconds: float
+    """High end of the 80 % interval of the step time."""
 
     @property
     def peak(self) -> StageMemory:

@@ -16,8 +16,8 @@ class Efficiency:
     The times of kernels and collectives are fitted to benchmarks of single kernels. In a step they
     take longer, because of casts, gaps between kernels, overlap and shared NICs. The factors are
     fitted for each combination of kernel stack and GPU generation; 1 means that a kernel is as fast
-    in a step as in its benchmark. The defaults are the prior means of the fit, and a parameter that
-    no published run determines keeps its default.
+    in a step as in its benchmark. The defaults are the prior means of the fit. A combination has
+    another value only if this makes predictions of other sources better.
     """
 
     # Relative times, fitted for each kernel stack and generation (docs/cost-model.md).
@@ -58,7 +58,9 @@ class Efficiency:
     accumulate: float = 1.0
     """Time of separate kernels that accumulate gradients, relative to their memory traffic at the
     bandwidth of the data sheet. Stacks whose GEMMs accumulate gradients have no such kernels."""
-    # Properties of the kernels, not fitted.
+    # Properties of the stack, not fitted.
+    measured: bool = False
+    """True if the parameters were fitted with published runs of this stack and generation."""
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate
     FlashAttention."""

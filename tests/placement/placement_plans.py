@@ -190,7 +190,7 @@ def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> 
     rows = tuple(AxisTraffic(axis, size, "fabric", 50.0) for axis, size in traffic.items())
     memory = StageMemory(0, 1e9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 0.0, 0.0, 0.0, 0.0)
     time = StepTime(1.0, 0.0, 9.0, 9.0, 9.0, 9.0, 0.0, 9.0, 0.0)
-    return Estimate((memory,), 70e9, time, rows, 1e15, 0.4, 1e5)
+    return Estimate((memory,), 70e9, time, rows, 1e15, 0.4, 1e5, 0.9, 1.1)
 
 
 def plan(

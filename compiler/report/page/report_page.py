@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
-from parc.compiler.ir.estimate import STEP_BAND
 from parc.compiler.report.formatting import (
     format_gib,
     format_percent,
@@ -64,8 +63,8 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
     estimate, job = plan.estimate, plan.problem.job
     step, peak = estimate.time.total_seconds, estimate.peak
     gpu = plan.problem.cluster.gpu.memory_bytes
-    # The same relative band applies to all plans; docs/accuracy.md has the errors behind it.
-    low, high = format_seconds(step * (1 - STEP_BAND)), format_seconds(step * (1 + STEP_BAND))
+    low = format_seconds(estimate.step_low_seconds)
+    high = format_seconds(estimate.step_high_seconds)
     batch = f"{job.global_batch:,} sequences of {job.sequence_length:,} tokens"
     flops = f"{format_quantity(estimate.model_flops_per_step, 'FLOP')} per step"
     free = format_percent(1 - peak.total_bytes / gpu)

@@ -165,7 +165,12 @@ def _step_time_table(estimate: Estimate) -> str:
         )
         for name, spent in [*terms, ("total", total)]
     ]
-    return table(("term", "time", "share"), rows)
+    low, high = (
+        format_seconds(estimate.step_low_seconds),
+        format_seconds(estimate.step_high_seconds),
+    )
+    interval = f"80 % interval of the total: {low} to {high}\n"
+    return table(("term", "time", "share"), rows) + interval
 
 
 def _traffic_table(estimate: Estimate) -> str:

@@ -105,8 +105,10 @@ def summary_text(plan: AnyPlan) -> str:
         ),
         (
             "step",
-            f"{format_seconds(estimate.time.total_seconds)}, MFU {format_percent(estimate.mfu)}, "
-            f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
+            f"{format_seconds(estimate.time.total_seconds)} "
+            f"(80 % interval {format_seconds(estimate.step_low_seconds)} to "
+            f"{format_seconds(estimate.step_high_seconds)}), MFU {format_percent(estimate.mfu)}, "
+            f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
@@ -167,6 +169,8 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "peak_bytes": estimate.peak.total_bytes,
         "limit_bytes": estimate.limit_bytes,
         "step_seconds": estimate.time.total_seconds,
+        "step_low_seconds": estimate.step_low_seconds,
+        "step_high_seconds": estimate.step_high_seconds,
         "mfu": estimate.mfu,
         "tokens_per_second": estimate.tokens_per_second,
         "placement": as_json(plan.placement.proof),

@@ -1,0 +1,78 @@
+"""Spreads of the 80 % intervals of step times, and how many locked rows lie inside.
+
+Spreads are measured on open rows, each predicted without its source. Every source counts as one
+row, because its rows share their errors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import log
+from statistics import median
+
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.groups import Group
+from benchmarks.accuracy.page_tables import markdown
+from benchmarks.accuracy.predict import cost_model_of
+from benchmarks.accuracy.sources import source_of
+from parc.compiler.cost.step.step_interval import step_interval
+
+COVERAGE = 0.8
+"""Share of rows that an interval is meant to contain."""
+
+
+def measured_spreads(cases: Sequence[Case], ratios: Mapping[str, float]) -> dict[str, float]:
+    """Return the constants of ``step_interval`` by name.
+
+    ``ratios`` are predictions of ``cases`` by fits without their sources. If a class has one source
+    only, these fits have no row of the class.
+    """
+    sources: dict[str, set[str]] = defaultdict(set)
+    for case in cases:
+        sources[case.generation].add(source_of(case.run.source))
+    errors: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    within: dict[str, list[float]] = defaultdict(list)
+    for case in cases:
+        source, error = source_of(case.run.source), log(ratios[case.run.id])
+        several = len(sources[case.generation]) > 1
+        kind = "DENSE" if case.kind == "dense" else "EXPERTS"
+        errors[kind if several else "UNMEASURED"].append((source, abs(error)))
+        within[source].append(error)
+    for source, members in within.items():
+        if len(members) > 1:
+            usual = median(members)
+            errors["CALIBRATED"] += [(source, abs(error - usual)) for error in members]
+    return {f"{name}_SPREAD": _percentile(rows) for name, rows in sorted(errors.items())}
+
+
+def _percentile(rows: Iterable[tuple[str, float]]) -> float:
+    """Return the percentile ``COVERAGE`` of errors, in which every source has the same weight."""
+    members = sorted(rows, key=lambda row: row[1])
+    counts: dict[str, int] = defaultdict(int)
+    for source, _ in members:
+        counts[source] += 1
+    limit, total = COVERAGE * len(counts), 0.0
+    for source, error in members:
+        total += 1 / counts[source]
+        if total >= limit:
+            return error
+    return members[-1][1]
+
+
+def is_inside(case: Case, ratio: float) -> bool:
+    """Return True if the measured time is inside the interval of the prediction."""
+    low, high = step_interval(cost_model_of(case), ratio * case.seconds)
+    return low <= case.seconds <= high
+
+
+def coverage_table(
+    cases: Sequence[Case], groups: Sequence[Group], ratios: Mapping[str, float]
+) -> str:
+    """Return the table of the share of rows inside their intervals, in per cent."""
+    known = {case.run.id: case for case in cases}
+    rows = []
+    for name, ids in groups:
+        inside = sum(is_inside(known[run], ratios[run]) for run in ids)
+        rows.append((name, str(len(ids)), f"{100 * inside / len(ids):.0f}"))
+    return markdown(("group", "rows", "inside, %"), rows)

@@ -1,0 +1,100 @@
+"""The 80 % interval of the step time: what widens it, and where its constants come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from math import exp, log
+
+import pytest
+
+from benchmarks.accuracy.__main__ import load
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.columns import simple_columns
+from benchmarks.accuracy.groups import class_groups, named_groups
+from benchmarks.accuracy.intervals import coverage_table, is_inside, measured_spreads
+from benchmarks.accuracy.predict import cost_model_of
+from benchmarks.accuracy.sources import source_of
+from parc.compiler.cost.step.step_interval import (
+    CALIBRATED_SPREAD,
+    DENSE_SPREAD,
+    EXPERTS_SPREAD,
+    UNMEASURED_SPREAD,
+    step_interval,
+)
+from parc.compiler.evaluate.estimate_layout import estimate_layout
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    return tuple(case for case in load(None).cases if case.scored)
+
+
+def case_of(kind: str) -> Case:
+    return next(one for one in cases() if one.kind == kind and "hopper" in one.generation)
+
+
+def spread(case: Case, measured: bool = True, calibrated: bool = False) -> float:
+    """Return the half width of the interval as a logarithm."""
+    cost_model = cost_model_of(case)
+    cost_model.efficiency = replace(cost_model.efficiency, measured=measured)
+    calibration = (("gemm", 1.1),) if calibrated else ()
+    cost_model.problem = replace(cost_model.problem, calibration=calibration)
+    low, high = step_interval(cost_model, 10.0)
+    assert low * high == pytest.approx(100.0)
+    return log(high / 10.0)
+
+
+def test_an_interval_is_wider_the_less_is_known() -> None:
+    dense, experts = case_of("dense"), case_of("MoE")
+    assert spread(dense, calibrated=True) == pytest.approx(CALIBRATED_SPREAD)
+    assert spread(dense) == pytest.approx(DENSE_SPREAD)
+    assert spread(experts) == pytest.approx(EXPERTS_SPREAD)
+    assert spread(dense, measured=False) == pytest.approx(max(UNMEASURED_SPREAD, DENSE_SPREAD))
+    assert spread(experts, measured=False) == pytest.approx(max(UNMEASURED_SPREAD, EXPERTS_SPREAD))
+    assert CALIBRATED_SPREAD < DENSE_SPREAD < UNMEASURED_SPREAD
+
+
+def test_only_stacks_with_published_runs_count_as_measured() -> None:
+    with_runs = {one.generation for one in cases()}
+    for name in with_runs:
+        case = next(one for one in cases() if one.generation == name)
+        assert cost_model_of(case).efficiency.measured
+
+
+def test_the_estimate_carries_the_interval_of_its_step_time() -> None:
+    case = case_of("dense")
+    cost_model = cost_model_of(case)
+    found = estimate_layout(cost_model, case.layout)
+    ends = step_interval(cost_model, found.time.total_seconds)
+    assert (found.step_low_seconds, found.step_high_seconds) == ends
+    assert ends[0] < found.time.total_seconds < ends[1]
+
+
+def test_a_source_counts_once_in_a_spread() -> None:
+    dense = [one for one in cases() if one.generation == "hopper/jax"]
+    largest = Counter(source_of(one.run.source) for one in dense).most_common(1)[0][0]
+    many = [one for one in dense if source_of(one.run.source) == largest][:5]
+    few = [one for one in dense if source_of(one.run.source) != largest][:1]
+    ratios = {one.run.id: exp(0.5) for one in many} | {one.run.id: exp(-0.1) for one in few}
+    found = measured_spreads([*many, *few], ratios)
+    assert found["DENSE_SPREAD"] == pytest.approx(0.5)
+    assert found["CALIBRATED_SPREAD"] == pytest.approx(0.0)
+
+
+def test_the_coverage_counts_rows_inside_their_intervals() -> None:
+    case = case_of("dense")
+    assert is_inside(case, exp(0.99 * DENSE_SPREAD))
+    assert not is_inside(case, exp(1.01 * DENSE_SPREAD))
+    assert not is_inside(case, exp(-1.01 * DENSE_SPREAD))
+    table = coverage_table([case], [("one", [case.run.id])], {case.run.id: 1.0})
+    assert table.endswith("| one | 1 | 100 |")
+
+
+def test_most_rows_lie_inside_their_intervals() -> None:
+    ratios = simple_columns(cases()).shipped
+    groups = dict([*named_groups(cases()), *class_groups(cases())])
+    known = {case.run.id: case for case in cases()}
+    inside = [is_inside(known[run], ratios[run]) for run in groups["all"]]
+    assert 0.75 <= sum(inside) / len(inside) <= 0.95
