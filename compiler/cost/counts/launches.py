@@ -48,8 +48,8 @@ copies; assumed."""
 MLP_OPERATORS = 3
 """Other operators of an MLP: norm, activation, and the fused residual."""
 SEPARATE_ATTENTION = 43
-"""Operators of grouped-query attention without fused kernels: the 34 recorded, and half of the norms
-and residuals of the layer (18)."""
+"""Operators of grouped-query attention without fused kernels: the 34 recorded, and half of the
+norms and residuals of the layer (18)."""
 SEPARATE_MLP = 14
 """The same for the MLP: the 5 recorded, and the other half of the norms and residuals."""
 ROUTING_OPERATORS = 55

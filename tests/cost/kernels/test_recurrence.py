@@ -118,7 +118,7 @@ def test_time_and_saved_bytes_grow_with_tokens_and_shrink_with_tensor_ranks(
 ) -> None:
     cost_model, layout = priced(facts)
     # Without launch times, which are longer than the computation for 512 experts per rank.
-    efficiency = replace(cost_model.efficiency, layer_seconds=0.0, routed_seconds=0.0)
+    efficiency = replace(cost_model.efficiency, launch_seconds=0.0)
     cost_model.efficiency = efficiency
     program = memory_model_at_zero_stage(cost_model, layout.zero_stage)
     more, split = replace(layout, micro_batch=2), replace(layout, tp=4)

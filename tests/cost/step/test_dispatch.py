@@ -22,12 +22,11 @@ from parc.compiler.cost.memory.peak import (
 )
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.step.layer_time import layer_time
+from parc.compiler.cost.step.layer_time import launch_seconds, layer_time
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     expected_distinct_parts,
     routed_expert_seconds,
-    routed_launch_seconds,
     routed_traffic_bytes,
     single_copy_dispatch_seconds,
     token_copies_sent,
@@ -137,9 +136,9 @@ def test_overlap_hides_a_share_that_is_limited_by_the_computation() -> None:
 
 def test_with_few_tokens_a_routed_layer_takes_its_launch_time() -> None:
     cost_model = priced(precision="fp8")
-    cost_model.efficiency = replace(cost_model.efficiency, routed_seconds=1.0)
-    floor = routed_launch_seconds(cost_model, layout(cost_model, 8))
-    assert floor >= 1.5
+    cost_model.efficiency = replace(cost_model.efficiency, launch_seconds=1.0)
+    floor = launch_seconds(cost_model, layout(cost_model, 8), ROUTED)
+    assert floor >= 100
     time = layer_time(cost_model, layout(cost_model, 8), ROUTED)
     assert (time.forward, time.backward) == pytest.approx((floor, 2 * floor))
     assert layer_time(cost_model, layout(cost_model, 8), DENSE).forward < floor
@@ -159,7 +158,7 @@ def test_casts_and_unfused_permutations_add_time_and_a_fused_mlp_saves_time() ->
 
 def test_more_expert_parameters_per_rank_take_longer_to_accumulate() -> None:
     cost_model = priced()
-    cost_model.efficiency = replace(cost_model.efficiency, routed_seconds=0.0)
+    cost_model.efficiency = replace(cost_model.efficiency, launch_seconds=0.0)
     wide, narrow = (layer_time(cost_model, layout(cost_model, ep), ROUTED) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
@@ -169,7 +168,7 @@ def test_more_experts_per_rank_take_longer_to_launch_except_in_a_fused_kernel() 
     cost_model = priced()
 
     def launches() -> list[float]:
-        return [routed_launch_seconds(cost_model, layout(cost_model, ep)) for ep in (32, 16, 8)]
+        return [launch_seconds(cost_model, layout(cost_model, ep), ROUTED) for ep in (32, 16, 8)]
 
     few, some, many = launches()
     # Each expert adds the same number of launches: 4, 8 and 16 experts per rank.
@@ -214,7 +213,7 @@ def test_biases_of_experts_are_added_to_every_routed_row() -> None:
 def test_all_ranks_wait_for_the_busiest_expert_parallel_rank(ep: int) -> None:
     even, uneven = priced(), priced(moe_imbalance=1.5)
     for cost_model in (even, uneven):
-        cost_model.efficiency = replace(cost_model.efficiency, routed_seconds=0.0)
+        cost_model.efficiency = replace(cost_model.efficiency, launch_seconds=0.0)
     one = layout(even, ep)
     program = memory_model_at_zero_stage(even, one.zero_stage)
     first, second = (

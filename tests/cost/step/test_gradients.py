@@ -181,13 +181,10 @@ def test_stacks_without_sequence_parallelism_send_parts_and_gather_them_on_arriv
     assert stage_boundary_bytes(old, plan.layout) == stage_boundary_bytes(new, plan.layout)
 
 
-def test_a_hardware_class_without_runs_is_derived_from_its_neighbours() -> None:
-    row, machine = (
-        efficiency_row(f"ampere/{stack}") for stack in ("transformer-engine", "unfused")
-    )
-    sharded = efficiency_row("ampere/torch-native")
-    assert row == replace(machine, attention=sharded.attention, unfused=False)
-    assert row != machine
+def test_a_hardware_class_without_runs_is_that_of_the_next_generation() -> None:
+    row = efficiency_row("ampere/transformer-engine")
+    assert row == replace(efficiency_row("hopper/transformer-engine"), measured=row.measured)
+    assert not row.measured
     assert efficiency_row("volta/bigscience") == efficiency_row("ampere/bigscience")
 
 

@@ -37,7 +37,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 5
+  --num-virtual-stages-per-pipeline-rank 10
   # batch
   --seq-length 131072
   --micro-batch-size 1

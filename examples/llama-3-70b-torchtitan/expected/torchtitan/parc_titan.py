@@ -151,7 +151,7 @@ def run() -> Trainer.Config:
             expert_parallel_degree=1,
             pipeline_parallel_degree=4,
             pipeline_parallel_schedule="ZBVZeroBubble",
-            pipeline_parallel_microbatch_size=2,
+            pipeline_parallel_microbatch_size=1,
             module_fqns_per_model_part=stages([10, 11, 10, 10, 10, 10, 10, 9]),
         ),
         checkpoint=CheckpointManager.Config(

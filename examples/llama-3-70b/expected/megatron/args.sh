@@ -23,18 +23,19 @@ MEGATRON_ARGS=(
   --vocab-size 128256
   --make-vocab-size-divisible-by 128
   # parallelism
-  --tensor-model-parallel-size 8
-  --pipeline-model-parallel-size 2
-  --context-parallel-size 1
+  --tensor-model-parallel-size 4
+  --pipeline-model-parallel-size 4
+  --context-parallel-size 2
   --expert-model-parallel-size 1
-  --expert-tensor-parallel-size 8
+  --expert-tensor-parallel-size 4
   --sequence-parallel
+  --cp-comm-type p2p
   --use-distributed-optimizer
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 2
+  --num-virtual-stages-per-pipeline-rank 4
   # batch
   --seq-length 8192
   --micro-batch-size 1

@@ -43,6 +43,8 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
+  # pipeline
+  --num-virtual-stages-per-pipeline-rank 4
   # batch
   --seq-length 4096
   --micro-batch-size 1

@@ -36,7 +36,7 @@ MEGATRON_ARGS=(
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 2
+  --pipeline-model-parallel-size 1
   --context-parallel-size 1
   --expert-model-parallel-size 64
   --expert-tensor-parallel-size 1
@@ -44,10 +44,6 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
-  # pipeline
-  --num-virtual-stages-per-pipeline-rank 4
-  --account-for-embedding-in-pipeline-split
-  --account-for-loss-in-pipeline-split
   # batch
   --seq-length 4096
   --micro-batch-size 1
@@ -66,6 +62,9 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
+  # recompute
+  --recompute-granularity selective
+  --recompute-modules layernorm moe_act
   # data
   --mock-data
   --tokenizer-type NullTokenizer

@@ -45,19 +45,22 @@ MEGATRON_ARGS=(
   --moe-permute-fusion
   --moe-token-dispatcher-type alltoall
   # parallelism
-  --tensor-model-parallel-size 2
+  --tensor-model-parallel-size 1
   --pipeline-model-parallel-size 2
   --context-parallel-size 1
   --expert-model-parallel-size 8
   --expert-tensor-parallel-size 1
-  --sequence-parallel
   --use-distributed-optimizer
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
+  # pipeline
+  --num-virtual-stages-per-pipeline-rank 5
+  --account-for-embedding-in-pipeline-split
+  --account-for-loss-in-pipeline-split
   # batch
   --seq-length 8192
-  --micro-batch-size 1
+  --micro-batch-size 2
   --global-batch-size 1024
   --train-iters 1000
   --eval-iters 0
@@ -73,6 +76,10 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
+  # recompute
+  --recompute-granularity full
+  --recompute-method uniform
+  --recompute-num-layers 1
   # data
   --mock-data
   --tokenizer-type NullTokenizer

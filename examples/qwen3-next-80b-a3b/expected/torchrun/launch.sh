@@ -28,8 +28,6 @@ export NCCL_IB_HCA='=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11'
 export NCCL_IB_TIMEOUT=22
 # the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
-# required by megatron
-export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 here=$1
 shift
