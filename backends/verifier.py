@@ -136,7 +136,7 @@ class DerivedSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramStart:
+class LaunchedProgram:
     """Commands with which a launch script starts a framework's program; all texts are shell text.
 
     ``$here`` is the folder of the launch script, ``$PARC_DIR`` the output folder.
@@ -222,7 +222,7 @@ class FrameworkVerifier(Verifier, Protocol):
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
+    ) -> LaunchedProgram | None:
         """Return how a launch script must start the program of ``plan``, the tree of ``plan.json``.
 
         None, the default, means that this is unknown; then the commands of launch scripts are not

@@ -23,8 +23,8 @@ the published layout pinned. PARC chooses every value that the source does not s
 - **difference**: predicted step time of the published layout divided by that of PARC's pick, minus
   one. PARC treats layouts within 1 % as ties and picks the simplest, so small negative values are
   not errors.
-- **does not fit**: even the low end of the predicted memory band exceeds device memory minus 8 %
-  headroom. The step time of such a layout is predicted as if it fitted.
+- **does not fit**: even the low end of the predicted memory interval exceeds device memory. The
+  step time of such a layout is predicted as if it fitted.
 - **measured**: step time that the source states or implies, for any software version.
 
 Assumptions for both layouts:

@@ -95,7 +95,7 @@ def _recompute_words(layout: Layout) -> list[str]:
 
 
 def _memory_excess(estimate: Estimate, pick: Plan) -> str:
-    peak, limit = estimate.peak, pick.estimate.limit_bytes
+    peak, limit = estimate.peak, pick.problem.cluster.gpu.memory_bytes
     return (
         f"it is predicted not to fit: {peak.low_bytes / 1e9:.0f} to "
         f"{peak.high_bytes / 1e9:.0f} GB, limit {limit / 1e9:.0f} GB"

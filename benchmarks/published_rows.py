@@ -82,10 +82,10 @@ class Comparison:
 
     @property
     def fits(self) -> bool:
-        """True if the published layout is predicted to fit, at least at the low end of the band."""
+        """True if the low end of the published layout's memory interval is below device memory."""
         if self.pick is None or self.estimate is None:
             return False
-        return self.estimate.peak.low_bytes <= self.pick.estimate.limit_bytes
+        return self.estimate.peak.low_bytes <= self.pick.problem.cluster.gpu.memory_bytes
 
     @property
     def difference(self) -> float:

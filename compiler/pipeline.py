@@ -9,6 +9,7 @@ from pathlib import Path
 from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
+from parc.compiler.checks.advise_riskier_layout import advise_riskier_layout
 from parc.compiler.checks.check_host_memory import check_host_memory
 from parc.compiler.checks.check_memory import check_memory
 from parc.compiler.checks.check_placement import check_placement
@@ -39,7 +40,7 @@ from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.search.search_idle_hosts import search_with_idle_hosts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
-from parc.compiler.spec.load import load_spec, salvage_sections
+from parc.compiler.spec.load import read_spec_tree, salvage_sections, validate_spec_tree
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.spec import Spec
 
@@ -89,12 +90,13 @@ def _resolve(
     If the spec as a whole is invalid, the sections ``model`` and ``cluster`` are still checked, so
     that one run reports all mistakes.
     """
-    spec = load_spec(source, overrides, sink)
+    tree = read_spec_tree(source, overrides, sink)
+    spec = None if tree is None else validate_spec_tree(tree, sink)
     after("load_spec")
     library = Library(source.folder, source.root or source.folder or Path())
     if spec is None:
         # The sections that can be read are still checked for mistakes.
-        sections = salvage_sections(source, overrides)
+        sections = salvage_sections(tree) if tree else {}
         if "model" in sections:
             resolve_model(sections["model"], library, sink)
         if "cluster" in sections:
@@ -153,6 +155,7 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     check_host_memory(cost_model, plan, sink)
     check_placement(plan, sink)
     advise_dispatch_library(cost_model, plan, sink)
+    advise_riskier_layout(cost_model, plan, sink)
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)

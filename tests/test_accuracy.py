@@ -19,6 +19,7 @@ from benchmarks.accuracy.groups import (
     named_groups,
     small_group,
 )
+from benchmarks.accuracy.layouts import expert_tensor_size
 from benchmarks.accuracy.page import LOCKED, OPEN, REGRET_SETS, locked_table
 from benchmarks.accuracy.page_tables import markdown_table, table_under
 from benchmarks.accuracy.predict import estimate_step
@@ -166,6 +167,17 @@ def test_values_that_a_source_does_not_state_are_assumed_and_counted() -> None:
     assert case.layout.micro_batches(case.problem.job.global_batch) == 16
     tokens = case.problem.job.global_batch * run.sequence
     assert case.seconds == pytest.approx(tokens / 1000 / run.gpus)
+
+
+def test_experts_are_split_like_other_weights_if_megatron_is_not_given_their_size() -> None:
+    run = replace(cases()[0].run, framework="megatron-lm", source="a paper", gpus=64)
+    run = replace(run, tp=4, pp=2, ep=8, etp=None)
+    assert expert_tensor_size(run) == 4
+    assert expert_tensor_size(replace(run, etp=2)) == 2
+    # 4 x 2 x 16 does not divide 64; the recipes of Megatron-Bridge set 1.
+    assert expert_tensor_size(replace(run, ep=16)) == 1
+    assert expert_tensor_size(replace(run, source="NVIDIA-NeMo/Megatron-Bridge docs")) == 1
+    assert expert_tensor_size(replace(run, framework="torchtitan")) == 1
 
 
 def test_a_run_whose_sizes_do_not_divide_its_gpus_is_left_out_and_counted() -> None:

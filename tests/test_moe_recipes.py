@@ -63,6 +63,23 @@ def test_a_row_without_options_gets_the_options_of_its_recipe(
     assert recipe_words(FEATURES, row(BRIDGE.format(release_), *facts)) == expected
 
 
+@pytest.mark.parametrize(
+    ("release_", "gpu", "precision", "expected"),
+    [
+        ("25.11", "gb200", "bf16", "selective:layernorm+moe_act"),
+        ("26.08", "gb200", "bf16", "selective:layernorm+moe_act"),
+        ("26.08", "gb200", "fp8-mx", "none"),
+        ("26.08", "h100-80", "fp8-cs", "selective:layernorm+moe_act"),
+        ("26.04", "gb300", "bf16", ""),
+    ],
+)
+def test_gpt_oss_recomputes_on_gpus_with_less_memory(
+    release_: str, gpu: str, precision: str, expected: str
+) -> None:
+    facts = row(BRIDGE.format(release_), "gpt-oss-120b", gpu, precision)
+    assert recipe_words(RECOMPUTE, facts) == expected
+
+
 def test_dense_rows_and_other_sources_get_nothing() -> None:
     assert recipe_words(FEATURES, row(BRIDGE.format("26.08"), "Llama", "gb200", "fp8", "1")) == ""
     assert recipe_words(FEATURES, row("a paper", "Mixtral-8x7B", "h100-80", "bf16")) == ""
@@ -77,6 +94,6 @@ def test_every_option_is_known_and_every_pattern_compiles() -> None:
     assert {recipe.words.partition(":")[0] for recipe in RECOMPUTE} <= {"none", "selective", "full"}
 
 
-@pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"}))
+@pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"} | {"eager"}))
 def test_a_software_option_changes_its_row(word: str) -> None:
     assert with_features(Efficiency(), word) != Efficiency()

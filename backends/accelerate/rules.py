@@ -11,8 +11,8 @@ from parc.backends.shared.torch.rules import (
     STAGE_PINS,
     interleaving_rule,
     recompute_blocks_rule,
+    replicas_need_shards_rule,
     torch_rules,
-    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.backends.shared.unsupported_features import (
@@ -36,7 +36,7 @@ def accelerate_rules(problem: Problem) -> tuple[Rule, ...]:
     ]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(
-        unsharded_replicas_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1")
+        replicas_need_shards_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1")
     )
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not problem.launch.program:

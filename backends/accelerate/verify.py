@@ -19,7 +19,7 @@ from parc.backends.shared.verify_torch import (
     llama_model_settings,
     settings_fixed_by_framework,
 )
-from parc.backends.verifier import DerivedSetting, FileDependencies, LauncherNumber, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, LaunchedProgram, LauncherNumber
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
@@ -89,14 +89,14 @@ def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None
     verify_programs(artifacts, read_program_digests(__package__), sink)
 
 
-def accelerate_program_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
+def accelerate_program_start(plan: Mapping[str, Any], config: str = "") -> LaunchedProgram:
     """Return how the launch script must start the emitted program or the user's program.
 
     ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
     """
     launch, layout, placement = plan["problem"]["launch"], plan["layout"], plan["placement"]
     own = launch["program"]
-    return ProgramStart(
+    return LaunchedProgram(
         program=shlex.quote(own) if own else f'"$here/../{PROGRAM}"',
         arguments=shlex.join(launch["args"]),
         launcher=(
@@ -126,7 +126,7 @@ class AccelerateVerifier(DeviceMeshVerifier):
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
+    ) -> LaunchedProgram | None:
         """Return the ``accelerate launch`` command that the launch script must contain."""
         return accelerate_program_start(plan)
 

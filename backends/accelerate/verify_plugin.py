@@ -23,8 +23,8 @@ from parc.backends.verifier import (
     DerivedGroups,
     DerivedSetting,
     FrameworkVerifier,
+    LaunchedProgram,
     LauncherWrappedVerifier,
-    ProgramStart,
 )
 from parc.compiler.diagnostics import Sink
 
@@ -58,7 +58,7 @@ class PluginVerifier(FrameworkVerifier):
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
+    ) -> LaunchedProgram | None:
         """Return the ``accelerate launch`` command that the launch script must contain.
 
         The command includes the path of DeepSpeed's config.

@@ -27,9 +27,9 @@ from parc.backends.verifier import (
     FileDependencies,
     FrameworkVerifier,
     JobShape,
+    LaunchedProgram,
     LauncherNumber,
     LauncherWrappedVerifier,
-    ProgramStart,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
@@ -115,12 +115,12 @@ class DeepSpeedVerifier(LauncherWrappedVerifier):
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
+    ) -> LaunchedProgram | None:
         """Return how launch.sh must start the emitted or the user's program."""
         launch = plan["problem"]["launch"]
         own = launch["program"]
         config = f'--deepspeed --deepspeed_config "$here/../{CONFIG}"'
-        return ProgramStart(
+        return LaunchedProgram(
             program=shlex.quote(own) if own else f'"$here/../{SOURCE}"',
             arguments=f"{config} {shlex.join(launch['args'])}".rstrip(),
         )

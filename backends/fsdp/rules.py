@@ -8,8 +8,8 @@ from parc.backends.shared.torch.rules import (
     STAGE_PINS,
     interleaving_rule,
     recompute_blocks_rule,
+    replicas_need_shards_rule,
     torch_rules,
-    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.backends.shared.unsupported_features import (
@@ -32,7 +32,7 @@ def fsdp_rules(problem: Problem) -> tuple[Rule, ...]:
         recompute_blocks_rule(NAME),
         interleaving_rule({}),
     ]
-    found += [unsharded_replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
+    found += [replicas_need_shards_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     lacks = unsupported_model_features(problem.model)
     if lacks and not problem.launch.program:

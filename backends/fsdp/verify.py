@@ -19,7 +19,7 @@ from parc.backends.shared.verify_torch import (
     settings_fixed_by_framework,
     single_stage_settings,
 )
-from parc.backends.verifier import DerivedSetting, FileDependencies, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, LaunchedProgram
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
@@ -92,7 +92,7 @@ class FsdpVerifier(DeviceMeshVerifier):
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
+    ) -> LaunchedProgram | None:
         """Return how the launch script must start the emitted program or the user's program.
 
         The user's program imports emitted code, so PYTHONPATH must then contain the folder of that

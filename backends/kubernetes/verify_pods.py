@@ -92,10 +92,10 @@ def read_pod(
         image=container.get("image"),
         gpu_resource=resource,
         gpus=limits.get(resource),
-        resources=_ordered_pairs(limits, extra, without=resource),
+        resources=_name_value_pairs(limits, extra, without=resource),
         shared_memory=memory.get("sizeLimit"),
         host_network=pod.get("hostNetwork") is True,
-        node_selector=_ordered_pairs(
+        node_selector=_name_value_pairs(
             _mapping_or_empty(pod.get("nodeSelector")),
             [name for name, _ in launch.get("node_selector", ())],
         ),
@@ -105,7 +105,7 @@ def read_pod(
     )
 
 
-def _ordered_pairs(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
+def _name_value_pairs(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
     """Return the entries of ``found`` as pairs [name, value], without the entry ``without``.
 
     The entries that ``names`` lists come first, in the order of ``names``.

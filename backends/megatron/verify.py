@@ -18,7 +18,7 @@ from parc.backends.verifier import (
     DerivedSetting,
     FileDependencies,
     FrameworkVerifier,
-    ProgramStart,
+    LaunchedProgram,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import TABLE
@@ -56,13 +56,13 @@ class MegatronVerifier(FrameworkVerifier):
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
+    ) -> LaunchedProgram | None:
         """Return how launch.sh must start Megatron's program with the array in ``args.sh``."""
         layout, gpu = plan["layout"], plan["problem"]["cluster"]["gpu"]
         # validate_args: one hardware queue before Blackwell; ROCm reports compute capability 9.
         old = gpu["vendor"] == "amd" or gpu["compute_capability"][0] < 10
         split = layout["tp"] > 1 or layout["cp"] > 1
-        return ProgramStart(
+        return LaunchedProgram(
             program=shlex.quote(plan["problem"]["launch"]["program"]),
             arguments='"${MEGATRON_ARGS[@]}"',
             setup=(f'source "$here/../{ARGUMENTS}"',),

@@ -24,7 +24,7 @@ flag)."""
 
 
 def flag_reader(flag: str) -> Callable[[ParsedFlags], Any]:
-    """Return a function that reads the value of ``--flag``."""
+    """Return a function that reads the value of ``--flag`` from the emitted command."""
     return lambda settings: settings[flag]
 
 

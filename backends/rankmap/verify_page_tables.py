@@ -84,7 +84,7 @@ def plain_cell(text: str, width: int) -> str:
 
 
 def ranges_cell(numbers: Iterable[int]) -> ExpectedCell:
-    """Return a cell whose text must list ``numbers`` as ranges; the page may cut a long list."""
+    """Return the expected cell that lists ``numbers`` as ranges; a shortened list is accepted."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:

@@ -95,8 +95,8 @@ def explain_unsupported_model(name: str, lacks: Iterable[str], framework: str) -
     return Finding(
         message=f"PARC's training program for {framework} does not build {name}",
         label=f"the program has no {', no '.join(lacks)}",
-        help="supported: RMSNorm, SiLU-gated MLP, grouped queries, rotary positions; or set "
-        "launch.program to your own program, which imports the emitted files",
+        help="choose a model with RMSNorm, SiLU-gated MLP, grouped queries and rotary positions, "
+        "or set launch.program to your own program, which imports the emitted files",
         fix="launch.program: train.py",
         targets=(framework,),
     )

@@ -30,8 +30,8 @@ from parc.backends.verifier import (
     DerivedSetting,
     FrameworkVerifier,
     JobShape,
+    LaunchedProgram,
     LauncherNumber,
-    ProgramStart,
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_numbers, verify_rendezvous
@@ -71,7 +71,7 @@ def exported_devices(text: str) -> list[str] | None:
     return found[1].split(",") if found else None
 
 
-def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> ProgramStart | None:
+def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> LaunchedProgram | None:
     """Return how a launch script must start the program of the plan; None if this is unknown."""
     problem = plan["problem"]
     name, launch = problem["framework"], problem["launch"]
@@ -85,7 +85,7 @@ def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Prog
     # needs the variables of the framework.
     words = shlex.join(launch["args"])
     program = shlex.quote(launch["program"])
-    return ProgramStart(program=program, arguments=words, environment=start.environment)
+    return LaunchedProgram(program=program, arguments=words, environment=start.environment)
 
 
 def read_launch_script_settings(
@@ -131,7 +131,7 @@ def verify_launch_lines(
 
 def _checked_program_start(
     plan: Mapping[str, Any], artifacts: Mapping[str, str], launcher: tuple[str, ...]
-) -> ProgramStart | None:
+) -> LaunchedProgram | None:
     try:
         start = program_start(plan, artifacts)
         return replace(start, launcher=launcher) if start is not None and launcher else start
@@ -171,7 +171,7 @@ def read_environment_settings(
 
 
 def _compare_script_lines(
-    file: str, plan: Mapping[str, Any], script: ScriptLines, start: ProgramStart
+    file: str, plan: Mapping[str, Any], script: ScriptLines, start: LaunchedProgram
 ) -> ScriptComparison:
     """Return a comparison of the commands in a launch script with those that the plan requires."""
     try:
@@ -202,7 +202,7 @@ def _compare_script_lines(
     return compare_lines(script, known, values)
 
 
-def _script_conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:
+def _script_conditions(plan: Mapping[str, Any], start: LaunchedProgram) -> Iterator[str]:
     problem = plan["problem"]
     single = len(plan["placement"]["hosts"]) == 1
     yield "single" if single else "several"

@@ -36,7 +36,7 @@ def check_directives(plan: AnyPlan, sink: Sink) -> None:
             finding = Finding(text, help=help_text, targets=TARGETS)
             sink.report("L28", finding, at=f"{AT}.extra[{index}]")
     if slurm.array is not None and not _ARRAY.fullmatch(slurm.array):
-        text = f"Slurm cannot read the array {slurm.array!r:.{_SHOWN}}"
+        text = f"{slurm.array!r:.{_SHOWN}} is not a valid array of sbatch"
         help_text = "valid forms: 0-15, 1,3,5, 0-15:4; append %N to run N tasks at a time"
         sink.report("L28", Finding(text, help=help_text, targets=TARGETS), at=f"{AT}.array")
     words = (slurm.mail_type or "NONE").upper().split(",")

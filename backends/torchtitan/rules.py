@@ -15,8 +15,8 @@ from parc.backends.shared.torch.mesh import replicate_and_shard_sizes
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     fp32_gradients_rule,
+    replicas_need_shards_rule,
     torch_rules,
-    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.backends.shared.valid_values import (
@@ -52,7 +52,7 @@ def torchtitan_rules(problem: Problem) -> tuple[Rule, ...]:
         *pipeline_rules(problem),
     ]
     found.append(
-        unsharded_replicas_rule(NAME, "it also shards weights over context ranks", ("cp",))
+        replicas_need_shards_rule(NAME, "it also shards weights over context ranks", ("cp",))
     )
     found.append(fp32_gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]

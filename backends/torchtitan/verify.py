@@ -16,7 +16,7 @@ from parc.backends.shared.verify_torch import (
 from parc.backends.torchtitan.verify_model import read_model_settings
 from parc.backends.torchtitan.verify_module import MODULE, read_module
 from parc.backends.torchtitan.verify_settings import AXES, read_run_settings
-from parc.backends.verifier import DerivedSetting, FileDependencies, ProgramStart
+from parc.backends.verifier import DerivedSetting, FileDependencies, LaunchedProgram
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings
@@ -65,7 +65,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
+    ) -> LaunchedProgram | None:
         """Return how the launch script must start torchtitan or the user's program.
 
         The arguments name the emitted module, and PYTHONPATH contains its folder.

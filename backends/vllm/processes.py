@@ -123,10 +123,10 @@ def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]
     rpc: Flag = ("--data-parallel-rpc-port", DP_RPC_PORT + place.slot)
     if plan.problem.endpoint.load_balancer != "external":
         return (rpc,)
-    return (*_supervisor_flags(dp, place), rpc)
+    return (*_supervisor_process_flags(dp, place), rpc)
 
 
-def _supervisor_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
+def _supervisor_process_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags with which a supervisor starts one API server per data-parallel rank.
 
     ``local`` is the number of data-parallel ranks on the host.
@@ -189,5 +189,5 @@ def _unsplit_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...
             ("--data-parallel-size-local", local),
         )
     else:
-        own = _supervisor_flags(local, place)
+        own = _supervisor_process_flags(local, place)
     return (*own, ("--data-parallel-start-rank", start), *meet)

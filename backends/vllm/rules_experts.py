@@ -52,7 +52,7 @@ def _explain_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> F
     )
 
 
-def _has_ep_over_one_rank(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_ep_on_single_rank(problem: ServingProblem, layout: ServingLayout) -> bool:
     return (
         problem.pins.ep == "on"
         and problem.model.experts is not None
@@ -187,7 +187,7 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
     ServingRule(
         "V21",
         ("layout.ep",),
-        _has_ep_over_one_rank,
+        _has_ep_on_single_rank,
         _explain_ep_over_one_rank,
         ("tp", "pcp", "dp"),
     ),

@@ -155,7 +155,7 @@ def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
         f"Total number of attention heads ({heads}) must be divisible by tensor parallel size "
         f"({tp})",
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
-        help=f"valid tp: {valid}; increase pp or replicas by the remaining factor",
+        help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
         fix=fix,
         causes=(Cause("model.heads", f"the model has {heads} attention heads"),),
         targets=TARGETS,

@@ -139,7 +139,7 @@ def _expected_flags(plan: Deployment, node: int, slot: int) -> dict[str, str]:
     if hosts == 1:
         rpc = {"data-parallel-rpc-port": str(RPC_PORT + slot)} if plan.dp > 1 else {}
         own = plan.dp > 1 and plan.balancer == "external"
-        return {**rpc, **(_supervisor_flags(plan.dp, slot) if own else {})}
+        return {**rpc, **(_supervisor_process_flags(plan.dp, slot) if own else {})}
     part = node % hosts
     head = f"host {node - part}"
     meeting = {"data-parallel-address": head, "data-parallel-rpc-port": str(RPC_PORT)}
@@ -169,10 +169,10 @@ def _flags_of_whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
         return {RANK: str(part)}
     if plan.balancer == "hybrid":
         return {HYBRID: "", **size, **start}
-    return {**_supervisor_flags(local, 0), **start}
+    return {**_supervisor_process_flags(local, 0), **start}
 
 
-def _supervisor_flags(local: int, slot: int) -> dict[str, str]:
+def _supervisor_process_flags(local: int, slot: int) -> dict[str, str]:
     """Return the flags with which a supervisor starts one API server per data-parallel rank.
 
     ``local`` is the number of these ranks on the host; ``slot`` is the index of the engine there.

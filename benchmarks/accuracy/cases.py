@@ -9,7 +9,7 @@ Values that the source does not state are filled by these rules, in this order. 
 - ``zero``: 1, the distributed optimizer, which is the default of the frameworks' recipes; 0 for
   Megatron on Volta and Ampere, which did not have it yet.
 - ``sequence_parallel``: on if tp > 1.
-- gradient reduction: 32 bit; 16 bit in the performance recipes of Megatron-Bridge.
+- gradient reduction: 32 bit; 16 bit in the performance recipes of NeMo and Megatron-Bridge.
 - ``recompute``: the cheapest level that fits the device at the low end of PARC's memory band.
 - ``micro_batch``: the one of 1, 2, 4, 8 that PARC predicts to be fastest among those that fit.
 - ``global_batch``: 16 micro-batches per replica; such a row is scored on tokens/s.
@@ -203,6 +203,16 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         precision=run.precision,  # type: ignore[arg-type]  # the table contains only these words
         moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
         moe_overlap="ep-overlap" in run.overlap,
-        gradient_precision="bf16" if "Megatron-Bridge" in run.source else "fp32",
+        gradient_precision="bf16" if _reduces_in_16_bit(run) else "fp32",
     )
     return problem_of(run.id, model, cluster, spec)
+
+
+def _reduces_in_16_bit(run: Run) -> bool:
+    """Return True for the performance recipes of Megatron-Bridge and NeMo.
+
+    NeMo sets grad_reduce_in_fp32 to False (recipes with performance_mode) or grad_sync_dtype to
+    bf16 (NVIDIA/dgxc-benchmarking, nemotron and nemo_megatron).
+    """
+    recipe = "dgxc-benchmarking" in run.source and run.framework == "nemo"
+    return recipe or "Megatron-Bridge" in run.source

@@ -72,7 +72,17 @@ CONSTANTS = (
         "assumed",
     ),
     Constant(
-        "compiler.cost.setup.cost_model.FOUR_BIT",
+        "compiler.cost.kernels.scaling.ROWWISE_GEMM",
+        "time of fp8 GEMMs with scales per row over that with scales per tensor",
+        "torchtitan, commit 7a04053",
+    ),
+    Constant(
+        "compiler.cost.kernels.scaling.MXFP8_GEMM",
+        "time of mxfp8 GEMMs over that of fp8 with scales per tensor",
+        "fitted to four pairs of published runs that differ only in the recipe",
+    ),
+    Constant(
+        "compiler.cost.kernels.scaling.FOUR_BIT",
         "additional factor on `gemm_low` for 4-bit matrix multiplications",
         "fitted to 8 published runs of dense models",
     ),
@@ -100,6 +110,31 @@ CONSTANTS = (
         "compiler.cost.step.routed_experts.UNFUSED_TRAFFIC",
         "traffic of unfused over fused permutation of tokens",
         "fitted to published runs with and without token dropping",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.GROUPED_GEMMS",
+        "time of a grouped GEMM over that of the same tiles in one GEMM",
+        "kernel timings of fused experts: 1.0 for bf16 on H100, 1.15 for fp8 on B200",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.SCATTERED",
+        "time per byte of kernels of routed rows over that of other element-wise kernels",
+        "fitted to the published runs of all GPUs together",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.BIAS_BYTES",
+        "traffic per output element of experts with biases in the forward pass, bytes",
+        "counted: PyTorch kernels of Megatron-LM that add the bias",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.BIAS_GRADIENT_BYTES",
+        "the same in the backward pass, bytes",
+        "counted: gradients of the same kernels",
+    ),
+    Constant(
+        "compiler.cost.step.routed_experts.EXPERT_LAUNCH",
+        "host launch time of one expert over that of the other kernels of a routed layer",
+        "TransformerEngine calls cuBLAS once per expert and weight; the time per call is assumed",
     ),
     Constant(
         "compiler.cost.step.routed_experts.FUSED_GEMMS",
@@ -182,9 +217,15 @@ CONSTANTS = (
         "assumed: no reading determines it",
     ),
     Constant(
-        "compiler.ir.estimate.DYNAMIC_BAND",
-        "half width of the memory band, relative to all memory except parameters and their state",
-        "about eight of ten of 120 published readings lie within it",
+        "compiler.ir.estimate.DYNAMIC_SPREAD",
+        "half width of the memory interval, relative to all memory except parameters, their state "
+        "and fragmentation",
+        "80th percentile of the errors of published readings, each program counted once",
+    ),
+    Constant(
+        "compiler.ir.estimate.FRAGMENTATION_SPREAD",
+        "fragmentation at the high end of the interval, relative to the expected fragmentation",
+        "about four of five readings of reserved memory lie within the interval",
     ),
     Constant(
         "compiler.spec.job_spec.TIE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -26,13 +27,21 @@ class FitPrediction:
 
     @property
     def fits(self) -> bool:
-        """True if the low end of the memory band is within the device."""
-        return self.peak.low_bytes <= self.case.problem.cluster.gpu.memory_bytes
+        """True if the low end of the memory interval is within the device."""
+        return self.peak.low_bytes <= device_bytes(self.case)
 
     @property
     def is_correct(self) -> bool:
         """True if the prediction agrees with the run: it trained, or it ran out of memory."""
         return self.fits == (self.case.seconds > 0)
+
+
+def device_bytes(case: Case) -> float:
+    """Return the memory of the GPUs, which the cluster's description may state: ``96GB HBM2e``."""
+    stated = re.search(r"(\d+) ?(GB|GiB) HBM", case.run.cluster)
+    if stated is None:
+        return case.problem.cluster.gpu.memory_bytes
+    return float(stated[1]) * (1e9 if stated[2] == "GB" else 2**30)
 
 
 def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:

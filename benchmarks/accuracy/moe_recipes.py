@@ -65,8 +65,8 @@ core, which makes sense only for an unfused core: cuDNN had no backward pass for
 
 RECOMPUTE = (
     Recipe("GB200 optimisation guide", ANY, "", "selective:moe_act+mlp"),
-    Recipe(BRIDGE, (26, 6, 0), "gpt-oss.* gb200 (fp8-mx|mxfp8)", "none"),
-    Recipe(BRIDGE, (25, 11, 0), "gpt-oss.* (gb200|b200|h)", "selective:layernorm+moe_act"),
+    Recipe(BRIDGE, (26, 6, 0), "gpt-oss-120b gb200 (fp8-mx|mxfp8)", "none"),
+    Recipe(BRIDGE, (25, 11, 0), "gpt-oss-120b (g?b200|h)", "selective:layernorm+moe_act"),
     Recipe(BRIDGE, (26, 8, 0), "nemotron-3-nano.* h.* fp8", "selective:layernorm"),
     Recipe(
         BRIDGE, (26, 4, 0), "nemotron-3-nano.* h.* fp8", "selective:core_attn+layernorm+moe+moe_act"

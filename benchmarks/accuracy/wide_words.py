@@ -79,12 +79,16 @@ def features(text: str) -> set[str]:
     if re.search(r"(?<!no )CUDA.graph", text, re.IGNORECASE):
         part = re.search(r"cuda_graph=transformer_engine|router", text)
         found.add("part-graph" if part else "cuda-graph")
-    if re.search(r"TP comm overlap|tp-comm-overlap|async TP", text):
+    # The asynchronous mode of nanotron hides only collectives of the backward pass, which Megatron
+    # does without this feature.
+    if re.search(r"TP comm overlap|tp-comm-overlap|(?<!TP mode, )async TP", text):
         found.add("tp-overlap")
     if re.search(r"overlap(?:-| )grad|grad-reduce|prefetch", text):
         found.add("dp-overlap")
     if re.search(r"DeepEP|HybridEP", text, re.IGNORECASE):
         found.add("deep-ep")
+    if re.search(r"\beager\b", text):
+        found.add("eager")
     if "checkpoint-in-cpu" in text:
         found.add("host-checkpoints")
     return found

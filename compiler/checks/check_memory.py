@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from parc.compiler.cost.memory.peak import peak_stage
+from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Plan
+from parc.compiler.ir import Layout, Plan, Recompute
 from parc.compiler.search.enumerate_layouts import recompute_levels
 
 GIB = 2**30
 
 
 def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
-    """Report if the fullest pipeline stage might exceed the memory limit (G02).
+    """Report if the limit is below the high end of the memory interval of a stage (G02).
 
-    The check uses the high end of the memory estimate. The finding suggests the fastest layout
-    whose high end is below the limit.
+    The search prefers layouts whose whole interval is below the limit, so no such layout satisfies
+    the spec. The finding suggests more recomputation than the spec asks for, if this is enough.
     """
-    peak, limit = plan.estimate.peak, plan.estimate.limit_bytes
+    limit = plan.estimate.limit_bytes
+    peak = max(plan.estimate.memory, key=lambda stage: (stage.high_bytes, -stage.stage))
     if peak.high_bytes <= limit:
         return
     gpu, headroom = plan.problem.cluster.gpu, plan.problem.goals.memory_headroom
     finding = Finding(
         message=f"pipeline stage {peak.stage} needs {peak.low_bytes / GIB:.1f} to "
-        f"{peak.high_bytes / GIB:.1f} GiB of memory; the limit is {limit / GIB:.1f} GiB",
+        f"{peak.high_bytes / GIB:.1f} GiB of memory (80 % interval); the limit is "
+        f"{limit / GIB:.1f} GiB",
         label=f"{peak.static_bytes / GIB:.1f} GiB for parameters and their state are exact, "
         f"{peak.dynamic_bytes / GIB:.1f} GiB for activations and buffers are estimated",
         help=_suggest_safer_layout(cost_model, plan),
@@ -46,49 +48,49 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
 
 
 def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
-    """Return a help text with the fastest layout whose high memory estimate is below the limit."""
+    """Return a help text with the fastest layout whose whole interval is below the limit.
+
+    The layout differs from the plan only by more recomputation.
+    """
+    limit = plan.estimate.limit_bytes
     safe = [
         (step_time(cost_model, layout).total_seconds, index, layout)
-        for index, layout in enumerate(_alternative_layouts(cost_model, plan))
-        if peak_stage(cost_model, layout).high_bytes <= plan.estimate.limit_bytes
+        for index, layout in enumerate(_layouts_with_more_recompute(cost_model, plan))
+        if peak_bytes(cost_model, layout, HIGH) <= limit
     ]
     if not safe:
-        return "no alternative layout is safer; use more GPUs, or set fewer fields of layout"
-    # On a tie, the index prefers the smaller change: more recomputation comes before other layouts.
+        headroom = describe_covering_headroom(plan, plan.estimate.high_bytes)
+        fewer = "no layout of this spec is safer; use more GPUs, or set fewer fields of layout"
+        return "; ".join(filter(None, (fewer, headroom)))
+    # On a tie, the index prefers less recomputation.
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
-    high = peak_stage(cost_model, layout).high_bytes
-    words = _format_layout_differences(layout, plan.layout)
+    high = peak_bytes(cost_model, layout, HIGH)
+    words = _format_recompute(layout.recompute)
     return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
 
 
-def _alternative_layouts(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
-    """Yield layouts that might need less memory than the plan.
+def describe_covering_headroom(plan: Plan, high_bytes: float) -> str:
+    """Return a clause with the largest ``goals.memory_headroom`` that allows ``high_bytes``.
 
-    First come copies of the plan's layout with more recomputation, then the other candidates of the
-    search.
+    The headroom is rounded down to whole per cent. If it were below 0, the clause is empty.
     """
+    percent = int(100 * (1 - high_bytes / plan.problem.cluster.gpu.memory_bytes))
+    allowed = high_bytes <= plan.problem.cluster.gpu.memory_bytes
+    return f"goals.memory_headroom {percent / 100} covers its whole interval" if allowed else ""
+
+
+def _layouts_with_more_recompute(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
+    """Yield valid copies of the plan's layout with more recomputation, least first."""
     problem, framework, chosen = cost_model.problem, cost_model.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
         layout = replace(plan.layout, recompute=level)
         if not any(rule.broken(problem, layout) for rule in rules):
             yield layout
-    for candidate in plan.search.ranked:
-        if candidate.layout != plan.layout:
-            yield candidate.layout
 
 
-def _format_layout_differences(layout: Layout, chosen: Layout) -> str:
-    """Return the values of ``layout`` that differ from those of ``chosen``, as text."""
-    names = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "micro_batch")
-    words = [
-        f"{name} {getattr(layout, name)}"
-        for name in names
-        if getattr(layout, name) != getattr(chosen, name)
-    ]
-    recompute = layout.recompute
-    if recompute != chosen.recompute:
-        modules = "+".join(recompute.modules)
-        words.append(f"recompute {recompute.granularity}" + (f" {modules}" if modules else ""))
-    return ", ".join(words)
+def _format_recompute(recompute: Recompute) -> str:
+    """Return granularity and modules of a recompute setting as text."""
+    modules = "+".join(recompute.modules)
+    return f"recompute {recompute.granularity}" + (f" {modules}" if modules else "")

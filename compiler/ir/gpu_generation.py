@@ -24,9 +24,9 @@ class Efficiency:
     gemm: float = 1.10
     """Time of 16-bit matrix multiplications in a step, relative to the same kernels in a
     benchmark."""
-    gemm_low: float = 1.15
-    """Time of 8-bit and 4-bit matrix multiplications in a step including casts, relative to the
-    same kernels in a benchmark."""
+    gemm_low: float = 1.05
+    """Time of 8-bit and 4-bit matrix multiplications in a step, relative to the same kernels in a
+    benchmark. The casts of operands are not included."""
     attention: float = 1.2
     """Time of the attention core in a step, relative to its time fitted to kernel benchmarks."""
     stream: float = 1.3
@@ -56,15 +56,19 @@ class Efficiency:
     straggler: float = 0.003
     """Relative increase of the step time each time the number of hosts doubles."""
     accumulate: float = 1.0
-    """Time of gradient accumulation, relative to its memory traffic at the bandwidth of the data
-    sheet."""
-    routed_seconds: float = 2e-3
-    """Host time that launches the forward pass of one layer with routed experts in 16 bit, in
-    seconds; the layer cannot be faster."""
+    """Time of separate kernels that accumulate gradients, relative to their memory traffic at the
+    bandwidth of the data sheet. Stacks whose GEMMs accumulate gradients have no such kernels."""
+    routed_seconds: float = 1.7e-3
+    """Host time that launches the forward pass of one layer with routed experts in 16 bit, without
+    the experts themselves, in seconds; the layer cannot be faster. The default is that of about 100
+    kernels."""
     # Properties of the kernels, not fitted.
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate
     FlashAttention."""
+    overlaps_tp: bool = True
+    """True if weight gradients overlap with tensor-parallel collectives of the backward pass, as in
+    Megatron-Core and nanotron. False for programs that let DTensor insert the collectives."""
     fused_routing: bool = True
     """True if one kernel permutes the routed tokens (Megatron's --moe-permute-fusion, which
     excludes token dropping)."""

@@ -49,6 +49,9 @@ class Job:
     moe_overlap: bool
     """True if sending tokens to experts and back overlaps with the computation of another
     micro-batch."""
+    moe_imbalance: float
+    """Tokens of the busiest rank of an expert-parallel group, divided by the mean over the group; 1
+    if balanced."""
     min_learning_rate: float
     """Learning rate after the decay."""
     warmup_steps: int
@@ -78,6 +81,13 @@ class Job:
         """
         # DeepEP and HybridEP forward a token inside the NVLink domain instead of sending it again.
         return self.moe_dispatcher in ("deepep", "hybridep")
+
+    def busiest_rank_load(self, ep: int) -> float:
+        """Return the tokens of the busiest of ``ep`` expert-parallel ranks, divided by the mean.
+
+        A single rank computes all tokens of its group, so that its load is the mean.
+        """
+        return self.moe_imbalance if ep > 1 else 1.0
 
     @property
     def is_low_precision(self) -> bool:

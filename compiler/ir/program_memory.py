@@ -92,6 +92,8 @@ class ProgramMemory:
     """Key under which estimates are cached; unique among the programs that are evaluated for one
     problem."""
     state: StateBytes
+    routed_load: float = 1.0
+    """Tokens of the busiest expert-parallel rank, divided by the mean; set by the estimate."""
     saved_bytes: float = 2.0
     """Bytes per element that a linear layer saves of its input, to compute the weight gradient; 1
     for fp8."""

@@ -146,8 +146,8 @@ class StepTerms:
     @property
     def total_seconds(self) -> float:
         """Seconds of one engine step: the sum over all activities."""
-        parts = (self.projections, self.attention, self.mlp, self.communication)
-        return sum(parts) + self.launch + self.head + self.host
+        layers = self.projections + self.attention + self.mlp + self.communication
+        return layers + self.launch + self.head + self.host
 
     def with_added_communication(self, seconds: float) -> StepTerms:
         """Return a copy with ``seconds`` added to the time of communication."""

@@ -117,7 +117,7 @@ def _best_replacement(
     place = [sites.site_by_host[host.name] for host in seats]
 
     def cost(host: Host) -> PlacementCost:
-        """Return the cost of the placement if the node rank runs on ``host``."""
+        """Return the cost of the placement in which node rank ``node`` runs on ``host``."""
         place[node] = sites.site_by_host[host.name]
         return problem.cost(place)
 

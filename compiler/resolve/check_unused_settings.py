@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -10,10 +11,13 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.fields_without_effect import UNUSED_IN_SERVICES
 from parc.compiler.spec.layout_spec import OffloadSpec
-from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
 
-AnySpec = Spec | ServingSpec
+if TYPE_CHECKING:
+    # pydantic builds the models of serving on import, which takes 1 % of a command
+    from parc.compiler.spec.service_spec import ServingSpec
+
+    AnySpec = Spec | ServingSpec
 
 
 def check_unused_settings(
@@ -88,7 +92,7 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
     from parc.backends.registry import fields_without_effect
 
     table = fields_without_effect(targets.framework)
-    common = UNUSED_IN_SERVICES if isinstance(spec, ServingSpec) else {}
+    common = UNUSED_IN_SERVICES if not isinstance(spec, Spec) else {}
     for path in paths_of_set_fields(spec):
         if path in {**table, **common} and not _is_description_only(spec, path):
             finding = Finding(
@@ -124,7 +128,7 @@ def _is_description_only(spec: AnySpec, path: str) -> bool:
     section, _, _ = path.partition(".")
     if section != "model":
         return section == "cluster"
-    own = isinstance(spec, ServingSpec) and spec.job.checkpoint is not None
+    own = not isinstance(spec, Spec) and spec.job.checkpoint is not None
     return own or isinstance(spec.model, str) or spec.model.base is None
 
 
@@ -137,7 +141,7 @@ def _has_own_program(spec: AnySpec, default_program: str) -> bool:
     """
     program = spec.launch.program
     if program is None:
-        return isinstance(spec, ServingSpec)
+        return not isinstance(spec, Spec)
     return bool(spec.launch.args) or program.rpartition("/")[2] != default_program
 
 

@@ -41,7 +41,9 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
     if not check_model(facts, sink):
         return None
     try:
-        unsupported = shipped_families().unsupported_parts(facts.family or "")
+        families, family = shipped_families(), facts.family or ""
+        unsupported = families.unsupported_parts(family)
+        assumed = families.assumed_constants(family)
     except FamilyError as error:
         sink.report("K02", str(error), at="model")
         return None
@@ -49,6 +51,18 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
     if unsupported:
         message = f"PARC does not support some parts of {model.name}: {unsupported}"
         sink.report("K06", Finding(message, label=f"family {model.family}"), at="model")
+    if assumed:
+        message = f"No field sets some constants of {model.name}: {assumed}"
+        sink.report(
+            "K06",
+            Finding(
+                message,
+                label=f"family {model.family}",
+                help="Pretraining from scratch is not affected. To continue from published "
+                "weights, set the constant in your training program.",
+            ),
+            at="model",
+        )
     return model
 
 

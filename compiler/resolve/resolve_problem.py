@@ -36,10 +36,10 @@ from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.layout_spec import (
-    AxisLimit,
     LayoutSpec,
     LimitsSpec,
     OffloadSpec,
+    ParallelSizeLimit,
     RecomputeSpec,
 )
 from parc.compiler.spec.spec import Spec
@@ -65,7 +65,7 @@ def resolve_problem(
     that the spec fixes are valid together is checked later, by the rules of the framework.
     """
     job = resolve_job(spec.job, sink)
-    _check_context(spec.job, model, sink)
+    _check_context_length(spec.job, model, sink)
     check_precision(spec.job.precision, cluster, sink)
     check_gradient_precision(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
@@ -137,7 +137,7 @@ def _resolve_goals(spec: GoalsSpec) -> Goals:
     """
     limits = []
     for axis in LimitsSpec.model_fields if spec.limits else ():
-        limit: AxisLimit | None = getattr(spec.limits, axis)
+        limit: ParallelSizeLimit | None = getattr(spec.limits, axis)
         if limit is not None:
             limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
     return Goals(spec.maximize, spec.memory_headroom, spec.tie, spec.idle_hosts, tuple(limits))
@@ -160,6 +160,7 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         gradient_precision=spec.gradient_precision,
         moe_dispatcher=spec.moe_dispatcher,
         moe_overlap=spec.moe_overlap,
+        moe_imbalance=spec.moe_imbalance,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
         min_learning_rate=rate.minimum,
@@ -233,7 +234,7 @@ def _suggest_binary_prefix(tokens: int, length: int) -> str:
     return ""
 
 
-def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
+def _check_context_length(spec: JobSpec, model: Model, sink: Sink) -> None:
     """Report sequences that are longer than the context length of the model.
 
     With learned positions this is an error, because their table ends there (S12). With other

@@ -29,7 +29,7 @@ from parc.compiler.resolve.resolve_launch import (
     spec_digest,
 )
 from parc.compiler.resolve.resolve_targets import resolve_targets
-from parc.compiler.spec.layout_spec import AxisLimit
+from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
     ServiceSpec,
     ServingGoalsSpec,
@@ -152,7 +152,7 @@ def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
     """
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
-        limit: AxisLimit | None = getattr(spec.limits, axis)
+        limit: ParallelSizeLimit | None = getattr(spec.limits, axis)
         if limit is not None:
             limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
     return ServingGoals(spec.maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))

@@ -320,8 +320,9 @@ class LayoutFilter:
         self, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[StageActivations, float]:
         """Return (activation bytes of one micro-batch, bytes that activations can use)."""
-        tp, cp, _, _, _, etp, vpp, size, _ = point
-        key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
+        tp, cp, _, _, ep, etp, vpp, size, _ = point
+        load = self._cost_model.problem.job.busiest_rank_load(ep)
+        key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0, load)
         cell = self._memory.activations.get(key)
         if cell is None:
             points = [point.with_recompute_level(level) for level in range(len(split.levels))]

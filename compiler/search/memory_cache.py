@@ -36,9 +36,9 @@ from parc.compiler.ir import Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
-ActivationKey = tuple[StageShape, int, int, int, int, int]
-"""(shape, tp, cp, etp, micro-batch, vpp). The last number is 0 if the search does not try block
-recompute, because vpp then has no effect."""
+ActivationKey = tuple[StageShape, int, int, int, int, int, float]
+"""(shape, tp, cp, etp, micro-batch, vpp, load of the busiest expert-parallel rank). vpp is 0 if the
+search does not try block recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
 """(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
 of equal stages that can have the memory peak."""

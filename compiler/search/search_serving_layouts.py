@@ -28,7 +28,7 @@ MAX_EXAMINED = 512
 start of the enumeration, and this many from the end."""
 
 _STAGE_FIELDS = frozenset(("pp", "stages", "replicas"))
-"""Layout fields in which layouts differ that are equal on all axes inside a pipeline stage."""
+"""Layout fields that have several values for each combination of the sizes inside a stage."""
 
 
 def search_serving_layouts(

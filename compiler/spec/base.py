@@ -48,5 +48,7 @@ PositiveFloat = Annotated[float, Field(gt=0, le=1e12)]
 """Factor, rate or bandwidth above 0."""
 NonNegativeFloat = Annotated[float, Field(ge=0, le=1e12)]
 """Factor or rate that can be 0."""
+LoadFactor = Annotated[float, Field(ge=1, le=1000)]
+"""Largest load divided by the mean load, at least 1."""
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """Decay rate of a moving average, at least 0 and below 1."""

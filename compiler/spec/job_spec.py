@@ -6,6 +6,7 @@ from typing import Literal
 
 from parc.compiler.spec.base import (
     Beta,
+    LoadFactor,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -45,6 +46,10 @@ class JobSpec(StrictModel):
     must be installed on the hosts."""
     moe_overlap: bool = False
     """Send tokens to experts while another micro-batch is computed."""
+    moe_imbalance: LoadFactor = 1.0
+    """Tokens that the busiest rank of an expert-parallel group receives, divided by the mean over
+    the group, and averaged over layers. Only estimates depend on it: all ranks wait for the busiest
+    one. 1 means balanced, as with forced balance or with token dropping at capacity 1."""
     steps: PositiveInt = 1000
     """Number of optimizer steps of the run."""
     learning_rate: PositiveFloat = 1.0e-4

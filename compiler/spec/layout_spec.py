@@ -129,7 +129,7 @@ class LayoutSpec(StrictModel):
     racks first, even if the step becomes slower. names sorts the hosts by name."""
 
 
-class AxisLimit(StrictModel):
+class ParallelSizeLimit(StrictModel):
     """Limit on the size of one axis. A size must meet every condition that is set."""
 
     min: Count | None = None
@@ -145,19 +145,19 @@ class AxisLimit(StrictModel):
 class LimitsSpec(StrictModel):
     """Limits on the parallel sizes, by axis. Sizes that layout fixes must meet the limits too."""
 
-    tp: AxisLimit | None = None
+    tp: ParallelSizeLimit | None = None
     """Limit on the tensor parallel size."""
-    cp: AxisLimit | None = None
+    cp: ParallelSizeLimit | None = None
     """Limit on the context parallel size."""
-    pp: AxisLimit | None = None
+    pp: ParallelSizeLimit | None = None
     """Limit on the pipeline parallel size."""
-    vpp: AxisLimit | None = None
+    vpp: ParallelSizeLimit | None = None
     """Limit on the virtual pipeline size (model chunks per pipeline rank)."""
-    dp: AxisLimit | None = None
+    dp: ParallelSizeLimit | None = None
     """Limit on the data parallel size."""
-    ep: AxisLimit | None = None
+    ep: ParallelSizeLimit | None = None
     """Limit on the expert parallel size."""
-    etp: AxisLimit | None = None
+    etp: ParallelSizeLimit | None = None
     """Limit on the expert tensor parallel size."""
-    micro_batch: AxisLimit | None = None
+    micro_batch: ParallelSizeLimit | None = None
     """Limit on the number of sequences per micro-batch."""

@@ -20,6 +20,17 @@ def load_spec(source: SpecSource, overrides: Sequence[str], sink: Sink) -> TaskS
     All mistakes are reported in one run, unless the text is not valid YAML. ``sink.positions`` is
     set, so that later passes can report findings at spec paths.
     """
+    tree = read_spec_tree(source, overrides, sink)
+    return None if tree is None else validate_spec_tree(tree, sink)
+
+
+def read_spec_tree(
+    source: SpecSource, overrides: Sequence[str], sink: Sink
+) -> dict[str, Any] | None:
+    """Return the text of a spec as a plain tree with ``overrides`` applied.
+
+    Returns None if the text is not valid YAML or not a mapping. ``sink.positions`` is set.
+    """
     # Set before parsing, so that syntax errors can show their lines too.
     sink.positions = SpecPositions(source.name, lines={source.name: split_lines(source.text)})
     tree = read_tree(source.text, source.name, sink)
@@ -27,8 +38,8 @@ def load_spec(source: SpecSource, overrides: Sequence[str], sink: Sink) -> TaskS
         return None
     tree = apply_overrides(tree, overrides, sink)
     sink.positions = positions_with_overrides(sink.positions, tree, overrides)
-    spec = _validate_tree(tree.value, sink)
-    return None if sink.failed() else spec
+    value: dict[str, Any] = tree.value
+    return value
 
 
 def _report_non_mapping(tree: SpecTree, file: str, sink: Sink) -> bool:
@@ -42,13 +53,15 @@ def _report_non_mapping(tree: SpecTree, file: str, sink: Sink) -> bool:
     return True
 
 
-def _validate_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
+def validate_spec_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
+    """Return the spec of a plain tree; None after reporting all mistakes in it."""
     from pydantic import ValidationError
 
     root = _root_model(tree)
     try:
         # from JSON, because in strict mode pydantic rejects a Python list for a tuple field
-        return root.model_validate_json(json.dumps(tree))
+        spec = root.model_validate_json(json.dumps(tree))
+        return None if sink.failed() else spec
     except ValidationError as invalid:
         from parc.compiler.spec.mistakes import report_mistakes
 
@@ -68,7 +81,7 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
     return ServingSpec
 
 
-def salvage_sections(source: SpecSource, overrides: Sequence[str]) -> dict[str, Any]:
+def salvage_sections(tree: dict[str, Any]) -> dict[str, Any]:
     """Return those of the sections ``model`` and ``cluster`` of an invalid spec that are valid.
 
     The caller resolves these sections, so that the same run also reports mistakes that only the
@@ -76,13 +89,9 @@ def salvage_sections(source: SpecSource, overrides: Sequence[str]) -> dict[str, 
     """
     from pydantic import TypeAdapter, ValidationError
 
-    tree = read_tree(source.text, source.name, Sink())
-    if tree is None or not isinstance(tree.value, dict):
-        return {}
-    value = apply_overrides(tree, overrides, Sink()).value
     sections = {}
     for name in ("model", "cluster"):
         kind: TypeAdapter[Any] = TypeAdapter(cast(Any, TaskSpec.model_fields[name].annotation))
         with suppress(ValidationError):
-            sections[name] = kind.validate_json(json.dumps(value.get(name)))
+            sections[name] = kind.validate_json(json.dumps(tree.get(name)))
     return sections

@@ -6,7 +6,7 @@ from typing import Literal
 
 from parc.compiler.spec.base import Count, Port, PositiveFloat, PositiveInt, StrictModel
 from parc.compiler.spec.launch_spec import LaunchSpec
-from parc.compiler.spec.layout_spec import Auto, AxisLimit
+from parc.compiler.spec.layout_spec import Auto, ParallelSizeLimit
 from parc.compiler.spec.spec import TaskSpec
 from parc.compiler.spec.units import Percent, Seconds
 
@@ -62,19 +62,19 @@ class ServiceSpec(StrictModel):
 class ServingLimitsSpec(StrictModel):
     """Limits on the parallel sizes, by axis. Sizes that layout fixes must meet the limits too."""
 
-    tp: AxisLimit | None = None
+    tp: ParallelSizeLimit | None = None
     """Limit on the tensor parallel size."""
-    pp: AxisLimit | None = None
+    pp: ParallelSizeLimit | None = None
     """Limit on the pipeline parallel size."""
-    dp: AxisLimit | None = None
+    dp: ParallelSizeLimit | None = None
     """Limit on the data parallel size of attention inside an engine."""
-    ep: AxisLimit | None = None
+    ep: ParallelSizeLimit | None = None
     """Limit on the expert parallel size."""
-    pcp: AxisLimit | None = None
+    pcp: ParallelSizeLimit | None = None
     """Limit on the prefill context parallel size, used if layout.pcp is auto."""
-    dcp: AxisLimit | None = None
+    dcp: ParallelSizeLimit | None = None
     """Limit on the decode context parallel size."""
-    replicas: AxisLimit | None = None
+    replicas: ParallelSizeLimit | None = None
     """Limit on the number of independent engines."""
 
 

@@ -63,10 +63,11 @@ def shorten_for_finding(text: str, start: int = 0) -> str:
 
 
 def _first_difference(expected: str, found: str) -> int:
-    """Return the index of the first word that differs; 0 if this word is near the start.
+    """Return the index at which a finding begins to quote ``found``.
 
-    A finding shows the text from this index on. Otherwise the difference might not be visible,
-    because a command over several lines counts as one long line.
+    This is the index of the first word that differs from ``expected``, or 0 if that word is near
+    the start. A quotation of the whole text might hide a late difference, because a command over
+    several lines counts as one long line.
     """
     pairs = enumerate(zip(expected, found, strict=False))
     at = next((at for at, (one, other) in pairs if one != other), len(found))

@@ -215,6 +215,16 @@ def test_a_model_that_megatron_cannot_express_is_sent_to_targets_that_train_it()
         assert plan is not None
 
 
+def test_a_constant_without_an_argument_is_a_warning_and_megatron_is_emitted() -> None:
+    """Megatron has no flag for beta_fast of YaRN in latent attention; recipes train Kimi K2."""
+    edits = {"model": "kimi-k2", "cluster.nodes": 128, "job.global_batch": 2048}
+    plan, sink = planned(changed(TRAINED, {**edits, "emit": ["megatron"]}))
+    assert plan is not None
+    found = next(one for one in sink.diagnostics if one.code == "PARC-K06")
+    assert found.severity == "warning"
+    assert "beta_fast" in found.finding.message
+
+
 @pytest.mark.parametrize(("model", "fix"), [("falcon-180b", ""), ("mixtral-8x7b", "[megatron]")])
 def test_another_target_is_offered_only_if_it_can_train_the_model(model: str, fix: str) -> None:
     spec = changed(TRAINED, {**FALCON, "model": model, "emit": ["torchtitan"]})

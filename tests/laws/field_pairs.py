@@ -109,6 +109,7 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"job\.data": (["/one"], ["/two"]),
     r".*slurm\.signal": ("60s", "120s"),
     r".*_gb_per_s": (30.0, 3000.0),
+    r"job\.moe_imbalance": (1.0, 1.5),
     r"job\.min_learning_rate": (1e-5, 1e-6),
     r".*master_port|launch\.port": (29600, 29700),
     r"goals\.(ttft|tpot)": ("1ms", "30ms"),

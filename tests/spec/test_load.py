@@ -1,8 +1,11 @@
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.pipeline import resolve_spec
+from parc.compiler.spec import load as load_module
 from parc.compiler.spec.job_spec import BatchInTokens
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.model_spec import ModelSpec
@@ -172,3 +175,15 @@ def test_a_pattern_that_is_too_long_is_reported_with_its_length() -> None:
         "the text must have at most 4096 characters",
     )
     assert found.finding.message == "model.pattern has 5000 characters"
+
+
+def test_an_invalid_spec_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_tree = Mock(wraps=load_module.read_tree)
+    monkeypatch.setattr(load_module, "read_tree", read_tree)
+    # Each fix that is tried parses the spec again.
+    monkeypatch.setattr("parc.compiler.pipeline.MAX_TRIED_TEXT", 0)
+    sink = Sink()
+    text = HEAD + "extra: 1\n"
+    assert resolve_spec(SpecSource("spec.yaml", text, Path()), (), sink) is None
+    assert [found.code for found in sink.diagnostics] == ["PARC-X01"]
+    assert [call.args[0] for call in read_tree.call_args_list] == [text]

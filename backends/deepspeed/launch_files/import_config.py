@@ -23,6 +23,7 @@ _READ = (
     *TABLE.rows,
     *("gradient_accumulation_steps", "sequence_parallel_size", "data_parallel_size"),
     *("tensor_parallel.autotp_size", "data_types.grad_accum_dtype"),
+    "pipeline.activation_checkpoint_interval",
 )
 """Keys that have a field in the spec or follow from other keys, such as ``bf16.enabled``."""
 
@@ -79,6 +80,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
         job["gradient_precision"] = "bf16"
     job |= _read_gradient_type(root)
     layout |= _read_sizes(root, stage, reading) | _read_replicas(root, reading)
+    layout |= _read_recompute(root, reading)
     _report_other_keys(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
     return reading.fragment()
@@ -119,6 +121,22 @@ def _read_gradient_type(root: DocumentNode) -> dict[str, object]:
     types = root.mapping("data_types")
     name = types.value.get("grad_accum_dtype") if types is not None else None
     return {"gradient_precision": name} if name in ("fp32", "bf16") else {}
+
+
+def _read_recompute(root: DocumentNode, reading: Reading) -> dict[str, object]:
+    """Return the recomputation that a pipeline's config sets; nothing without this key.
+
+    The number is that of the layers per block; DeepSpeed recomputes nothing if it is 0.
+    """
+    pipeline = root.mapping("pipeline")
+    if pipeline is None:
+        return {}
+    layers = _read_whole_number(pipeline, "activation_checkpoint_interval", reading)
+    if layers is None:
+        return {}
+    if not layers:
+        return {"recompute": "none"}
+    return {"recompute": {"granularity": "full", "method": "uniform", "layers": layers}}
 
 
 def _read_sizes(root: DocumentNode, stage: int | None, reading: Reading) -> dict[str, object]:

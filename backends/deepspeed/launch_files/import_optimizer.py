@@ -33,7 +33,7 @@ def read_optimizer(root: DocumentNode) -> tuple[dict[str, object], set[str]]:
     read: set[str] = set()
     for key, field, value in (
         *_read_numbers(root),
-        *_read_constants(root),
+        *_read_adam_constants(root),
         *_read_betas(root),
         *_read_schedule(root),
     ):
@@ -68,7 +68,7 @@ def _read_numbers(root: DocumentNode) -> Iterator[tuple[str, str, object]]:
                 yield key, row.path.partition(".")[2], number
 
 
-def _read_constants(root: DocumentNode) -> Iterator[tuple[str, str, object]]:
+def _read_adam_constants(root: DocumentNode) -> Iterator[tuple[str, str, object]]:
     for key, constant in CONSTANTS.items():
         *above, name = key.split(".")
         section = _find_section(root, *above)

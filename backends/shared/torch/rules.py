@@ -262,7 +262,7 @@ def fp32_gradients_rule(framework: str, why: str) -> Rule:
     )
 
 
-def unsharded_replicas_rule(
+def replicas_need_shards_rule(
     framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")
 ) -> Rule:
     """Return rule D19: if replicas have a single shard, all parallel sizes in ``axes`` must be 1.

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.verifier import ProgramStart
+from parc.backends.verifier import LaunchedProgram
 
 
 def python_path_command(folder: str) -> str:
@@ -16,7 +16,7 @@ def python_path_command(folder: str) -> str:
 
 def start_of_program(
     plan: Mapping[str, Any], script: str, arguments: tuple[str, ...] = ()
-) -> ProgramStart:
+) -> LaunchedProgram:
     """Return how the launch script starts the user's program, or ``script`` if the user has none.
 
     Args:
@@ -27,4 +27,4 @@ def start_of_program(
     launch = plan["problem"]["launch"]
     own, words = launch["program"], tuple(map(shlex.quote, launch["args"]))
     program = shlex.quote(own) if own else f'"$here/../{script}"'
-    return ProgramStart(program=program, arguments=" ".join((*arguments, *words)))
+    return LaunchedProgram(program=program, arguments=" ".join((*arguments, *words)))

@@ -17,7 +17,7 @@ _MAPPINGS = (
     *("mamba", "layer_pattern", "experts", "requires", "assumed"),
 )
 _LISTS = ("readers", "ignored_keys")
-_TEXTS = ("source", "window", "unsupported_parts")
+_TEXTS = ("source", "window", "unsupported_parts", "assumed_constants")
 _SECTIONS = (*_MAPPINGS, *_LISTS, *_TEXTS, "ffn_to_hidden")
 _NEEDED_SECTIONS = ("source", "defaults", "keys", "position")
 _NEEDED_FIELDS = ("hidden", "heads", "vocab", "activation")

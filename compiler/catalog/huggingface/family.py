@@ -77,3 +77,6 @@ class Family:
     ending."""
     unsupported_parts: str = ""
     """Description of the computations of this family that no field of ``ModelSpec`` represents."""
+    assumed_constants: str = ""
+    """Description of the constants of this family for which training frameworks assume another
+    value. Every computation of the model is expressible, so that no framework rejects it."""

@@ -63,10 +63,23 @@ class FamilyFiles:
         Raises:
             FamilyError: the family file exists, but cannot be read.
         """
+        return self._text(model_type, "unsupported_parts")
+
+    def assumed_constants(self, model_type: str) -> str:
+        """Return a description of the constants for which training frameworks assume another value.
+
+        The text is empty if there are none, or if the family has no file.
+
+        Raises:
+            FamilyError: the family file exists, but cannot be read.
+        """
+        return self._text(model_type, "assumed_constants")
+
+    def _text(self, model_type: str, section: str) -> str:
         if not self._has_file(model_type):
             return ""
         tree, _ = self._merge_with_base(f"families/{model_type}", ())
-        return str(tree.get("unsupported_parts", ""))
+        return str(tree.get(section, ""))
 
     def load_family(self, model_type: str) -> Family:
         """Return the declarations in the family file of ``model_type``, which must exist.
@@ -75,7 +88,7 @@ class FamilyFiles:
             FamilyError: a section or key is missing, unknown or of the wrong type.
         """
         if model_type not in self._families:
-            # Imported on first use: a compile of a catalog model needs only unsupported_parts.
+            # Imported on first use: a compile of a catalog model needs only the texts.
             from parc.compiler.catalog.huggingface.check_family import check_family
 
             tree, file = self._merge_with_base(f"families/{model_type}", ())

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-unknown",
     is_flag=True,
-    help="Accept files of which PARC can check only the launch lines, or nothing.",
+    help="Do not fail on files that PARC cannot check, or only in their launch lines.",
 )
 @options.format_option("text", "json", "sarif", "github")
 @options.fail_on_option

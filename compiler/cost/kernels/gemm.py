@@ -99,17 +99,21 @@ class GemmFit:
         return replace(self, cast=None, floors=None)
 
 
-def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
-    """Return the time in seconds of the GEMM C[m, n] = A[m, k] B[k, n] with 16-bit output.
+def gemm_seconds(
+    fit: GemmFit, m: float, n: float, k: float, output_bytes: float = OUTPUT_BYTES
+) -> float:
+    """Return the time in seconds of the GEMM C[m, n] = A[m, k] B[k, n].
 
     All of m, n and k must be positive. The library is assumed to use square tiles of 64 x 64 or of
-    128 x 128 elements, whichever are faster.
+    128 x 128 elements, whichever are faster. ``output_bytes`` is the traffic per element of C,
+    which is 8 if the product is added to a sum in fp32.
     """
-    busy = min(_tiled_seconds(fit, m, n, k, 64), _tiled_seconds(fit, m, n, k, 128))
+    busy = min(_tiled_seconds(fit, (m, n, k), edge) for edge in (64, 128))
     # Long kernels lose the boost clock: the slow-down grows with their duration up to
     # ``sustained``.
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
-    seconds = fit.launch_seconds + overlapped_seconds(busy, _memory_seconds(fit, m, n, k), fit.norm)
+    moving = _memory_seconds(fit, (m, n, k), output_bytes)
+    seconds = fit.launch_seconds + overlapped_seconds(busy, moving, fit.norm)
     if fit.cast is not None:
         seconds += _cast_seconds(fit, fit.cast, m, k)
     if fit.floors is not None:
@@ -127,7 +131,7 @@ def batched_gemm_seconds(
     product is added to a sum in fp32.
     """
     m, n, k = shape
-    busy = min(_tiled_seconds(fit, m, n, k, edge, batch) for edge in (64, 128))
+    busy = min(_tiled_seconds(fit, shape, edge, batch) for edge in (64, 128))
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
     nbytes = fit.operand_bytes * (m + n) * k + fit.write_factor * output_bytes * m * n
     moving = batch * nbytes / (fit.bytes_per_second * fit.memory_share)
@@ -135,12 +139,13 @@ def batched_gemm_seconds(
 
 
 def _tiled_seconds(
-    fit: GemmFit, m: float, n: float, k: float, edge: int, batch: float = 1
+    fit: GemmFit, shape: tuple[float, float, float], edge: int, batch: float = 1
 ) -> float:
     """Return the compute time in seconds of GEMMs in square tiles of ``edge`` rows and columns.
 
     ``batch`` GEMMs of the same shape share the GPU.
     """
+    m, n, k = shape
     tiles = batch * -(-m // edge) * -(-n // edge)
     sms = fit.sms
     step = 2.0 * edge * edge * sms / (fit.flops_per_second * fit.peak_share)
@@ -158,10 +163,11 @@ def _tiled_seconds(
     return min(seconds, k / pieces * step + fit.tile_seconds + fit.split * added)
 
 
-def _memory_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
+def _memory_seconds(fit: GemmFit, shape: tuple[float, float, float], output_bytes: float) -> float:
     """Return the time in seconds in which a GEMM reads A and B and writes C."""
+    m, n, k = shape
     read_bytes = fit.operand_bytes * (m + n) * k
-    moved_bytes = read_bytes + fit.write_factor * OUTPUT_BYTES * m * n
+    moved_bytes = read_bytes + fit.write_factor * output_bytes * m * n
     seconds = moved_bytes / (fit.bytes_per_second * fit.memory_share)
     if fit.cache_bytes <= 0.0:
         return seconds

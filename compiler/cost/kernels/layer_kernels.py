@@ -103,17 +103,21 @@ def mlp_gemm_shapes(model: Model, layout: Layout, tokens: float, width: float) -
     return [(tokens, columns, model.hidden), (tokens, model.hidden, inner)]
 
 
-def gemm_forward_backward_seconds(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
+def gemm_forward_backward_seconds(
+    fit: GemmFit, shapes: list[GemmShape], sum_bytes: float
+) -> ForwardBackward:
     """Return the forward and backward times in seconds of GEMMs with the given (m, n, k) shapes.
 
-    The backward pass computes the gradients of input and weight.
+    The backward pass computes the gradients of input and weight. ``sum_bytes`` is the traffic per
+    weight gradient in the kernel that computes it: 2 if it only writes the gradient in 16 bit, 8 if
+    it adds the gradient to a sum in fp32.
     """
     forward = backward = 0.0
     for m, n, k in shapes:
         slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
         forward += slow_down * gemm_seconds(fit, m, n, k)
         # Gradients dA[m, k] = dC B^T with depth n, and transposed dB[n, k] = dC^T A with depth m.
-        backward += slow_down * (gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m))
+        backward += slow_down * (gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m, sum_bytes))
     return ForwardBackward(forward, backward)
 
 
@@ -223,8 +227,7 @@ def expert_gemm_seconds(
     """Return the forward and backward times in seconds of the GEMMs of ``local`` equal experts.
 
     ``shapes`` are the forward GEMMs of one expert. ``sum_bytes`` is the traffic per weight gradient
-    in the kernel that computes it: 2 if it only writes the gradient in 16 bit, 8 if it adds the
-    gradient to a sum in fp32.
+    in the kernel that computes it, as in ``gemm_forward_backward_seconds``.
     """
     # Experts have few rows, so that the weight gradients have a short inner dimension: the traffic
     # of their sums, which the kernel overlaps with the products, can take longer than the products.

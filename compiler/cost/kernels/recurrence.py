@@ -72,7 +72,7 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
 
 
 def _gated_delta_net(linear: LinearAttention) -> Recurrence:
-    """Return the widths, FLOPs and bytes per token of a Gated DeltaNet mixer.
+    """Return the projection widths of a Gated DeltaNet mixer, and its FLOPs and bytes per token.
 
     FLOPs and bytes are those of the kernels in flash-linear-attention.
     """

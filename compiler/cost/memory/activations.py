@@ -241,7 +241,7 @@ def _routed_expert_bytes(
 ) -> FeedForwardBytes:
     """Return the activation bytes of routed and shared experts, in the order of FeedForwardBytes.
 
-    Routing is assumed to be balanced.
+    The bytes are those of the busiest rank of the expert-parallel group.
     """
     # Each rank of an expert group contributes its own tokens, so that ep does not reduce the bytes.
     # Router weights are applied inside the experts, so that expert outputs are not saved.
@@ -250,7 +250,7 @@ def _routed_expert_bytes(
     inputs = 2 if model.ffn.gated else 1
     saved, t = program.saved_bytes, layout.tp
     # With etp > 1 the ranks of an expert gather each other's tokens.
-    visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
+    visits = program.routed_load * experts.top_k * tokens / t * layout.etp
     width = visits * experts.size / layout.etp
     router = routing_bytes(experts.count) * tokens / t
     own = tokens * experts.shared_size / t

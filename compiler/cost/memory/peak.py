@@ -101,12 +101,14 @@ def cached_layer_activations(
         """Compute the activation bytes of one layer by module; the caller caches the result."""
         length = cost_model.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
-        layer = layer_activations(cost_model.problem.model, layout, kind, batch, program)
+        busiest = program if load == 1.0 else replace(program, routed_load=load)
+        layer = layer_activations(cost_model.problem.model, layout, kind, batch, busiest)
         keys = gathered_key_value_bytes(cost_model, layout) if kind.mixer == "attention" else 0.0
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
     parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
-    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
+    load = cost_model.problem.job.busiest_rank_load(layout.ep)
+    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch, load)
     return cost_model.cached(("layer", kind, mesh, program.name), compute_layer_activations)
 
 

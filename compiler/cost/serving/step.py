@@ -181,14 +181,10 @@ def _launch_seconds(deployment: Deployment, tokens: float) -> float:
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS
     if model.attention.latent is not None:
         kernels += layers.attention * LATENT_KERNELS
-    kernels += layers.residual_block_count / 2 * QUANTIZE_KERNELS.get(deployment.setup.weights, 0)
-    stream = (
-        layers.residual_block_count
-        * STREAM_BYTES
-        * tokens
-        * model.hidden
-        / deployment.memory_bytes_per_second
-    )
+    blocks = layers.residual_block_count
+    kernels += blocks / 2 * QUANTIZE_KERNELS.get(deployment.setup.weights, 0)
+    moved = blocks * STREAM_BYTES * tokens * model.hidden
+    stream = moved / deployment.memory_bytes_per_second
     # The small kernels of a routed layer leave the GPU idle between them.
     gaps = layers.routed * deployment.engine.scheduling.routed_layer_seconds
     return kernels * deployment.hardware.kernel_seconds + gaps + stream

@@ -180,9 +180,15 @@ def _open_arrival_state(
     ``rate`` is the number of requests per second per data-parallel rank. The number of decoding
     requests follows from Little's law and is at most ``slots``.
     """
+    states: dict[float, SteadyState] = {}
 
     def state_with(running: float) -> SteadyState:
-        return _steady_state(deployment, traffic, running, partial(poisson_queue, rate))
+        # The state at the root is needed again after the root has been found.
+        found = states.get(running)
+        if found is None:
+            queue_ahead = partial(poisson_queue, rate)
+            found = states[running] = _steady_state(deployment, traffic, running, queue_ahead)
+        return found
 
     def missing_requests(running: float) -> float:
         """Return the number of decoding requests by Little's law, minus the assumed ``running``."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from parc.backends.base import Framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
+from parc.compiler.cost.kernels.scaling import NONE, SCALINGS
 from parc.compiler.cost.setup.calibrated_parameters import (
     calibrated_efficiency,
     efficiency_for_stack,
@@ -18,9 +19,6 @@ from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, grou
 from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit, Problem
 
 T = TypeVar("T")
-FOUR_BIT = 0.9
-"""Step-level efficiency factor of 4-bit multiplications, divided by that of 8-bit multiplications.
-Fitted to 8 published runs of dense models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +48,6 @@ class GroupSpans:
     cp_stride: int
 
 
-def _gemm_factor(row: Efficiency, precision: str) -> float:
-    """Return the time of GEMMs in a training step, divided by that of isolated kernels."""
-    if precision in ("bf16", "fp16"):
-        return row.gemm
-    return row.gemm_low * (FOUR_BIT if precision == "nvfp4" else 1.0)
-
-
 class CostModel:
     """Cost model of one problem, with caches for results that many layouts share."""
 
@@ -78,12 +69,19 @@ class CostModel:
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         self.efficiency = calibrated_efficiency(row, problem.calibration)
         self.links = Links.from_cluster(problem.cluster, kernels, self.efficiency)
-        self.gemm_factor = _gemm_factor(self.efficiency, problem.job.precision)
+        self.scaling = SCALINGS.get(problem.job.precision, NONE)
         self.gemm = kernels.gemm_fit(problem.job.precision).without_gaps_and_casts()
         # The output projection stays in 16 bit for every precision of the layers.
         self.head_gemm = kernels.gemm_fit("bf16").without_gaps_and_casts()
         self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
+
+    @property
+    def gemm_factor(self) -> float:
+        """Return the time of GEMMs in a training step, divided by that of isolated kernels."""
+        if not self.problem.job.is_low_precision:
+            return self.efficiency.gemm
+        return self.efficiency.gemm_low * self.scaling.gemm_factor
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result of ``compute()``. The function is called only once per ``key``.

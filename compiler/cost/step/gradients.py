@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation
-from parc.compiler.cost.kernels.gemm import overlapped_seconds
+from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES, overlapped_seconds
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.step.offload import gradient_offload_seconds, weight_fetch_seconds
@@ -23,21 +23,27 @@ ALWAYS_EXPOSED = 0.05
 def gradient_accumulation_seconds(
     cost_model: CostModel, layout: Layout, parameters: float
 ) -> float:
-    """Return the time in seconds to add the gradients of one micro-batch to the sum of the step.
+    """Return the time in seconds of kernels that only add the gradients of one micro-batch.
 
-    ``parameters`` is the number of gradients. If gradients are sharded (ZeRO 2 and 3), the result
-    is 0.
+    ``parameters`` is the number of gradients. The result is 0 if the GEMMs that compute the
+    gradients add them, or if gradients are sharded (ZeRO 2 and 3) and their sum is small.
+    """
+    if layout.zero_stage > 1 or not adds_gradients_separately(cost_model, layout):
+        return 0.0
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
+    return cost_model.efficiency.accumulate * SEPARATE_BYTES * parameters / rate
+
+
+def gradient_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
+    """Return the traffic per weight gradient in the GEMM that computes it, in bytes.
+
+    The GEMM adds the gradient to the sum of the step, which it reads and writes (Megatron's fused
+    gradient accumulation). Otherwise it writes the gradient in 16 bit.
     """
     # Sharded gradients are reduced first, so that their sum is small.
-    if layout.zero_stage > 1:
-        return 0.0
-    row = cost_model.efficiency
-    # The time is that of reading and writing the sum. With fused accumulation the GEMM adds to the
-    # sum, so that one write is already part of its time.
-    separate = adds_gradients_separately(cost_model, layout)
-    nbytes = SEPARATE_BYTES if separate else 2 * cost_model.problem.job.gradient_bytes - 2
-    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    return row.accumulate * nbytes * parameters / rate
+    if layout.zero_stage > 1 or adds_gradients_separately(cost_model, layout):
+        return OUTPUT_BYTES
+    return 2 * cost_model.problem.job.gradient_bytes
 
 
 def adds_gradients_separately(cost_model: CostModel, layout: Layout) -> bool:

@@ -18,11 +18,12 @@ from parc.compiler.cost.kernels.layer_kernels import (
     unfused_attention_core_seconds,
 )
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
+from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
 from parc.compiler.cost.step.gradients import (
-    adds_gradients_separately,
     gradient_accumulation_seconds,
+    gradient_sum_bytes,
 )
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
@@ -94,10 +95,9 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
-    passes = [
-        _cached_gemm_seconds(cost_model, shape)
-        for shape in _gemm_shapes(cost_model, layout, kind, tokens)
-    ]
+    shapes = _gemm_shapes(cost_model, layout, kind, tokens)
+    summed = gradient_sum_bytes(cost_model, layout)
+    passes = [_cached_gemm_seconds(cost_model, shape, summed) for shape in shapes]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
     core, scan = (
         _attention_core_seconds(cost_model, layout, kind),
@@ -105,12 +105,14 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     )
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
+    casts = cast_bytes(shapes, cost_model.scaling)
     forward = cost_model.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = cost_model.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
-    dense, routed = cost_model.layer_parameters(kind, layout)
-    # The GEMMs of experts include the traffic of their sums, except if a separate kernel adds them.
-    added = dense + (routed if adds_gradients_separately(cost_model, layout) else 0.0)
-    backward += gradient_accumulation_seconds(cost_model, layout, added)
+    forward += row.stream * casts.forward / rate
+    backward += row.stream * casts.backward / rate
+    backward += gradient_accumulation_seconds(
+        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
+    )
     # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
     launch = row.layer_seconds * kind.sub_layers / 2
     if kind.routed:
@@ -133,14 +135,17 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     )
 
 
-def _cached_gemm_seconds(cost_model: CostModel, shape: GemmShape) -> ForwardBackward:
+def _cached_gemm_seconds(
+    cost_model: CostModel, shape: GemmShape, sum_bytes: float
+) -> ForwardBackward:
     """Return the forward and backward times in seconds of a GEMM of shape (m, n, k).
 
-    The times are computed once per shape.
+    ``sum_bytes`` is the traffic per weight gradient. The times are computed once per shape.
     """
     # Many layers and layouts have GEMMs of the same shape.
     return cost_model.cached(
-        ("gemm", shape), lambda: gemm_forward_backward_seconds(cost_model.gemm, [shape])
+        ("gemm", shape, sum_bytes),
+        lambda: gemm_forward_backward_seconds(cost_model.gemm, [shape], sum_bytes),
     )
 
 
@@ -222,9 +227,10 @@ def _exposed_tp_seconds(
     groups = cost_model.group_spans(layout)
     dense = dense_collectives(cost_model, layout, kind)
     forward, backward = collective_forward_backward_seconds(cost_model, dense, groups.tp)
-    share = TP_BACKWARD if layout.sequence_parallel else 0.0
-    # Overlap is limited by the GEMMs behind which it happens, and by what the framework overlaps.
-    backward = max(share * backward, backward - window)
+    if cost_model.efficiency.overlaps_tp:
+        share = TP_BACKWARD if layout.sequence_parallel else 0.0
+        # The GEMMs that hide the collectives, and what the framework overlaps, limit the overlap.
+        backward = max(share * backward, backward - window)
     expert = collective_forward_backward_seconds(
         cost_model, expert_collectives(cost_model, layout, kind), groups.etp
     )
@@ -240,7 +246,8 @@ def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
     tokens = layout.tokens(job.sequence_length)
     vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
-    gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [(tokens, vocab, model.hidden)])
+    shape, sum_bytes = (tokens, vocab, model.hidden), gradient_sum_bytes(cost_model, layout)
+    gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [shape], sum_bytes)
     # The loss reads and writes 18 bytes per logit, forward and backward.
     moved = (
         row.stream * 18 * tokens * vocab / (cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import collective_seconds
-from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
     expert_gemm_seconds,
@@ -12,7 +11,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
 )
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.step.gradients import adds_gradients_separately
+from parc.compiler.cost.step.gradients import gradient_sum_bytes
 from parc.compiler.ir import Experts, Layout
 from parc.compiler.ir.problem import Job
 
@@ -33,10 +32,13 @@ written (10); the pieces of all experts are joined (8) and converted to 16 bit (
 BIAS_GRADIENT_BYTES = 40
 """Traffic of the same kernels in the backward pass: conversions to fp32 and back (12), products of
 the gradient with probability and bias, and their sums (24), and joining of the pieces (4)."""
-EXPERT_LAUNCH = 0.01
+EXPERT_LAUNCH = 0.015
 """Host launch time of one expert, divided by that of the other kernels of a routed layer.
 TransformerEngine's grouped linear layer calls cuBLAS once per expert, and an MLP has two such
-layers: about 2 x 8 us, while the other kernels take 1.5 to 2 ms."""
+layers: about 2 x 12 us, while the other kernels take 1.5 to 2 ms."""
+GROUPED_GEMMS = 1.1
+"""Time of a grouped GEMM, divided by that of the same tiles in one GEMM. Timings of fused experts
+with many rows give 1.0 for bf16 on H100 and 1.15 for fp8 on B200 (docs/kernel-fits.md)."""
 SCATTERED = 1.3
 """Time per byte of kernels that move routed rows, divided by that of other element-wise kernels.
 They read or write rows in random order, in pieces per expert. Fitted to the published runs of all
@@ -67,14 +69,16 @@ HIDING_COMPUTE_SHARE = 0.5
 def routed_expert_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the routed experts of one layer.
 
-    ``tokens`` is the number of tokens per micro-batch that a tensor-parallel group processes.
+    ``tokens`` is the number of tokens per micro-batch that a tensor-parallel group processes. The
+    times are those of the busiest rank of the expert-parallel group.
     """
+    tokens *= cost_model.problem.job.busiest_rank_load(layout.ep)
     gemms, moved = (
         _grouped_gemm_seconds(cost_model, layout, tokens),
         routed_traffic_bytes(cost_model, layout, tokens),
     )
     gpu, row = cost_model.problem.cluster.gpu, cost_model.efficiency
-    factor = cost_model.gemm_factor * (FUSED_GEMMS if row.fused_experts else 1.0)
+    factor = cost_model.gemm_factor * GROUPED_GEMMS * (FUSED_GEMMS if row.fused_experts else 1.0)
     stream = row.stream * SCATTERED / (gpu.memory_gb_per_s * 1e9)
     return ForwardBackward(
         factor * gemms.forward + stream * moved.forward,
@@ -91,22 +95,11 @@ def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
     assert model.experts is not None
     shapes = expert_gemm_shapes(model, layout, tokens)
     local = model.experts.count / layout.ep
-    sum_bytes = expert_sum_bytes(cost_model, layout)
+    sum_bytes = gradient_sum_bytes(cost_model, layout)
     return cost_model.cached(
         ("grouped", local, sum_bytes, *shapes),
         lambda: expert_gemm_seconds(fit, local, shapes, sum_bytes),
     )
-
-
-def expert_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the traffic per weight gradient in the GEMM that computes it, in bytes.
-
-    The GEMM adds the gradient to the sum of the step, which it reads and writes. Otherwise it
-    writes the gradient in 16 bit.
-    """
-    if layout.zero_stage > 1 or adds_gradients_separately(cost_model, layout):
-        return OUTPUT_BYTES
-    return 2 * cost_model.problem.job.gradient_bytes
 
 
 def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
@@ -174,7 +167,8 @@ def dispatch_seconds(
             "all_to_all", nbytes * model.experts.top_k, groups.ep
         )
     # Dispatch and combine move the same bytes, and the backward pass repeats both.
-    whole = 4 * cost_model.efficiency.ep * transfer
+    # The busiest rank receives the most tokens, and all ranks wait for it.
+    whole = 4 * cost_model.efficiency.ep * transfer * job.busiest_rank_load(layout.ep)
     if not job.moe_overlap:
         return whole
     return whole - min(MAX_HIDDEN_SHARE * whole, HIDING_COMPUTE_SHARE * compute)

@@ -43,8 +43,10 @@ def dense_collectives(
     blocks = kind.sub_layers - kind.routed
     if not layout.sequence_parallel:
         return (LayerCollective("all_reduce", nbytes, blocks, blocks),)
+    # Hidden states and gradients are quantised before they are gathered.
+    gathered = nbytes * cost_model.scaling.gathered_bytes / 2
     return (
-        LayerCollective("all_gather", nbytes, blocks, 2 * blocks),
+        LayerCollective("all_gather", gathered, blocks, 2 * blocks),
         LayerCollective("reduce_scatter", nbytes, blocks, blocks),
     )
 

@@ -115,8 +115,10 @@ TERMS: dict[str, EstimateTerm] = {
             "seconds",
             "compute",
             "micro-batches x forward and backward pass of the slowest stage: GEMMs and attention "
-            "core by shape, plus traffic of element-wise kernels and of gradient accumulation / "
-            "memory bandwidth; at least the launch time of the host",
+            "core by shape (experts: one GEMM per expert; GEMMs of weight gradients add to the sum "
+            "of the step), plus traffic of element-wise kernels and routed rows / memory "
+            "bandwidth; at least the launch time of the host, which depends on the experts per "
+            "rank; job.moe_imbalance multiplies the rows of experts",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
         ),
         EstimateTerm(
@@ -130,11 +132,11 @@ TERMS: dict[str, EstimateTerm] = {
             "tp_seconds",
             "seconds",
             "tensor parallelism",
-            "an all-gather and a reduce-scatter of 16-bit hidden states around attention and "
-            "around a dense MLP; the backward pass has one more all-gather, and at most half of "
-            "its collectives overlap with weight gradients; without sequence parallelism one "
-            "all-reduce each, which overlaps in the backward pass; times the factor tp of the "
-            "hardware class",
+            "an all-gather and a reduce-scatter of hidden states around attention and around a "
+            "dense MLP (16 bit; in low precision, quantised states are gathered); the backward "
+            "pass has one more all-gather, and at most half of its collectives overlap with "
+            "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
+            "in the backward pass; times the factor tp of the hardware class",
             _KORTHIKANTI,
         ),
         EstimateTerm(

@@ -23,10 +23,10 @@ def enumerate_orders(nodes: int, sites: HostSites) -> Iterator[list[int]]:
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
-        """Return False if another site can be used in place of ``site`` without any difference.
+        """Return False if ``site`` gives the same placement as a site that was tried before.
 
-        This is so if ``site`` or a switch above it is empty, and an equivalent site or switch that
-        comes before the empty one is also empty. Only the first of these is used.
+        Two equivalent sites are interchangeable while both are empty, and so are the sites below
+        two empty equivalent switches. Only the first of such sites is tried.
         """
         path = sites.tree_paths[site]
         for depth in range(1, len(path) + 1):

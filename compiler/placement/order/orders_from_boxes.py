@@ -145,13 +145,16 @@ class BoxOrder:
 def build_orders_from_boxes(
     problem: PlacementProblem, messages: Sequence[NodeMessages], by_bytes: bool
 ) -> Iterator[BoxOrder]:
-    """Yield orders of hosts in which each box of node ranks shares a switch, the best shapes first.
+    """Yield orders of hosts for each way to cut the node ranks into boxes, the best way first.
 
-    A shape is scored by a switch full of boxes of this shape: by the exposed seconds of
-    communication or, with ``by_bytes``, by the weighted bytes that leave the switch. Each shape
-    gives five orders. Four of them combine two choices: the boxes follow the fastest or the slowest
-    node axis first, and fill the switches in tree order or the largest switch first. The fifth
-    order might divide boxes.
+    The node ranks form a grid with one axis per kind of parallelism. A box is a block of this grid
+    whose hosts share one switch, and all boxes have the same shape. The score of a shape is the
+    cost of one switch that is filled with such boxes: the exposed communication in seconds or, with
+    ``by_bytes``, the weighted bytes that leave the switch.
+
+    Each shape gives five orders. In four of them, the boxes follow the grid along its fastest or
+    its slowest axis first, and fill the switches in the order of the tree or the largest switch
+    first. The fifth order may divide a box between switches.
     """
     axis_sizes = problem.node_axis_sizes
     outward = tuple(range(len(axis_sizes)))

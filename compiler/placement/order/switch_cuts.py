@@ -127,7 +127,7 @@ class GridView:
         for most in range(1, min(contained, self.slice_size) + 1):
             # Least cost per cell inside a slice with at most ``most`` cells of the set. Slices may
             # differ in how many cells they have, so only the cost per cell can be added up.
-            slope = min(slope, self._cost_inside_slice(most, price) / most)
+            slope = min(slope, self._cost_inside_switch_range(most, price) / most)
             if most * self.count < contained:
                 continue
             inside = max(self._least_cost_of_rows_and_columns(floors), contained * slope)
@@ -164,7 +164,7 @@ class GridView:
             found.append((most - contained // self.count, max(self.count - whole, 0)))
         return found
 
-    def _cost_inside_slice(self, cells: int, price: Sequence[float]) -> float:
+    def _cost_inside_switch_range(self, cells: int, price: Sequence[float]) -> float:
         """Return the least cost of the rows and columns that ``cells`` cells of a slice cut.
 
         A row or column is cut if only some of its cells are in the set. ``price`` contains the cost

@@ -139,7 +139,7 @@ def _memory_table(estimate: Estimate) -> str:
         )
         for first, last, stage in _fold_equal_stages(estimate.memory)
     ]
-    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
+    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "80 % interval"]
     return table(head, rows)
 
 

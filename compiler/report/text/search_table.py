@@ -27,6 +27,9 @@ OTHER_REASONS = {
 }
 """Reason that has no diagnostic code, and for which a layout is rejected -> title of this
 reason."""
+REASON_TITLES = {"R17": "Memory might not suffice at the high end of its interval"}
+"""Diagnostic code -> title for the layouts that the search drops under it, if this differs from the
+title of the diagnostic."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 CANDIDATE_HEAD = (
     *(
@@ -169,7 +172,8 @@ def rejection_reason(code: str) -> tuple[str, str]:
     """
     if code in OTHER_REASONS:
         return code, OTHER_REASONS[code]
+    title = REASON_TITLES.get(code)
     try:
-        return f"PARC-{code}", code_title(code)
+        return f"PARC-{code}", title or code_title(code)
     except KeyError:
         return f"PARC-{code}", ""

@@ -100,7 +100,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_gib(peak.total_bytes)} of {format_gib(estimate.limit_bytes)} on the "
             "fullest GPU"
             f"{format_stage(peak.stage, len(estimate.memory))} "
-            f"(error band {format_three_digits(peak.low_bytes / GIB)} to "
+            f"(80 % interval {format_three_digits(peak.low_bytes / GIB)} to "
             f"{format_gib(peak.high_bytes)})",
         ),
         (

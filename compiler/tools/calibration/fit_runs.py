@@ -185,7 +185,7 @@ class _RunsFitter:
         """Fit the parameters to some of the runs; return the predicted times of all runs.
 
         Args:
-            parameters: result of the fit to all runs, where the fit starts.
+            parameters: start values, which were fitted to all runs.
             priors: prior of each parameter.
             lines: linearized prediction of each run.
             others: indices of the runs to which the parameters are fitted.

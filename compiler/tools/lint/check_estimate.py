@@ -48,8 +48,9 @@ def estimated_checks(
         reason = describe_missing_fact(missing, sink.flags)
         return plan, (), [SkippedRule(code, *reason) for code in CODES]
     cost_model, priced = found[0]
-    # As in the search, a layout may fit if the low end of its estimate is within the limit.
-    if priced.estimate.peak.low_bytes > priced.estimate.limit_bytes:
+    # A launch file states no headroom, and a launch that runs must not be refused: it may fit if
+    # the low end of its interval is within the device.
+    if priced.estimate.peak.low_bytes > plan.problem.cluster.gpu.memory_bytes:
         return priced, (PlanCheck((OVERSIZED,), partial(_report_oversized, cost_model)),), []
     checks: tuple[PlanCheck[Plan], ...] = (
         PlanCheck((OVERSIZED,), lambda _, __: None),

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.memory import fitted_spread, held_out_coverage, section, static_error
-from benchmarks.accuracy.memory_fits import predict_fits
+from benchmarks.accuracy.memory_fits import device_bytes, predict_fits
 from benchmarks.accuracy.memory_rows import (
     PATH,
     Reading,
@@ -189,3 +189,10 @@ def test_trained_runs_fit_and_runs_out_of_memory_do_not() -> None:
     found = list(predict_fits(load(None).cases))
     assert len(found) > 200
     assert [prediction.case.run.id for prediction in found if not prediction.is_correct] == []
+
+
+def test_a_cluster_may_state_the_memory_of_its_gpus() -> None:
+    case = next(case for case in load(None).cases if "HBM" not in case.run.cluster)
+    assert device_bytes(case) == case.problem.cluster.gpu.memory_bytes
+    larger = replace(case, run=replace(case.run, cluster="Meta H100 (96GB HBM2e, 500W)"))
+    assert device_bytes(larger) == 96e9

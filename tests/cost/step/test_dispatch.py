@@ -16,6 +16,10 @@ from parc.compiler.cost.kernels.collective_time import (
     InterDomainNetwork,
     Operation,
 )
+from parc.compiler.cost.memory.peak import (
+    cached_layer_activations,
+    memory_model_at_zero_stage,
+)
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.step.layer_time import layer_time
@@ -155,6 +159,7 @@ def test_casts_and_unfused_permutations_add_time_and_a_fused_mlp_saves_time() ->
 
 def test_more_expert_parameters_per_rank_take_longer_to_accumulate() -> None:
     cost_model = priced()
+    cost_model.efficiency = replace(cost_model.efficiency, routed_seconds=0.0)
     wide, narrow = (layer_time(cost_model, layout(cost_model, ep), ROUTED) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
@@ -203,6 +208,28 @@ def test_biases_of_experts_are_added_to_every_routed_row() -> None:
     added = routed_traffic_bytes(cost_model, one, 4096.0)
     assert added.forward - plain.forward == pytest.approx(28 * rows * model.hidden)
     assert added.backward - plain.backward == pytest.approx(40 * rows * model.hidden)
+
+
+@pytest.mark.parametrize("ep", [1, 8])
+def test_all_ranks_wait_for_the_busiest_expert_parallel_rank(ep: int) -> None:
+    even, uneven = priced(), priced(moe_imbalance=1.5)
+    for cost_model in (even, uneven):
+        cost_model.efficiency = replace(cost_model.efficiency, routed_seconds=0.0)
+    one = layout(even, ep)
+    program = memory_model_at_zero_stage(even, one.zero_stage)
+    first, second = (
+        (
+            routed_expert_seconds(made, one, 4096.0).forward,
+            exposed(made, ep),
+            cached_layer_activations(made, one, ROUTED, program).moe_act,
+        )
+        for made in (even, uneven)
+    )
+    if ep == 1:
+        assert second == first
+    else:
+        assert second[0] == pytest.approx(1.5 * first[0], rel=0.1)
+        assert second[1:] == pytest.approx([1.5 * value for value in first[1:]])
 
 
 def test_dispatch_libraries_send_fewer_copies_of_a_token_than_all_to_all() -> None:

@@ -24,6 +24,7 @@ from parc.compiler.cost.step.gradients import (
     exposed_seconds_of_step,
     gradient_accumulation_seconds,
     gradient_overlap_fraction,
+    gradient_sum_bytes,
 )
 from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import (
@@ -59,27 +60,27 @@ def without_sequence_parallel(plan: Plan) -> Layout:
     return replace(plan.layout, sequence_parallel=False)
 
 
-def test_a_micro_batch_reads_and_writes_the_sum_of_its_gradients(plan: Plan) -> None:
+def test_a_weight_gradient_is_added_to_the_sum_by_the_gemm_that_computes_it(plan: Plan) -> None:
     cost_model = priced(plan)
-    rate = plan.problem.cluster.gpu.memory_gb_per_s * 1e9
-    factor = cost_model.efficiency.accumulate
-    assert gradient_accumulation_seconds(cost_model, plan.layout, 1e9) == pytest.approx(
-        factor * 6e9 / rate
-    )
-
-
-def test_accumulating_16_bit_gradients_takes_a_third_of_the_time(plan: Plan) -> None:
+    assert gradient_accumulation_seconds(cost_model, plan.layout, 1e9) == 0.0
+    assert gradient_sum_bytes(cost_model, plan.layout) == 8
     job = replace(plan.problem.job, gradient_precision="bf16")
     short = cost_model_for(replace(plan.problem, job=job), framework("megatron"))
-    whole = gradient_accumulation_seconds(priced(plan), plan.layout, 1e9)
-    assert gradient_accumulation_seconds(short, plan.layout, 1e9) == pytest.approx(whole / 3)
+    assert gradient_sum_bytes(short, plan.layout) == 4
+    for size in (1, 4):
+        layout = replace(plan.layout, micro_batch=size)
+        one, other = layer_time(short, layout, DENSE), layer_time(cost_model, layout, DENSE)
+        assert one.backward < other.backward
+        assert one.forward == other.forward
 
 
 def test_megatron_before_sequence_parallelism_accumulates_in_a_separate_kernel(plan: Plan) -> None:
-    cost_model = priced(plan, "ampere/unfused")
-    fused = gradient_accumulation_seconds(cost_model, plan.layout, 1e9)
-    apart = gradient_accumulation_seconds(cost_model, without_sequence_parallel(plan), 1e9)
-    assert apart == pytest.approx(fused * 10 / 6)
+    cost_model, layout = priced(plan, "ampere/unfused"), without_sequence_parallel(plan)
+    rate = plan.problem.cluster.gpu.memory_gb_per_s * 1e9
+    apart = gradient_accumulation_seconds(cost_model, layout, 1e9)
+    assert apart == pytest.approx(cost_model.efficiency.accumulate * 10e9 / rate)
+    assert gradient_sum_bytes(cost_model, layout) == 2
+    assert gradient_accumulation_seconds(cost_model, plan.layout, 1e9) == 0.0
 
 
 def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
@@ -103,13 +104,16 @@ def test_sharded_gradients_are_reduced_and_not_accumulated(plan: Plan) -> None:
     assert (
         gradient_accumulation_seconds(priced(plan), replace(plan.layout, zero_stage=3), 1e9) == 0.0
     )
+    assert gradient_sum_bytes(priced(plan), replace(plan.layout, zero_stage=3)) == 2
 
 
-def test_accumulation_is_part_of_the_backward_pass_for_any_number_of_tokens(plan: Plan) -> None:
-    plain, heavy = priced(plan), priced(plan)
+def test_separate_accumulation_is_part_of_the_backward_pass_for_any_number_of_tokens(
+    plan: Plan,
+) -> None:
+    plain, heavy = priced(plan, "ampere/unfused"), priced(plan, "ampere/unfused")
     heavy.efficiency = replace(plain.efficiency, accumulate=plain.efficiency.accumulate + 50)
     for size in (1, 4):
-        layout = replace(plan.layout, micro_batch=size)
+        layout = replace(without_sequence_parallel(plan), micro_batch=size)
         one, other = layer_time(plain, layout, DENSE), layer_time(heavy, layout, DENSE)
         parameters = sum(plain.layer_parameters(DENSE, layout))
         more = (

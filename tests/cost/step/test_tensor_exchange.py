@@ -9,6 +9,7 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
+from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.tensor_exchange import (
     collective_forward_backward_seconds,
     dense_collectives,
@@ -83,3 +84,18 @@ def test_a_single_tensor_rank_sends_no_bytes() -> None:
     cost_model, layout = case("llama-3-8b", tp=1)
     assert dense_collectives(cost_model, layout, DENSE) == ()
     assert expert_collectives(cost_model, layout, DENSE) == ()
+
+
+def test_all_collectives_are_exposed_if_the_program_overlaps_none() -> None:
+    cost_model, layout = case("llama-3-8b", sequence_parallel=True)
+    row = replace(cost_model.efficiency, tp=1.0)
+    cost_model.links = LINKS
+    hidden, exposed = [], []
+    for overlaps, found in ((True, hidden), (False, exposed)):
+        cost_model.efficiency = replace(row, overlaps_tp=overlaps)
+        found.append(layer_time(cost_model, layout, DENSE).tp)
+    whole = collective_forward_backward_seconds(
+        cost_model, dense_collectives(cost_model, layout, DENSE), GROUP
+    )
+    assert exposed[0] == pytest.approx(sum(whole))
+    assert hidden[0] < exposed[0]

@@ -1,0 +1,71 @@
+"""Hint that a layout whose memory might not suffice would be at least 5 % faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from parc.compiler.checks.check_memory import describe_covering_headroom
+from parc.compiler.cost.memory.peak import HIGH, peak_bytes
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.step.step_time import step_time
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.evaluate.layout_rules import all_rules
+from parc.compiler.ir import Layout, Plan
+from parc.compiler.search.enumerate_layouts import micro_batch_choices, recompute_levels
+
+GIB = 2**30
+MIN_GAIN = 0.05
+"""Smallest fraction of the step time for which a riskier layout is mentioned (heuristic)."""
+
+
+def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
+    """Report if a layout that is expected to fit would be at least 5 % faster (G05).
+
+    The search keeps only layouts whose whole memory interval is below the limit. This check tries
+    other micro-batch sizes and less recomputation on the mesh of the plan, because these are the
+    choices that memory decides most often.
+    """
+    limit, now = plan.estimate.limit_bytes, plan.estimate.time.total_seconds
+    # G02 reports plans whose own interval exceeds the limit.
+    if plan.estimate.high_bytes > limit:
+        return
+    found = [
+        (seconds, index, layout)
+        for index, layout in enumerate(_layouts_on_mesh(cost_model, plan))
+        if peak_bytes(cost_model, layout) <= limit < peak_bytes(cost_model, layout, HIGH)
+        and (seconds := step_time(cost_model, layout).total_seconds) <= (1 - MIN_GAIN) * now
+    ]
+    if not found:
+        return
+    seconds, _, layout = min(found)
+    expected, high = peak_bytes(cost_model, layout), peak_bytes(cost_model, layout, HIGH)
+    pins = "to measure it, set layout.micro_batch and layout.recompute to these values"
+    recompute = layout.recompute
+    modules = f" {'+'.join(recompute.modules)}" if recompute.modules else ""
+    finding = Finding(
+        message=f"a layout that is {100 * (1 - seconds / now):.0f} % faster is expected to fit, "
+        "but its memory is uncertain",
+        label=f"micro-batch {layout.micro_batch}, recompute {recompute.granularity}{modules}: "
+        f"{seconds:.3g} s instead of {now:.3g} s per step; {expected / GIB:.1f} GiB expected, "
+        f"80 % interval up to {high / GIB:.1f} GiB, the limit is {limit / GIB:.1f} GiB",
+        help="; ".join(filter(None, (pins, describe_covering_headroom(plan, high)))),
+        causes=(
+            Cause(
+                "goals.memory_headroom",
+                f"{plan.problem.goals.memory_headroom:.0%} of the memory stay free as headroom",
+            ),
+        ),
+    )
+    sink.report("G05", finding, at="cluster")
+
+
+def _layouts_on_mesh(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
+    """Yield valid layouts that differ from the plan in micro-batch size or recomputation."""
+    problem, framework = cost_model.problem, cost_model.framework
+    rules = all_rules(problem, framework)
+    for size in micro_batch_choices(problem, plan.layout.dp):
+        for level in recompute_levels(problem, framework):
+            layout = replace(plan.layout, micro_batch=size, recompute=level)
+            if not any(rule.broken(problem, layout) for rule in rules):
+                yield layout

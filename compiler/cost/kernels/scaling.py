@@ -1,0 +1,68 @@
+"""Casts and slower GEMMs that scaled operands of 8-bit and 4-bit multiplications cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.kernels.layer_kernels import ForwardBackward, GemmShape
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Recipe by which operands of matrix multiplications are scaled and quantised."""
+
+    cast_bytes: float
+    """Bytes moved per element of an operand that is quantised for two multiplications."""
+    gathered_bytes: float = 1.0
+    """Bytes per element of a tensor-parallel all-gather, which sends quantised operands
+    (Transformer Engine, module/layernorm_linear.py and linear.py; torchao for scales per tensor).
+    Sums of a reduce-scatter keep 16 bit."""
+    gemm_factor: float = 1.0
+    """Time of a multiplication, divided by that of the fitted 8-bit kernel with one scale per
+    tensor."""
+
+
+ROWWISE_GEMM = 1.3
+"""Time of a multiplication with one scale per row and column, divided by the time with one scale
+per tensor. 8 H100 train Llama 3 8B at 6,412 instead of 7,186 tokens/s (torchtitan, commit 7a04053).
+"""
+MXFP8_GEMM = 1.1
+"""Time of a multiplication in mxfp8, divided by the time with one scale per tensor. In four pairs
+of published runs on Blackwell that differ only in the recipe, mxfp8 steps are 4 to 6 % longer."""
+FOUR_BIT = 0.9
+"""Step-level efficiency factor of 4-bit multiplications, divided by that of 8-bit multiplications.
+Fitted to 8 published runs of dense models."""
+NONE = Scaling(0.0, 2.0)
+"""16-bit operands, which are not scaled."""
+# A cast reads 16 bit (2) and writes 8 bit along the rows and along the columns (1 + 1), because the
+# multiplications of the forward and of the backward pass read an operand in different directions
+# (Transformer Engine, common/recipe; torchao, float8/config.py).
+SCALINGS = {
+    # Scales are those of earlier steps, so that one kernel suffices.
+    "delayed": Scaling(4.0),
+    # One scale per tensor from present values: the operand is first read for its maximum.
+    "fp8": Scaling(6.0),
+    # One scale per row or column: the operand is read twice in each direction, and torchao gathers
+    # it in 16 bit (float8/config.py, Float8LinearConfig).
+    "rowwise": Scaling(8.0, 2.0, ROWWISE_GEMM),
+    # fp32 scales of blocks of 128 elements.
+    "blockwise": Scaling(4.06),
+    # 8-bit scales of blocks of 32 elements.
+    "mxfp8": Scaling(4.06, 1.03, MXFP8_GEMM),
+    # One scale per tensor, which needs a first read, and 8-bit scales of blocks of 16 elements.
+    "nvfp4": Scaling(5.13, 0.5625, FOUR_BIT),
+}
+"""Name of a recipe -> its costs. A precision of a job names its recipe; ``fp8`` scales tensors by
+their present values, as in the programs of all frameworks."""
+
+
+def cast_bytes(shapes: list[GemmShape], scaling: Scaling) -> ForwardBackward:
+    """Return the bytes that quantise operands of multiplications with (m, n, k) ``shapes``.
+
+    The forward pass quantises the inputs A[m, k], the backward pass the gradients of C[m, n].
+    Weights are quantised once per step, which is not counted.
+    """
+    each = scaling.cast_bytes
+    return ForwardBackward(
+        each * sum(m * k for m, _, k in shapes), each * sum(m * n for m, n, _ in shapes)
+    )

@@ -1,0 +1,85 @@
+"""Laws that the memory estimate obeys on every layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.cost.memory.peak import (
+    HIGH,
+    memory_of_all_stages,
+    peak_bytes,
+    peak_stage,
+)
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import NO_RECOMPUTE, Layout, Recompute
+from parc.compiler.search.search_layouts import search_layouts
+from tests.search.search_reference import cost_model_of
+
+MODELS = ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b")
+ROUNDING = 1 + 1e-9
+
+
+@pytest.fixture(name="found", scope="module", params=MODELS)
+def _found(request: pytest.FixtureRequest) -> tuple[CostModel, list[Layout]]:
+    cost_model = cost_model_of(
+        {
+            "parc": 1,
+            "name": "laws",
+            "model": request.param,
+            "cluster": {"node": "dgx-h100", "nodes": 4},
+            "job": {"sequence_length": 4096, "global_batch": 256},
+        }
+    )
+    search = search_layouts(cost_model, Sink())
+    assert search is not None
+    return cost_model, [one.layout for one in search.ranked]
+
+
+def test_an_interval_contains_the_expected_value(found: tuple[CostModel, list[Layout]]) -> None:
+    cost_model, layouts = found
+    for layout in layouts:
+        for stage in memory_of_all_stages(cost_model, layout):
+            assert stage.static_bytes < stage.low_bytes < stage.total_bytes < stage.high_bytes
+        assert peak_bytes(cost_model, layout) < peak_bytes(cost_model, layout, HIGH)
+
+
+def test_a_larger_micro_batch_needs_more_memory(found: tuple[CostModel, list[Layout]]) -> None:
+    cost_model, layouts = found
+    for layout in layouts:
+        small = peak_bytes(cost_model, replace(layout, micro_batch=1))
+        # A step of fewer micro-batches than stages would have fewer of them in flight.
+        if layout.micro_batches(256) >= 2 * layout.pp:
+            large = replace(layout, micro_batch=2)
+            assert small < peak_bytes(cost_model, large)
+
+
+def test_more_tensor_parallel_ranks_need_less_memory(found: tuple[CostModel, list[Layout]]) -> None:
+    cost_model, layouts = found
+    for layout in (one for one in layouts if one.tp == 1 and one.dp_shard % 2 == 0):
+        etp = layout.etp if cost_model.problem.model.experts else 2
+        split = replace(layout, tp=2, etp=etp, sequence_parallel=True)
+        wide = replace(split, dp_shard=layout.dp_shard // 2)
+        ours, theirs = peak_stage(cost_model, wide), peak_stage(cost_model, layout)
+        assert ours.static_bytes <= theirs.static_bytes * ROUNDING
+        assert ours.activations_bytes <= theirs.activations_bytes * ROUNDING
+        assert ours.logits_bytes <= theirs.logits_bytes * ROUNDING
+
+
+def test_a_higher_zero_stage_stores_fewer_bytes(found: tuple[CostModel, list[Layout]]) -> None:
+    cost_model, layouts = found
+    for layout in layouts:
+        stages = [replace(layout, zero_stage=stage) for stage in (0, 1, 2, 3)]
+        static = [peak_stage(cost_model, one).static_bytes for one in stages]
+        assert static == sorted(static, reverse=True)
+        assert static[0] > static[3] or layout.dp_shard * layout.cp == 1
+
+
+def test_less_recompute_needs_more_memory(found: tuple[CostModel, list[Layout]]) -> None:
+    cost_model, layouts = found
+    full = Recompute("full", (), "uniform", 1)
+    for layout in (replace(one, recompute=NO_RECOMPUTE) for one in layouts):
+        kept = peak_stage(cost_model, layout).activations_bytes
+        assert peak_stage(cost_model, replace(layout, recompute=full)).activations_bytes <= kept
