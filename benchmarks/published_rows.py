@@ -14,9 +14,11 @@ from typing import Any
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Estimate, Layout, Plan
+from parc.compiler.ir import Estimate, Gpu, Layout, Plan
 from parc.compiler.pipeline import plan_spec
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.search.explain_oversized import OVERSIZED
+from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.source import SpecSource
 
 TABLE = Path(__file__).with_name("published_layouts.csv")
@@ -57,12 +59,17 @@ class Published:
     @property
     def gradient_precision(self) -> str:
         """Format of gradients; the performance recipes of Megatron-Bridge reduce in 16 bit."""
-        return "bf16" if "Megatron-Bridge" in self.source else "fp32"
+        return "bf16" if self.is_recipe else "fp32"
+
+    @property
+    def is_recipe(self) -> bool:
+        """True for a performance recipe of Megatron-Bridge, whose step time may be unpublished."""
+        return "Megatron-Bridge" in self.source
 
     @property
     def family(self) -> str:
         """Group of the summary to which the row belongs."""
-        if "Megatron-Bridge" not in self.source:
+        if not self.is_recipe:
             return "nanotron's sweep" if "nanotron" in self.source else "papers and benchmarks"
         return "NVIDIA recipes, " + ("MoE" if "ep" in self.pins else "dense")
 
@@ -107,20 +114,28 @@ def read_table(path: Path = TABLE) -> tuple[Published, ...]:
 
 def compare(row: Published) -> Comparison:
     """Compile the row without pins and with pins."""
-    pick, errors = _plan(row, {})
+    pick, errors = plan_row(row, {})
     if pick is None:
         return Comparison(row, None, None, None, errors)
-    plan, errors = _plan(row, row.pins)
+    plan, errors = plan_row(row, row.pins)
     # A layout that violates no rule except memory still has a step time to compare.
     if plan is None and all(error.startswith(f"{OVERSIZED} ") for error in errors):
-        plan, errors = _plan(row, row.pins, pick.problem.cluster.gpu.name)
+        plan, errors = plan_row(row, row.pins, pick.problem.cluster.gpu.name)
     if plan is None:
         return Comparison(row, pick, None, None, errors)
     return Comparison(row, pick, plan.layout, plan.estimate, ())
 
 
+def cluster_gpu(row: Published) -> Gpu:
+    """Return the GPU of the hosts of ``row``."""
+    tree = {**_hosts(row), "nodes": 1}
+    cluster = resolve_cluster(ClusterSpec.model_validate(tree), Library(None), Sink())
+    assert cluster is not None  # a test checks the names of hosts
+    return cluster.gpu
+
+
 def spec_text(row: Published, pins: dict[str, Any], ample_memory_gpu: str = "") -> str:
-    """Return the spec of a row. ``boundless_gpu`` is a GPU whose memory is set to BOUNDLESS."""
+    """Return the spec of a row. ``ample_memory_gpu`` gets AMPLE_MEMORY."""
     cluster: dict[str, Any] = _hosts(row)
     if ample_memory_gpu:
         # the GPU keeps its name, because kernel timings are looked up by name
@@ -148,13 +163,14 @@ def spec_text(row: Published, pins: dict[str, Any], ample_memory_gpu: str = "") 
     )
 
 
-def _plan(
+def plan_row(
     row: Published, pins: dict[str, Any], ample_memory_gpu: str = ""
 ) -> tuple[Plan | None, tuple[str, ...]]:
     """Return the plan, and the errors as code and message."""
     sink = Sink()
     source = SpecSource(f"{row.id}.yaml", spec_text(row, pins, ample_memory_gpu), None)
     plan = plan_spec(source, row.overrides, sink)
+    assert plan is None or isinstance(plan, Plan)  # the spec describes a training job
     errors = tuple(
         f"{found.code.removeprefix('PARC-')} {found.finding.message}"
         for found in sink.diagnostics
@@ -164,12 +180,14 @@ def _plan(
 
 
 def _hosts(row: Published) -> dict[str, Any]:
+    """Return ``cluster:`` of the spec. The node is a mapping, so that overrides can change it."""
     library = Library(None)
+    base: dict[str, Any]
     if row.hosts in library.names("clusters"):
         node = library.entry("clusters", row.hosts)["node"]
         base = {"base": row.hosts}
     else:
-        node, base = row.hosts, {"node": row.hosts}
+        node, base = row.hosts, {"node": {"base": row.hosts}}
     return {**base, "nodes": row.gpus // int(library.entry("nodes", node)["gpus_per_node"])}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.published_layouts import page
+from benchmarks.published_layouts import comparison_page
 from benchmarks.published_reasons import reason
 from benchmarks.published_rows import Published, compare, read_table
 from parc.compiler.catalog.library import Library
@@ -64,6 +64,8 @@ def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_
     assert not big.fits
     assert big.estimate is not None
     assert "predicted not to fit" in reason(big)
+    lacking = comparison_page([big]).split("## Predicted not to fit")[1].split("##")[0]
+    assert "`llama3-70b-64gpu-h100-fp8cs`" in lacking
     compute = big.estimate.time.compute_seconds / free.pick.estimate.time.compute_seconds
     assert 0.8 < compute < 1.1
 
@@ -71,12 +73,13 @@ def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_
 def test_a_layout_that_violates_a_rule_is_listed_with_the_rule() -> None:
     found = compare(published("qwen3-235b-a22b-64gpu-gb200-fp8cs"))
     assert found.layout is None
-    assert "D10 64 ranks are not divisible by the expert mesh pp 8 x ep 32 x etp 1 = 256" in page(
-        [found]
+    assert (
+        "D10 64 ranks are not divisible by the expert mesh pp 8 x ep 32 x etp 1 = 256"
+        in comparison_page([found])
     )
 
 
 def test_the_reason_names_the_most_expensive_term() -> None:
     found = compare(published("mt-nlg-530b-350"))
     assert "recompute" in reason(found).split(":")[1].split(",")[0]
-    assert "mt-nlg-530b-350" in page([found]).split("more than 5 % faster")[1]
+    assert "mt-nlg-530b-350" in comparison_page([found]).split("more than 5 % faster")[1]

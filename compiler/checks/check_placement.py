@@ -89,7 +89,8 @@ def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
     idle = cluster.gpus - layout.world
     if idle <= 0:
         return
-    if may_leave_hosts_idle(plan.problem):
+    # Layouts that parc lint reads from a launch file have no search.
+    if plan.search.ranked and may_leave_hosts_idle(plan.problem):
         sink.report("G04", _explain_idle_hosts(plan), at="cluster")
         return
     used = {host.name for host in placement.hosts}
