@@ -9,7 +9,6 @@ from pathlib import Path
 from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
-from parc.compiler.checks.advise_idle_gpus import advise_idle_gpus
 from parc.compiler.checks.advise_riskier_layout import advise_riskier_layout
 from parc.compiler.checks.check_host_memory import check_host_memory
 from parc.compiler.checks.check_memory import check_memory
@@ -39,7 +38,7 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
-from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.search_idle_hosts import search_with_idle_hosts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import read_spec_tree, salvage_sections, validate_spec_tree
 from parc.compiler.spec.reading.source import SpecSource
@@ -129,7 +128,7 @@ def plan_problem(
     """
     target = framework_of_problem(problem)
     cost_model = cost_model_for(problem, target)
-    search = search_layouts(cost_model, sink)
+    search = search_with_idle_hosts(cost_model, sink)
     after("search_layouts")
     if search is None:
         return None
@@ -156,7 +155,6 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     check_host_memory(cost_model, plan, sink)
     check_placement(plan, sink)
     advise_dispatch_library(cost_model, plan, sink)
-    advise_idle_gpus(cost_model, plan, sink)
     advise_riskier_layout(cost_model, plan, sink)
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):

@@ -27,7 +27,7 @@ def problem_of(name: str, model: Model, cluster: Cluster, spec: JobSpec) -> Prob
         model=model,
         cluster=cluster,
         job=job,
-        goals=Goals("throughput", 0.0, 0.03, ()),
+        goals=Goals("throughput", 0.0, 0.01, "allow", ()),
         pins=Pins(),
         launch=resolve_launch(LaunchSpec(), targets),
         emit=targets.emit,

@@ -7,6 +7,7 @@ from math import gcd
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
+from parc.compiler.search.search_idle_hosts import may_leave_hosts_idle
 from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.topology.node_groups import node_groups
 
@@ -15,7 +16,7 @@ def check_placement(plan: Plan, sink: Sink) -> None:
     """Report problems of a placement.
 
     These are tensor-parallel groups (T01, T02) and expert groups (M04) that span NVLink domains,
-    and idle GPUs (T15).
+    and idle GPUs (G04, T15).
     """
     for check in PLACEMENT_CHECKS:
         check.run(plan, sink)
@@ -82,11 +83,15 @@ def _divisor_fix(path: str, size: int, capacity: int) -> str:
 
 
 def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
-    """Report GPUs of the cluster that get no rank (T15)."""
+    """Report GPUs of the cluster that get no rank: G04 if the search decided this, else T15."""
     placement, cluster = plan.placement, plan.problem.cluster
     layout = plan.layout
     idle = cluster.gpus - layout.world
     if idle <= 0:
+        return
+    # Layouts that parc lint reads from a launch file have no search.
+    if plan.search.ranked and may_leave_hosts_idle(plan.problem):
+        sink.report("G04", _explain_idle_hosts(plan), at="cluster")
         return
     used = {host.name for host in placement.hosts}
     spare = [host.name for host in cluster.hosts if host.name not in used]
@@ -104,6 +109,32 @@ def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
         causes=(Cause("layout.dp", f"dp = {layout.dp}"),),
     )
     sink.report("T15", finding, at="cluster")
+
+
+def _explain_idle_hosts(plan: Plan) -> Finding:
+    """Return why the search left hosts idle, with the step times on fewer and on all hosts."""
+    placement, cluster, search = plan.placement, plan.problem.cluster, plan.search
+    used = {host.name for host in placement.hosts}
+    idle = [host.name for host in cluster.hosts if host.name not in used]
+    chosen = search.ranked[0].seconds_with_placement
+    others = [one for one in search.ranked if one.layout.world == cluster.gpus]
+    if others:
+        layout, seconds = others[0].layout, others[0].seconds_with_placement
+        sizes = f"tp {layout.tp}, cp {layout.cp}, pp {layout.pp}, dp {layout.dp}"
+        message = (
+            f"a step is {100 * (1 - chosen / seconds):.0f} % shorter on {len(used)} of "
+            f"{cluster.nodes} hosts than on all hosts"
+        )
+        label = f"{chosen:.3g} s instead of {seconds:.3g} s with {sizes} on {cluster.gpus} GPUs"
+    else:
+        message = f"no layout on all {cluster.nodes} hosts is valid; {len(used)} hosts are used"
+        label = f"{plan.layout.world} of {cluster.gpus} GPUs get a rank"
+    return Finding(
+        message=message,
+        label=f"{label}; idle hosts: {_shorten_host_list(compress_hosts(idle))}",
+        help="list these hosts under cluster.spare, or set goals.idle_hosts to forbid to use all "
+        "hosts",
+    )
 
 
 def _count_split_groups(
@@ -146,6 +177,6 @@ def _shorten_host_list(names: str, width: int = 80) -> str:
 PLACEMENT_CHECKS: tuple[PlanCheck[Plan], ...] = (
     PlanCheck(("T01", "T02"), _check_tensor_groups),
     PlanCheck(("M04",), _check_expert_groups),
-    PlanCheck(("T15",), _check_idle_gpus),
+    PlanCheck(("G04", "T15"), _check_idle_gpus),
 )
 """Checks that ``check_placement`` and ``parc lint`` run."""

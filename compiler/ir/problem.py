@@ -135,6 +135,8 @@ class Goals:
     """Fraction of device memory that must stay free, for example 0.08 for 8 %."""
     tie: float
     """Relative difference between step times up to which layouts count as equally fast."""
+    idle_hosts: Literal["allow", "forbid"]
+    """``allow`` if the search may leave hosts idle to make the step shorter."""
     limits: tuple[SizeLimit, ...]
     """At most one limit per axis; layouts that violate a limit are not enumerated."""
 

@@ -94,7 +94,8 @@ def _valid_other_orders(
         return []
     others = (order for order in framework.rank_orders(problem) if order != layout.order)
     layouts = [replace(layout, order=order) for order in others]
-    rules = all_rules(problem, framework)
+    # The layout is valid in its own order, so only rules that read the order can be violated.
+    rules = [rule for rule in all_rules(problem, framework) if "order" in rule.reads]
     return [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]
 
 

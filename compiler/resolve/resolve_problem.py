@@ -140,7 +140,7 @@ def _resolve_goals(spec: GoalsSpec) -> Goals:
         limit: ParallelSizeLimit | None = getattr(spec.limits, axis)
         if limit is not None:
             limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
-    return Goals(spec.maximize, spec.memory_headroom, spec.tie, tuple(limits))
+    return Goals(spec.maximize, spec.memory_headroom, spec.tie, spec.idle_hosts, tuple(limits))
 
 
 def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:

@@ -88,7 +88,7 @@ def parallel_size_choices(problem: Problem) -> Iterator[ParallelSizes]:
 
     If the spec does not fix a size, all divisors of the remaining ranks are tried.
     """
-    for tp, cp, pp, dp in _dense_choices(problem):
+    for tp, cp, pp, dp in dense_choices(problem):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
             degrees = ParallelSizes(tp, cp, pp, dp, ep, etp)
             if not problem.goals.limits or _within_limits(problem, degrees):
@@ -104,7 +104,7 @@ def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
     return all(is_size_allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 
-def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
+def dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
     """Yield all combinations (tp, cp, pp, dp) of the parallel sizes of the dense mesh."""
     for tp, cp in _tp_cp_choices(problem):
         remaining = max(problem.cluster.gpus // (tp * cp), 1)
@@ -201,8 +201,8 @@ def stage_choices(
     layers = problem.model.layers
     for vpp in filter(partial(is_size_allowed, problem.goals.limits, "vpp"), choices):
         # Uneven chunks are tried if the spec fixes vpp, or if stages are uneven without chunks too.
-        uneven = bool(pinned) or vpp == 1 or not _fills_chunks_evenly(layers, pp)
-        if not uneven and not _fills_chunks_evenly(layers, pp * vpp):
+        uneven = bool(pinned) or vpp == 1 or not fills_chunks_evenly(layers, pp)
+        if not uneven and not fills_chunks_evenly(layers, pp * vpp):
             continue
         # None means that the framework cannot express a split of these layers over pp x vpp chunks.
         split = framework.find_split(problem, pp, vpp)
@@ -214,7 +214,7 @@ def stage_choices(
     return pairs
 
 
-def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
+def fills_chunks_evenly(layers: int, chunks: int) -> bool:
     """Return True if all of ``chunks`` model chunks can have the same number of layers.
 
     The embedding and the loss are layers too if this makes the chunks equal.

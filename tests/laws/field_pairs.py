@@ -113,6 +113,7 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"job\.min_learning_rate": (1e-5, 1e-6),
     r".*master_port|launch\.port": (29600, 29700),
     r"goals\.(ttft|tpot)": ("1ms", "30ms"),
+    r"goals\.tie": (0.0, 0.9),
     r"layout\.pipeline_layout": ("Et*16|t*16L", "Et*15|t*17L"),
     r"layout\.(first|last)_stage_layers": (15, 17),
     r"layout\.stage_layers": ([15, 17], [17, 15]),
@@ -146,6 +147,8 @@ BLOCKS = {"granularity": "full", "method": "block", "layers": 3}
 LEVELS = [{"name": "leaf"}, {"name": "pod"}, {"name": "core"}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
 OPEN: Spec = {"layout": {}}
+FLAT: Spec = {**OPEN, "goals.limits": {"pp": {"max": 1}, "cp": {"max": 1}}}
+"""All ranks are data-parallel or tensor-parallel."""
 CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"model\.latent(\..*)?", (LATENT, SERVED_LATENT), {}),
     (r"model\.linear_attention(\..*)?", (LINEAR, SERVED_LINEAR), {}),
@@ -169,7 +172,10 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.(moe_.*)", (EXPERTS,), {}),
     (r"job\.wsd_decay_steps", (DENSE, PLAIN), {"job.lr_decay": "wsd"}),
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
-    (r"goals\.(maximize|memory_headroom|tie)", (), OPEN),
+    (r"goals\.(maximize|memory_headroom)", (), OPEN),
+    (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),
+    (r"goals\.idle_hosts", (DENSE, PLAIN), {**FLAT, "job.global_batch": 9}),
+    (r"goals\.idle_hosts", (DENSE, PLAIN), {**OPEN, "job.global_batch": 24}),
     (r"goals\.limits\.micro_batch\..*", (DENSE, PLAIN), {"layout.micro_batch": 2}),
     (r"goals\.limits\.vpp\..*", (DENSE, PLAIN), {"layout.vpp": 2}),
     (r"goals\.limits\.cp\..*", (DENSE, PLAIN), {"layout.cp": 2}),

@@ -1,0 +1,199 @@
+"""Layout search that leaves hosts idle if fewer hosts are faster than all of them.
+
+The product of the parallel sizes must equal the number of GPUs. If this number has a factor that
+divides neither the batch nor the layers, such as 9 of 288 GPUs with a batch of 256, the layouts on
+all GPUs are slow or invalid, and a layout on 256 GPUs is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from math import ceil, log2
+
+from parc.compiler.cost.counts.params import layer_params_on_rank
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.diagnostics import Sink
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
+from parc.compiler.ir import Cluster, Problem, Search
+from parc.compiler.ir.problem import is_size_allowed
+from parc.compiler.resolve.resolve_kernels import cost_model_for
+from parc.compiler.search.enumerate_layouts import MAX_VPP, dense_choices, fills_chunks_evenly
+from parc.compiler.search.explain_oversized import OVERSIZED
+from parc.compiler.search.rank_layouts import KEPT
+from parc.compiler.search.search_layouts import search_layouts
+
+MIN_GAIN = 0.05
+"""Smallest fraction of the step time for which hosts are left idle (heuristic). A smaller gain is
+within the error of the comparison between layouts with different numbers of GPUs."""
+MAX_TRIALS = 3
+"""Largest number of host counts that are searched, because each search takes as long as the first
+one."""
+SMALL_LOSS = 0.97
+"""Ideal speed per GPU above which no other number of hosts is tried (heuristic)."""
+SPEED_AFTER_DOUBLING = 0.97
+"""Assumed speed after each doubling of tp x cp x pp, for the order of the trials (heuristic)."""
+BF16_BYTES = 2
+
+
+def search_with_idle_hosts(cost_model: CostModel, sink: Sink) -> Search | None:
+    """Return the result of the layout search, on fewer hosts if the step is then 5 % shorter.
+
+    Fewer hosts are tried only if ``may_leave_hosts_idle``. If a layout on fewer hosts is chosen,
+    the best layout on all hosts is one of the ranked candidates. Returns None after a diagnostic if
+    there are no candidates.
+    """
+    found = Sink(sink.positions)
+    search = search_layouts(cost_model, found)
+    if not may_leave_hosts_idle(cost_model.problem) or _has_other_cause(found):
+        sink.extend(found)
+        return search
+    trials = [
+        trial
+        for nodes in _promising_host_counts(cost_model, is_valid=search is not None)
+        if (trial := _search_on_hosts(cost_model, nodes)) is not None
+    ]
+    best = min(trials, key=_seconds, default=None)
+    if best is None or (search is not None and _seconds(best) > (1 - MIN_GAIN) * _seconds(search)):
+        sink.extend(found)
+        return search
+    return _merge_searches(best, search)
+
+
+def may_leave_hosts_idle(problem: Problem) -> bool:
+    """Return True if the search may choose a layout that uses fewer hosts than the cluster has.
+
+    It may not if the spec forbids it or decides the number of ranks, or if parallel sizes that the
+    spec fixes do not divide the number of GPUs, which is an error of the spec (D09).
+    """
+    pins, goals = problem.pins, problem.goals
+    fixed = (pins.tp or 1) * (pins.cp or 1) * (pins.pp or 1)
+    return (
+        goals.idle_hosts == "allow"
+        and goals.maximize != "fewest-gpus"
+        and pins.dp is None
+        and problem.cluster.nodes > 1
+        and problem.cluster.gpus % fixed == 0
+    )
+
+
+def _has_other_cause(found: Sink) -> bool:
+    """Return True if errors in ``found`` would remain on fewer hosts, or are the user's to solve.
+
+    These are too little memory, and a conflict with a layout value that the spec fixes.
+    """
+    return any(
+        one.severity == "error"
+        and (one.code == f"PARC-{OVERSIZED}" or one.path.startswith("layout."))
+        for one in found.diagnostics
+    )
+
+
+def _promising_host_counts(cost_model: CostModel, *, is_valid: bool) -> list[int]:
+    """Return at most MAX_TRIALS numbers of hosts, the most promising one first.
+
+    The result is empty if a layout on all hosts splits batch and layers almost without loss.
+    ``is_valid`` is False if no layout on all hosts is valid.
+    """
+    problem, smallest = cost_model.problem, _fewest_model_ranks(cost_model)
+    gpus_per_host = problem.cluster.node.gpus
+    if is_valid and _ideal_speed(problem, smallest) >= SMALL_LOSS * problem.cluster.gpus:
+        return []
+    best: list[tuple[float, int]] = []
+    for nodes in range(problem.cluster.nodes - 1, 0, -1):
+        # The speed is at most the number of GPUs, so no smaller number of hosts is better.
+        if len(best) == MAX_TRIALS and nodes * gpus_per_host <= best[-1][0]:
+            break
+        fewer = replace(problem, cluster=_with_fewer_hosts(problem.cluster, nodes))
+        speed = _ideal_speed(fewer, smallest, SPEED_AFTER_DOUBLING)
+        best = sorted([*best, (speed, nodes)], reverse=True)[:MAX_TRIALS]
+    return [nodes for speed, nodes in best if speed > 0]
+
+
+def _ideal_speed(problem: Problem, smallest: int, doubling: float = 1.0) -> float:
+    """Return an upper bound of the number of GPUs that compute at the same time.
+
+    The considered losses are pipeline stages with unequal numbers of layers, and the pipeline
+    bubble. Each doubling of tp x cp x pp multiplies the speed by ``doubling``.
+
+    Args:
+        problem: problem whose cluster has the hosts to use.
+        smallest: least number of ranks per model copy.
+        doubling: factor, at most 1.
+    """
+    gpus, layers, batch = problem.cluster.gpus, problem.model.layers, problem.job.global_batch
+    speed = 0.0
+    for tp, cp, pp, dp in _splitting_sizes(problem, smallest):
+        balance, vpp = _stage_balance(layers, pp)
+        micro_batches = batch // dp
+        # Bubble of interleaved stages (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
+        busy = balance * micro_batches / (micro_batches + (pp - 1) / vpp)
+        speed = max(speed, gpus * busy * doubling ** log2(tp * cp * pp))
+    return speed
+
+
+def _splitting_sizes(problem: Problem, smallest: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the sizes (tp, cp, pp, dp) that divide all GPUs, the batch and the sequence."""
+    job = problem.job
+    for tp, cp, pp, dp in dense_choices(problem):
+        sizes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
+        if (
+            tp * cp * pp * dp == problem.cluster.gpus
+            and job.global_batch % dp == 0
+            and job.sequence_length % cp == 0
+            and tp * pp >= smallest
+            and all(is_size_allowed(problem.goals.limits, *size) for size in sizes.items())
+        ):
+            yield tp, cp, pp, dp
+
+
+@cache
+def _stage_balance(layers: int, pp: int) -> tuple[float, int]:
+    """Return (mean number of layers per stage relative to the largest one, largest vpp to try)."""
+    longest = ceil(layers / pp)
+    sizes = range(min(MAX_VPP, longest), 1, -1)
+    vpp = next((vpp for vpp in sizes if fills_chunks_evenly(layers, pp * vpp)), 1)
+    return layers / (pp * longest), vpp
+
+
+def _fewest_model_ranks(cost_model: CostModel) -> int:
+    """Return the least tp x pp with which weights and gradients outside of experts fit into memory.
+
+    The result is 1 if the framework can shard them over data-parallel ranks.
+    """
+    problem = cost_model.problem
+    if any(one.zero_stage > 1 for one in cost_model.framework.layout_variants(problem)):
+        return 1
+    model = problem.model
+    dense = sum(layer_params_on_rank(model, layer, 1, 1, 1)[0] for layer in range(model.layers))
+    size = dense * (BF16_BYTES + problem.job.gradient_bytes)
+    return ceil(size / memory_limit_bytes(cost_model))
+
+
+def _search_on_hosts(cost_model: CostModel, nodes: int) -> Search | None:
+    """Return the result of the layout search on the first ``nodes`` hosts; None without layouts."""
+    problem = cost_model.problem
+    fewer = replace(problem, cluster=_with_fewer_hosts(problem.cluster, nodes))
+    # A separate sink, because errors of a hypothetical cluster must not be reported.
+    return search_layouts(cost_model_for(fewer, cost_model.framework), Sink())
+
+
+def _with_fewer_hosts(cluster: Cluster, nodes: int) -> Cluster:
+    """Return ``cluster`` with its first ``nodes`` hosts."""
+    hosts = iter(cluster.hosts[:nodes])
+    racks = [replace(rack, hosts=tuple(islice(hosts, len(rack.hosts)))) for rack in cluster.racks]
+    return replace(cluster, racks=tuple(rack for rack in racks if rack.hosts))
+
+
+def _seconds(search: Search) -> float:
+    """Return the seconds per step of the chosen layout of ``search``."""
+    return search.ranked[0].seconds_with_placement
+
+
+def _merge_searches(chosen: Search, on_all_hosts: Search | None) -> Search:
+    """Return ``chosen`` with the best layout on all hosts as the last candidate."""
+    if on_all_hosts is None:
+        return chosen
+    return replace(chosen, ranked=(*chosen.ranked[: KEPT - 1], on_all_hosts.ranked[0]))

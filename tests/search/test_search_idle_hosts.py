@@ -1,0 +1,164 @@
+"""Plans that leave hosts idle because fewer hosts are faster or have the only layout."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import parc
+from parc.compiler.diagnostics import Sink
+from parc.compiler.search.search_idle_hosts import (
+    MIN_GAIN,
+    may_leave_hosts_idle,
+    search_with_idle_hosts,
+)
+from parc.compiler.search.search_layouts import search_layouts
+from tests.compiled import changed, emitted, plan_of, planned, verification_codes
+from tests.search.search_reference import cost_model_of
+
+BAD_COUNT: dict[str, Any] = {
+    "parc": 1,
+    "name": "awkward",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 36},
+    "job": {"sequence_length": 8192, "global_batch": 256},
+}
+"""288 = 2^5 x 9 GPUs and a batch of 2^8."""
+SMALL = changed(BAD_COUNT, {"model": "gpt2-small", "cluster.nodes": 5, "job.sequence_length": 1024})
+FORBID = {"goals.idle_hosts": "forbid"}
+
+
+def codes(spec: dict[str, Any]) -> set[str]:
+    """Return the codes of all findings of the plan of ``spec``."""
+    return {one.code.removeprefix("PARC-") for one in planned(spec)[1].diagnostics}
+
+
+def step_seconds(spec: dict[str, Any]) -> float:
+    return plan_of(spec).search.ranked[0].seconds_with_placement
+
+
+def test_a_faster_layout_on_fewer_hosts_is_chosen_and_the_idle_hosts_are_named() -> None:
+    plan = plan_of(BAD_COUNT)
+    assert (plan.layout.world, len(plan.placement.hosts)) == (256, 32)
+    whole = plan_of(changed(BAD_COUNT, FORBID))
+    assert whole.layout.world == 288
+    assert plan.search.ranked[0].seconds_with_placement < 0.85 * step_seconds(
+        changed(BAD_COUNT, FORBID)
+    )
+    assert whole.search.ranked[0] in plan.search.ranked
+    (found,) = (one for one in parc.check(BAD_COUNT) if one.code == "PARC-G04")
+    seconds = f"{plan.search.ranked[0].seconds_with_placement:.3g} s instead of"
+    assert seconds in found.finding.label
+    assert "idle hosts: node[0033-0036]" in found.finding.label
+
+
+@pytest.mark.parametrize("model", ["llama-3-8b", "llama-3-70b"])
+def test_without_a_layout_on_all_hosts_fewer_hosts_are_used(model: str) -> None:
+    spec = changed(BAD_COUNT, {"model": model, "cluster.nodes": 250, "job.global_batch": 1024})
+    assert 200 < len(plan_of(spec).placement.hosts) < 250
+    assert "G04" in codes(spec)
+    assert "B01" in codes(changed(spec, FORBID))
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5, 6, 7, 8, 9, 11])
+def test_hosts_stay_idle_exactly_if_the_step_is_shorter_by_the_smallest_gain(nodes: int) -> None:
+    cost_model = cost_model_of(changed(BAD_COUNT, {"cluster.nodes": nodes}))
+    whole = search_layouts(cost_model, Sink())
+    found = search_with_idle_hosts(cost_model, Sink())
+    assert found is not None
+    if whole is None or found.ranked[0].layout.world < cost_model.problem.cluster.gpus:
+        limit = (1 - MIN_GAIN) * whole.ranked[0].step_seconds if whole else float("inf")
+        assert found.ranked[0].step_seconds <= limit
+    else:
+        assert found == whole
+        # No number of hosts has a much faster layout.
+        fewer = [
+            search.ranked[0].step_seconds
+            for count in range(1, nodes)
+            if (
+                search := search_layouts(
+                    cost_model_of(changed(BAD_COUNT, {"cluster.nodes": count})), Sink()
+                )
+            )
+        ]
+        assert all(one > (1 - 2 * MIN_GAIN) * whole.ranked[0].step_seconds for one in fewer)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cluster.nodes": 32},
+        FORBID,
+        {"goals.maximize": "fewest-gpus"},
+        {"layout.pp": 9, "layout.dp": 32},
+    ],
+)
+def test_good_counts_and_decisions_of_the_spec_are_left_alone(changes: dict[str, Any]) -> None:
+    assert "G04" not in codes(changed(BAD_COUNT, changes))
+
+
+def test_parallel_sizes_that_do_not_divide_the_gpus_stay_an_error() -> None:
+    spec = changed(SMALL, {"layout": {"tp": 4, "pp": 3}})
+    plan, sink = planned(spec)
+    assert plan is None
+    assert "PARC-D09" in {one.code for one in sink.diagnostics}
+
+
+def test_a_model_that_fits_nowhere_is_searched_once() -> None:
+    cost_model = cost_model_of(changed(SMALL, {"model": "llama-3.1-405b"}))
+    assert may_leave_hosts_idle(cost_model.problem)
+    sink = Sink()
+    assert search_with_idle_hosts(cost_model, sink) is None
+    assert [one.code for one in sink.diagnostics] == ["PARC-R17"]
+
+
+@pytest.mark.parametrize(
+    "emit",
+    [
+        ["megatron", "slurm", "torchrun", "preflight", "rankmap"],
+        ["deepspeed", "slurm"],
+        ["fsdp", "torchrun"],
+        ["torchtitan", "slurm"],
+        ["accelerate", "torchrun"],
+    ],
+)
+def test_every_target_starts_only_the_hosts_in_use(emit: list[str]) -> None:
+    names = [f"gpu{number:02}" for number in range(1, 10)]
+    racks = [{"name": "r1", "nodes": "gpu[01-09]"}]
+    cluster = {"node": "dgx-h100", "racks": racks}
+    spec = changed(BAD_COUNT, {"cluster": cluster, "job.sequence_length": 4096, "emit": emit})
+    plan = plan_of(spec)
+    used = {host.name for host in plan.placement.hosts}
+    assert len(used) == 8
+    (idle,) = set(names) - used
+    text = "\n".join(
+        text
+        for path, text in emitted(plan).items()
+        if path.split("/")[0] in emit and "rankmap" not in path
+    )
+    assert not re.search(rf"\b{idle}\b", text)
+    assert verification_codes(emitted(plan)) == set()
+
+
+def test_kubernetes_starts_as_many_pods_as_hosts_in_use() -> None:
+    launch = {"kubernetes": {"image": "example.com/train:1"}}
+    changes = {
+        "cluster.nodes": 9,
+        "job.sequence_length": 4096,
+        "emit": ["megatron", "kubernetes"],
+        "launch": launch,
+    }
+    plan = plan_of(changed(BAD_COUNT, changes))
+    assert len(plan.placement.hosts) == 8
+    files = emitted(plan)
+    assert "completions: 8" in "\n".join(files.values())
+    assert verification_codes(files) == set()
+
+
+def test_only_fixed_sizes_that_divide_the_gpus_allow_idle_hosts() -> None:
+    problem = cost_model_of(BAD_COUNT).problem
+    assert may_leave_hosts_idle(replace(problem, pins=replace(problem.pins, tp=2, pp=3)))
+    assert not may_leave_hosts_idle(replace(problem, pins=replace(problem.pins, tp=2, pp=5)))
