@@ -17,8 +17,8 @@ replace is estimated, not recorded. The recorded operators of the local specific
 | 64 experts, all-to-all: 6.0 per further expert (forward), 11.4 (backward) | 482 | 824 |
 
 The fastest of 60 passes on a loaded CPU took 20 to 23 us per forward operator, for no, 8 and 64
-experts, and 9 to 11 us per backward operator. The layers were timed in fp32 and counted in bf16, and
-the median pass took 2 to 8 times as long.
+experts, and 9 to 11 us per backward operator. The layers were timed in fp32 and counted in bf16,
+and the median pass took 2 to 8 times as long.
 """
 
 from __future__ import annotations
