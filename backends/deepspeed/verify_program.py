@@ -77,6 +77,7 @@ FIXED = {
 """Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(
     {
+        "problem.job.moe_imbalance": "property of the data, which only the estimates use",
         "layout.cp_a2a": "only relevant with a2a+p2p, which DeepSpeed does not support",
         "layout.offload.nvme_path": "only relevant with offload to NVMe",
         "layout.split.form": "train.json lists the layers of each stage",

@@ -13,6 +13,7 @@ from parc.compiler.verify.device_mesh import ORDER, MeshSizes
 from parc.compiler.verify.emitted_settings import EmittedSettings
 
 NOT_IN_TORCH_FILES = {
+    "problem.job.moe_imbalance": "property of the data, which only the estimates use",
     "layout.cp_a2a": "only relevant with a2a+p2p, which no torch framework supports",
     "layout.edp": "follows from the other sizes",
     "layout.etp": "always 1 with experts; without experts it has no effect",

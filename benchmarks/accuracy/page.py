@@ -164,8 +164,8 @@ OTHER_TOOLS = """\
 Each tool is compared on the rows that it can express, with mean errors in %; PARC's predictions
 come from fits that have not seen the source. Calculon (commit caa4b11) and llm-analysis (v0.2.2,
 commit d841e40, FLOPs efficiency 0.5) ran with the files that they ship. Calculon's overlap of
-gradients is the setting that is more accurate over all rows of a GPU. Boosted trees (scikit-learn) were fitted
-to the open rows. `benchmarks/baselines.py` runs the tools; their predictions are recorded in
+gradients is the setting that is more accurate over all rows of a GPU. Boosted trees (scikit-learn)
+were fitted to the open rows. `benchmarks/baselines.py` runs the tools; their predictions are in
 `benchmarks/accuracy/published/baselines.csv`.
 
 {}"""

@@ -15,6 +15,7 @@ TIGHT: dict[str, Any] = {
     "cluster": {"node": "dgx-a100", "nodes": 8},
     "job": {"sequence_length": 2048, "global_batch": 512},
     "layout": {"pp": 4, "tp": 4, "zero_stage": 1},
+    "goals": {"memory_headroom": 0.08},
     "emit": ["deepspeed"],
 }
 

@@ -174,6 +174,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),
+    (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "model": "llama-3-70b"}),
     (r"goals\.idle_hosts", (DENSE, PLAIN), {**FLAT, "job.global_batch": 9}),
     (r"goals\.idle_hosts", (DENSE, PLAIN), {**OPEN, "job.global_batch": 24}),
     (r"goals\.limits\.micro_batch\..*", (DENSE, PLAIN), {"layout.micro_batch": 2}),

@@ -43,7 +43,7 @@ def test_a_short_spec_loads_with_documented_defaults():
     assert (spec.layout.tp, spec.job.precision, spec.goals.memory_headroom) == (
         "auto",
         "bf16",
-        0.08,
+        0.02,
     )
 
 

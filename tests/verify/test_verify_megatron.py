@@ -47,7 +47,7 @@ def test_comments_and_blanks_of_the_arguments_are_free() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("--tensor-model-parallel-size 8", "--tensor-model-parallel-size=8"),
+        ("--tensor-model-parallel-size 4", "--tensor-model-parallel-size=4"),
         ("--seq-length 8192", "--seq-length '8192'"),
         ("--lr ", "--lr 1.0 --lr "),
         ("--norm-epsilon 1e-05", "--norm-epsilon 0.00001"),
@@ -65,7 +65,7 @@ def test_another_notation_of_the_same_arguments_is_accepted(old: str, new: str) 
         (
             "--micro-batch-size 1",
             "--micro-batch-size 2",
-            "PARC-A14 layout.micro_batch is 1 in plan.json, but 2 on line 40: --micro-batch-size 2",
+            "PARC-A14 layout.micro_batch is 1 in plan.json, but 2 on line 41: --micro-batch-size 2",
         ),
         (
             "  --use-distributed-optimizer\n",
@@ -93,7 +93,7 @@ def test_another_notation_of_the_same_arguments_is_accepted(old: str, new: str) 
         (
             "--bf16",
             "--bf16 1",
-            "PARC-A14 problem.launch.args: line 53 has --bf16 1, which the plan does not need",
+            "PARC-A14 problem.launch.args: line 54 has --bf16 1, which the plan does not need",
         ),
         (
             "--swiglu",

@@ -37,7 +37,7 @@ def test_linear_attention_is_an_attention_variant_of_gpt() -> None:
     ("layout", "pattern"),
     [
         ({"pp": 1}, "M-M*M-M*M-M*M-M*"),
-        ({"first_stage_layers": 6}, "M-M*M-|M*M-M*M-M*"),
+        ({"vpp": 1, "first_stage_layers": 6}, "M-M*M-|M*M-M*M-M*"),
         ({"pipeline_layout": "Et*9|t*7L"}, "M-M*M-M*M|-M*M-M*"),
         ({"vpp": 1, "count_embedding": True, "count_loss": True}, "M-M*M-M*|M-M*M-M*"),
         ({"vpp": 2, "pipeline_layout": "Et*3|t*5|t*4|t*4L"}, "M-M|*M-M*|M-M*|M-M*"),
