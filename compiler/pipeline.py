@@ -8,10 +8,8 @@ from pathlib import Path
 
 from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
-from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
-from parc.compiler.checks.advise_riskier_layout import advise_riskier_layout
-from parc.compiler.checks.check_host_memory import check_host_memory
-from parc.compiler.checks.check_memory import check_memory
+from parc.compiler.checks.advise_faster_layout import advise_dispatch_library, advise_riskier_layout
+from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink

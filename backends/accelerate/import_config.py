@@ -11,8 +11,7 @@ from typing import Any
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.formats import BackendImporters
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 SIZES = {

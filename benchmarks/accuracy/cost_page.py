@@ -238,9 +238,9 @@ def step_time_lines(accuracy: str) -> str:
     table = table_under(accuracy, LOCKED)
     errors = dict(zip(table.column("group"), table.column("locked"), strict=True))
     return (
-        f"- **Step time.** On published sources that no fit has used, the mean error is "
-        f"{errors['all dense']} % for dense\n  models and {errors['all MoE']} % for mixtures of "
-        f"experts ([docs/accuracy.md](docs/accuracy.md))."
+        "- **Step time.** On published runs of sources that were not used for fitting, the mean "
+        f"error is\n  {errors['all dense']} % for dense models and {errors['all MoE']} % for "
+        "mixtures of experts\n  ([docs/accuracy.md](docs/accuracy.md))."
     )
 
 

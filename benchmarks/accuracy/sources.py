@@ -2,8 +2,9 @@
 
 A source is one document: versions of it, and all of its lines, count as one. Only tables for
 different hardware in one document count as several. The locked sources were drawn once, by
-``LOCKED_SEED``, from each combination of GPU generation and model type. They have had no influence
-on parameters, priors, classes or formulas since then, and are scored once per change.
+``LOCKED_SEED``, from each combination of GPU generation and model type. Since then, no parameter
+has been fitted to them, and no formula has been chosen by looking at their rows. They are scored
+once per change, as totals.
 """
 
 from __future__ import annotations

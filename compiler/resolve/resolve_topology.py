@@ -14,7 +14,7 @@ from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
 from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
 if TYPE_CHECKING:
-    from parc.compiler.topology.readers.fragment import Fragment
+    from parc.compiler.topology.readers.reader_state import Fragment
 
 TOPOLOGY_PATH = "cluster.topology"
 

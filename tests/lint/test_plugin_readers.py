@@ -33,7 +33,7 @@ def lint(script, options, sink):
 
 
 def read(text, name, sink):
-    from parc.compiler.topology.readers.fragment import Fragment
+    from parc.compiler.topology.readers.reader_state import Fragment
 
     return Fragment(spec={{"layout": {{"tp": 4}}}})
 

@@ -11,7 +11,7 @@ import pytest
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.topology.readers import ibnetdiscover
 from parc.compiler.topology.readers.cluster_section import LONGEST_LABEL, _merge_host
-from parc.compiler.topology.readers.fragment import LocatedHost
+from parc.compiler.topology.readers.reader_state import LocatedHost
 from tests.topology.reading import finding_lines, read
 
 RATES = {

@@ -13,8 +13,7 @@ from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_op
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")

@@ -43,8 +43,7 @@ from parc.compiler.tools.importers.script_commands import (
 )
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 TABLE = load_import_table(PACKAGE)

@@ -40,8 +40,7 @@ from parc.compiler.tools.importers.script_commands import (
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 

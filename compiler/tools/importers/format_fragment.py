@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.topology.readers.cluster_section import cluster_section
-from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reader_state import Fragment
 
 WIDTH = 96
 LONGEST_NOTE = 4000

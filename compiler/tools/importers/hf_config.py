@@ -8,8 +8,7 @@ from pathlib import PurePath
 from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_config_path
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import read_document
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
 
 
 def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:

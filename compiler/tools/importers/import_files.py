@@ -20,7 +20,7 @@ from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.cluster_section import merge_fragments
-from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reader_state import Fragment
 from parc.compiler.topology.readers.registry import FORMATS, FileFormat, detect_format
 
 INVALID = re.compile(

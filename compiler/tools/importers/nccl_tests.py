@@ -24,7 +24,7 @@ from parc.compiler.report.formatting import round_to_six_digits
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.calibration.fit_nccl import CollectiveTimings, fit_nccl, read_nccl
-from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reader_state import Fragment
 
 _DEVICE = re.compile(r"(?m)^#[ \t]{1,9}Rank[ \t]{1,9}\d.{0,200}?\[[0-9a-fA-F:.]{1,40}\] (.{1,80})")
 NODES = {

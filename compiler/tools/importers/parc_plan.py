@@ -7,8 +7,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.document import read_document
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.verify.verify_checksums import files_with_changed_digest
 
 FILE_KEYS = frozenset(

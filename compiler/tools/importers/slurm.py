@@ -24,8 +24,13 @@ from parc.compiler.tools.importers.script_commands import launch_words, read_scr
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import InputLine, Reading, summarize_names
+from parc.compiler.topology.readers.reader_state import (
+    Fragment,
+    InputLine,
+    LocatedHost,
+    Reading,
+    summarize_names,
+)
 from parc.compiler.topology.readers.scontrol_nodes import parse_gres_gpus
 
 _DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")

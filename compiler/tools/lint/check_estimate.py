@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from parc.backends.base import Framework
-from parc.compiler.checks.check_host_memory import check_host_memory
-from parc.compiler.checks.check_memory import check_memory
+from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck

@@ -22,8 +22,12 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, summarize_names
+from parc.compiler.topology.readers.reader_state import (
+    Fragment,
+    LocatedHost,
+    Reading,
+    summarize_names,
+)
 
 # AWS instance type -> name of the node type in the catalog.
 _NODE_TYPES = {

@@ -9,8 +9,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.topology.hostlist import compress_hosts_in_order
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import location_text
+from parc.compiler.topology.readers.reader_state import Fragment, LocatedHost, location_text
 
 LONGEST_LABEL = 64
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")

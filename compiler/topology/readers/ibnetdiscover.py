@@ -19,8 +19,13 @@ from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.hostlist import natural_key, natural_sort
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import HOST_NAME, InputLine, Reading
+from parc.compiler.topology.readers.reader_state import (
+    HOST_NAME,
+    Fragment,
+    InputLine,
+    LocatedHost,
+    Reading,
+)
 
 MOST_TIERS = 8
 LANE_GBPS = {

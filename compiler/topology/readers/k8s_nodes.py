@@ -12,8 +12,12 @@ from collections.abc import Mapping
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, summarize_names
+from parc.compiler.topology.readers.reader_state import (
+    Fragment,
+    LocatedHost,
+    Reading,
+    summarize_names,
+)
 
 _TIERS = (
     re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,2})"),

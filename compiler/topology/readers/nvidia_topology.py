@@ -16,8 +16,13 @@ import re
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import HOST_NAME, InputLine, Reading
+from parc.compiler.topology.readers.reader_state import (
+    HOST_NAME,
+    Fragment,
+    InputLine,
+    LocatedHost,
+    Reading,
+)
 
 # nvidia-smi underlines the header with terminal escape sequences.
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,10}m")

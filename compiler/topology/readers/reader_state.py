@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
@@ -15,13 +15,44 @@ from parc.compiler.topology.hostlist import (
     TooManyHosts,
     expand_host_list,
 )
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 
 MOST_FINDINGS = 50
 """Largest number of findings per file. A file of the wrong format would have one per line."""
 LONGEST_TEXT = 1000
 """Most characters of a part of the file that a note lists."""
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedHost:
+    """Host with its switches and its NVLink domain, as read from a file."""
+
+    name: str
+    path: tuple[str, ...]
+    """Switches above the host, the leaf switch first; empty if the file lists no switches."""
+    nvlink_domain: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Part of a spec: hosts with their switches, and other keys in the form of the spec."""
+
+    hosts: tuple[LocatedHost, ...] = ()
+    """Hosts without duplicates, in the order of the file."""
+    unavailable: tuple[str, ...] = ()
+    """Hosts that the file lists as down, drained or not ready."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Other keys of the spec: ``{"cluster": {"node": {...}}, "layout": {...}}``."""
+    spans: Mapping[str, Span] = field(default_factory=dict)
+    """Position in the file of each value, by the path of the value in the spec."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user: assumptions that were made, values that are missing."""
+    whole: bool = False
+    """True if ``spec`` is a complete spec, which no other file can extend."""
+    allocated: tuple[str, ...] = ()
+    """Hosts allocated to a job. If this is not empty, hosts that only other files list are
+    dropped."""
 
 
 @dataclass(frozen=True, slots=True)

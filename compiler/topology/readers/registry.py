@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.topology.readers.clouds import read_aws, read_gcp, read_lambda, read_oci
-from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.ibnetdiscover import read_ibnetdiscover
 from parc.compiler.topology.readers.k8s_nodes import read_k8s_nodes
 from parc.compiler.topology.readers.nvidia_topology import read_nvidia_topology
+from parc.compiler.topology.readers.reader_state import Fragment
 from parc.compiler.topology.readers.scontrol_nodes import read_scontrol_nodes
 from parc.compiler.topology.readers.slurm_topology import read_slurm_topology
 from parc.compiler.topology.readers.topograph import read_topograph

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, summarize_names
+from parc.compiler.topology.readers.reader_state import (
+    Fragment,
+    LocatedHost,
+    Reading,
+    summarize_names,
+)
 
 _GONE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"),

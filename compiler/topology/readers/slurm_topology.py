@@ -18,8 +18,12 @@ from itertools import pairwise
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, summarize_names
+from parc.compiler.topology.readers.reader_state import (
+    Fragment,
+    LocatedHost,
+    Reading,
+    summarize_names,
+)
 from parc.compiler.topology.readers.switch_tree import SwitchEntry, leaf_paths
 
 _PAIR = re.compile(r"(?<!\w)(\w{1,40})=(\S*)")

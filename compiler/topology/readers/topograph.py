@@ -11,8 +11,7 @@ import re
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, LocatedHost, Reading
 from parc.compiler.topology.readers.slurm_topology import read_real_names, read_topology_conf
 from parc.compiler.topology.readers.switch_tree import SwitchEntry, leaf_paths
 

@@ -14,8 +14,7 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 from parc_minserve.script import PROCESSES
 

@@ -1,4 +1,7 @@
-"""Hint that a layout whose memory might not suffice would be at least 5 % faster."""
+"""Hints at choices that the search does not make, but that would shorten the step by 5 % or more.
+
+The choices are a layout whose memory is uncertain, and a library that users must install.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,16 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Plan
+from parc.compiler.ir import Layout, Plan, Problem
+from parc.compiler.ir.problem import Dispatcher
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import micro_batch_choices, recompute_levels
 
 GIB = 2**30
+DISPATCH_LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
+"""Dispatchers that ``auto`` never chooses, because users must install them on every host."""
 MIN_GAIN = 0.05
-"""Smallest fraction of the step time for which a riskier layout is mentioned (heuristic)."""
+"""Smallest fraction of the step time for which a choice is mentioned (heuristic)."""
 
 
 def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
@@ -69,3 +76,43 @@ def _layouts_on_mesh(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
             layout = replace(plan.layout, micro_batch=size, recompute=level)
             if not any(rule.broken(problem, layout) for rule in rules):
                 yield layout
+
+
+def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
+    """Report that DeepEP or HybridEP would make the step at least 5 % shorter (M16)."""
+    problem, layout = plan.problem, plan.layout
+    # The user decided on an explicit dispatcher, so no hint is given.
+    if problem.job.moe_dispatcher != "auto" or layout.ep == 1:
+        return
+    now = plan.estimate.time.total_seconds
+    offers = (
+        (step_time(cost_model_for(other, cost_model.framework), layout).total_seconds, other)
+        for other in _problems_with_library(cost_model, plan)
+    )
+    seconds, best = min(offers, key=lambda offer: offer[0], default=(now, problem))
+    if seconds > (1 - MIN_GAIN) * now:
+        return
+    name = best.job.moe_dispatcher
+    finding = Finding(
+        message=f"{name} would dispatch tokens to experts faster than all-to-all",
+        label=f"{seconds:.3g} s per step instead of {now:.3g} s with this layout, "
+        f"{100 * (1 - seconds / now):.0f} % less",
+        help=f"{name} must be installed on every host; to turn off this hint, "
+        "set moe_dispatcher to alltoall",
+        fix=f"job.moe_dispatcher: {name}",
+    )
+    sink.report("M16", finding, at="job")
+
+
+def _problems_with_library(cost_model: CostModel, plan: Plan) -> Iterator[Problem]:
+    """Yield a copy of the problem for each dispatch library that can be used.
+
+    The framework and the GPUs must support the library.
+    """
+    problem = plan.problem
+    for name in DISPATCH_LIBRARIES:
+        other = replace(problem, job=replace(problem.job, moe_dispatcher=name))
+        # The framework rejects a library that its version or the GPU generation does not support.
+        rules = cost_model.framework.rules(other)
+        if not any(rule.broken(other, plan.layout) for rule in rules):
+            yield other
