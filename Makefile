@@ -59,7 +59,7 @@ schemas: $(DEV) ## write the generated schemas: spec, plan, lock
 
 accuracy: $(DEV) ## predicted against published step times, refits and all (DATA=folder: other rows)
 	$(BIN)/python -m benchmarks.accuracy $(if $(DATA),--data '$(DATA)',--output docs/accuracy.md)
-	$(if $(DATA),,$(BIN)/python -m benchmarks.accuracy.plots)
+	$(if $(DATA),,$(BIN)/python -m benchmarks.accuracy.pages.plots)
 
 layouts: $(DEV) ## published best layouts against PARC's pick
 	$(BIN)/python -m benchmarks.published_layouts --output docs/published-layouts.md

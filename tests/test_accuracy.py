@@ -13,7 +13,6 @@ import pytest
 from benchmarks.accuracy.__main__ import load, main
 from benchmarks.accuracy.cases import Case, make_cases
 from benchmarks.accuracy.columns import Columns, left_out_sources, simple_columns
-from benchmarks.accuracy.cost_page import step_time_lines
 from benchmarks.accuracy.groups import (
     class_groups,
     hardware_groups,
@@ -21,15 +20,16 @@ from benchmarks.accuracy.groups import (
     small_group,
 )
 from benchmarks.accuracy.layouts import expert_tensor_size
-from benchmarks.accuracy.page import LOCKED, OPEN, REGRET_SETS, locked_table
-from benchmarks.accuracy.page_tables import markdown_table, table_under
+from benchmarks.accuracy.pages.cost_page import step_time_lines
+from benchmarks.accuracy.pages.page import LOCKED, OPEN, REGRET_SETS, locked_table
+from benchmarks.accuracy.pages.page_tables import markdown_table, table_under
 from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked, source_of
-from benchmarks.accuracy.wide_table import read_training_table
-from benchmarks.accuracy.wide_words import features, framework, network_gbps, shard
+from benchmarks.accuracy.wide.table import read_training_table
+from benchmarks.accuracy.wide.words import features, framework, network_gbps, shard
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from tests.project_files import ROOT
 

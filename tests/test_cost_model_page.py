@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.accuracy.__main__ import load
-from benchmarks.accuracy.bar_plot import Bars, bars_svg
-from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
-from benchmarks.accuracy.cost_page import BLOCK, fill_blocks, measured_blocks, written_blocks
-from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.hardware_classes import fitted_classes
-from benchmarks.accuracy.page import LOCKED
-from benchmarks.accuracy.page_tables import table_under
-from benchmarks.accuracy.plots import errors_by_group, main, step_times
+from benchmarks.accuracy.pages.bar_plot import Bars, bars_svg
+from benchmarks.accuracy.pages.comparison_plot import Point, ScatterChart, comparison_svg
+from benchmarks.accuracy.pages.cost_page import BLOCK, fill_blocks, measured_blocks, written_blocks
+from benchmarks.accuracy.pages.page import LOCKED
+from benchmarks.accuracy.pages.page_tables import table_under
+from benchmarks.accuracy.pages.plots import errors_by_group, main, step_times
+from benchmarks.accuracy.serving.engines import ENGINES
 from benchmarks.accuracy.sources import is_locked
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.schedules.registry import SCHEDULES
@@ -65,7 +65,7 @@ def test_every_schedule_class_and_engine_has_a_row(name: str) -> None:
 def test_the_tables_that_follow_from_code_and_other_pages_are_current() -> None:
     blocks = written_blocks(ACCURACY, KERNELS)
     stale = [name for name, text in blocks.items() if f"\n{text}\n\n<!-- end -->" not in PAGE]
-    assert stale == [], "run: python -m benchmarks.accuracy.plots"
+    assert stale == [], "run: python -m benchmarks.accuracy.pages.plots"
 
 
 def test_every_marked_block_of_the_page_is_generated() -> None:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from benchmarks.accuracy.jax_recipes import POLICIES, policy_words
 from benchmarks.accuracy.layouts import recompute_of
+from benchmarks.accuracy.wide.jax_recipes import POLICIES, policy_words
 
 CLOUD = "NVIDIA/dgxc-benchmarking tag {} {}"
 PAX = "NVIDIA/JAX-Toolbox rosetta/rosetta/projects/pax/README.md"

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from benchmarks.accuracy.moe_recipes import (
+from benchmarks.accuracy.predict import with_features
+from benchmarks.accuracy.wide.moe_recipes import (
     FEATURES,
     RECOMPUTE,
     WHOLE,
     container_release,
     recipe_words,
 )
-from benchmarks.accuracy.predict import with_features
 from parc.compiler.ir import Efficiency
 
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [{}]"

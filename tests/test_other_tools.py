@@ -10,13 +10,13 @@ import pytest
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.columns import simple_columns
-from benchmarks.accuracy.other_tools import (
+from benchmarks.accuracy.pages.other_tools import (
     MIN_ROWS,
     compared_groups,
     comparison_table,
     read_recorded,
 )
-from benchmarks.accuracy.page_tables import markdown_table
+from benchmarks.accuracy.pages.page_tables import markdown_table
 from benchmarks.accuracy.sources import is_locked
 from benchmarks.baselines import features, llm_analysis_input, main, write_recorded
 

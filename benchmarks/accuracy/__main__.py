@@ -10,14 +10,14 @@ from benchmarks.accuracy.cases import Case, Cases, make_cases
 from benchmarks.accuracy.columns import simple_columns
 from benchmarks.accuracy.fit_classes import fit_lines, fit_open_rows, write_all
 from benchmarks.accuracy.groups import SMALL, is_small
-from benchmarks.accuracy.page import locked_table, page, regret_table
+from benchmarks.accuracy.pages.page import locked_table, page, regret_table
+from benchmarks.accuracy.pages.row_lines import row_lines
 from benchmarks.accuracy.predict import estimate_step
-from benchmarks.accuracy.row_lines import row_lines
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_models, write_runs
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.small_models import small_runs
 from benchmarks.accuracy.sources import is_locked
-from benchmarks.accuracy.wide_table import read_training_table
+from benchmarks.accuracy.wide.small_models import small_runs
+from benchmarks.accuracy.wide.table import read_training_table
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -29,7 +29,7 @@ from benchmarks.accuracy.joint_fit import (
     left_out_errors,
     predict_left_out,
 )
-from benchmarks.accuracy.page_tables import markdown
+from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.predict import PRIORS, predict
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked

@@ -13,7 +13,7 @@ from statistics import median
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import Group
-from benchmarks.accuracy.page_tables import markdown
+from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.predict import cost_model_of
 from benchmarks.accuracy.sources import source_of
 from parc.compiler.cost.step.step_interval import step_interval

@@ -15,9 +15,9 @@ from statistics import fmean, median
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.naive import naive_seconds
+from benchmarks.accuracy.pages.row_lines import describe_layout
 from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.problems import MEGATRON
-from benchmarks.accuracy.row_lines import describe_layout
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import cost_model_for

@@ -10,7 +10,7 @@ DYNAMIC_SPREAD = 0.135
 and fragmentation.
 
 It is the 80th percentile of the errors of published readings, each program counted once
-(benchmarks/accuracy/memory.py).
+(benchmarks/accuracy/memory/section.py).
 """
 FRAGMENTATION_SPREAD = 3.0
 """Fragmentation at the high end of the interval, relative to the expected fragmentation; at the low

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.accuracy.caching_allocator import MIB, CachingAllocator
+from benchmarks.accuracy.memory.caching_allocator import MIB, CachingAllocator
 
 SIZES = st.lists(st.integers(1, 64 * MIB), min_size=1, max_size=30)
 

@@ -10,9 +10,8 @@ from statistics import median
 import pytest
 
 from benchmarks.accuracy.__main__ import load
-from benchmarks.accuracy.memory import fitted_spread, held_out_coverage, section, static_error
-from benchmarks.accuracy.memory_fits import device_bytes, predict_fits
-from benchmarks.accuracy.memory_rows import (
+from benchmarks.accuracy.memory.fits import device_bytes, predict_fits
+from benchmarks.accuracy.memory.rows import (
     PATH,
     Reading,
     layout_of,
@@ -21,10 +20,16 @@ from benchmarks.accuracy.memory_rows import (
     read_readings,
     words_of,
 )
-from benchmarks.accuracy.memory_sources import draw_locked_readings
+from benchmarks.accuracy.memory.section import (
+    fitted_spread,
+    held_out_coverage,
+    section,
+    static_error,
+)
+from benchmarks.accuracy.memory.sources import draw_locked_readings
+from benchmarks.accuracy.memory.static_records import read_records
+from benchmarks.accuracy.memory.static_tensors import parameters
 from benchmarks.accuracy.sources import LOCKED
-from benchmarks.accuracy.static_records import read_records
-from benchmarks.accuracy.static_tensors import parameters
 from parc.compiler.ir import Layout, Model, ModelChunk
 from parc.compiler.ir.estimate import DYNAMIC_SPREAD
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.accuracy.memory_rows import layout_of, model_of, words_of
-from benchmarks.accuracy.static_tensors import BUCKET_ELEMENTS, buffers, parameters
+from benchmarks.accuracy.memory.rows import layout_of, model_of, words_of
+from benchmarks.accuracy.memory.static_tensors import BUCKET_ELEMENTS, buffers, parameters
 from parc.compiler.ir import Layout, Model
 
 WIDTHS = "hidden=512 ffn=2048 heads=8 kv_heads=8 head_dim=64 vocab=50257 norm=layernorm bias=1"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.accuracy.engines import ENGINES
+from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.counts.cache import count_windowed_layers, recurrent_state_bytes
 from parc.compiler.cost.serving.memory import cache_blocks, request_cache_bytes
 from parc.compiler.cost.serving.shard import weights_bytes

@@ -9,11 +9,11 @@ from statistics import median
 
 import pytest
 
-from benchmarks.accuracy.serving import choices, main, section
-from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving
-from benchmarks.accuracy.serving_rows import read_published
-from benchmarks.accuracy.serving_waits import describe_load, predict_unseen_sources, wait_rows
-from benchmarks.accuracy.serving_wide import read_serving_table
+from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving
+from benchmarks.accuracy.serving.rows import read_published
+from benchmarks.accuracy.serving.section import choices, main, section
+from benchmarks.accuracy.serving.waits import describe_load, predict_unseen_sources, wait_rows
+from benchmarks.accuracy.serving.wide_table import read_serving_table
 from parc.compiler.ir.serving import ServingLayout
 
 TPOT, TTFT, BIAS, RATE, RIGHT, REGRET = 0.13, 0.29, 0.1, 0.12, 0.95, 0.02

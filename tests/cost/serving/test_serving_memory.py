@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.accuracy.engines import ENGINES
+from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.serving.memory import (
     kv_bytes_per_token,
     request_cache_bytes,

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.accuracy.engines import ENGINES
+from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
     closed_loop_queue,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import Group, class_groups, named_groups, small_group
-from benchmarks.accuracy.page_tables import markdown
+from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.runs import PUBLISHED
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.accuracy.engines import ENGINES
+from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Model
@@ -34,7 +34,7 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
-PUBLISHED = Path(__file__).parent / "published" / "serving.csv"
+PUBLISHED = Path(__file__).parent.parent / "published" / "serving.csv"
 HOSTS = 18
 """Hosts of the cluster that the estimate uses: a rack of NVL72, more than any deployment needs."""
 WEIGHTS: dict[str, WeightPrecision] = {

@@ -13,11 +13,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.accuracy.jax_recipes import policy_words
-from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, recipe_words
 from benchmarks.accuracy.runs import Run
-from benchmarks.accuracy.wide_models import Architectures
-from benchmarks.accuracy.wide_words import NODES, features, framework, network_gbps, shard
+from benchmarks.accuracy.wide.jax_recipes import policy_words
+from benchmarks.accuracy.wide.models import Architectures
+from benchmarks.accuracy.wide.moe_recipes import FEATURES, RECOMPUTE, recipe_words
+from benchmarks.accuracy.wide.words import NODES, features, framework, network_gbps, shard
 
 PRECISIONS = {"fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "bf16": "bf16", "fp16": "fp16"}
 """Precision in the source -> format. Every other word that begins with fp8 means fp8."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from benchmarks.accuracy.svg import document, marks, polyline, text, upright
+from benchmarks.accuracy.pages.svg import document, marks, polyline, text, upright
 
 SIZE = (776, 440)
 TOP, SIDE = 50, 300

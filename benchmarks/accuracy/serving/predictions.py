@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.accuracy.serving_rows import ServingRow, read_published
-from benchmarks.accuracy.serving_wide import ServingTable, read_serving_table
+from benchmarks.accuracy.serving.rows import ServingRow, read_published
+from benchmarks.accuracy.serving.wide_table import ServingTable, read_serving_table
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_serving

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.accuracy.plots``: write the figures and tables of docs/cost-model.md.
+"""``python -m benchmarks.accuracy.pages.plots``: write figures and tables of docs/cost-model.md.
 
 Errors are read from docs/accuracy.md, which ``make accuracy`` writes first. Points are the open
 rows with predictions under the shipped parameters. The accuracy line of README.md is written too.
@@ -11,31 +11,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.accuracy.__main__ import load
-from benchmarks.accuracy.bar_plot import Bars, bars_svg
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
-from benchmarks.accuracy.cost_page import (
+from benchmarks.accuracy.memory.rows import read_readings
+from benchmarks.accuracy.pages.bar_plot import Bars, bars_svg
+from benchmarks.accuracy.pages.comparison_plot import Point, ScatterChart, comparison_svg
+from benchmarks.accuracy.pages.cost_page import (
     fill_blocks,
     measured_blocks,
     step_time_lines,
     written_blocks,
 )
-from benchmarks.accuracy.memory_rows import read_readings
-from benchmarks.accuracy.page import LOCKED, OPEN
-from benchmarks.accuracy.page_tables import table_under
+from benchmarks.accuracy.pages.page import LOCKED, OPEN
+from benchmarks.accuracy.pages.page_tables import table_under
 from benchmarks.accuracy.predict import estimate_step
-from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving
-from benchmarks.accuracy.serving_rows import read_published
+from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving
+from benchmarks.accuracy.serving.rows import read_published
 from benchmarks.accuracy.sources import is_locked
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "cdna4")
 ENGINES = ("vllm", "sglang", "trtllm")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the figures and the generated blocks of the page; return exit status 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.plots")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.pages.plots")
     parser.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
     docs = parser.parse_args(argv).docs
     accuracy = (docs / "accuracy.md").read_text(encoding="utf-8")

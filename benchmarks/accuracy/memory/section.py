@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.accuracy.memory_fits import predict_fits, summarize_fits
-from benchmarks.accuracy.memory_rows import Reading, read_out_of_memory, read_readings
-from benchmarks.accuracy.static_records import read_records, summary
+from benchmarks.accuracy.memory.fits import predict_fits, summarize_fits
+from benchmarks.accuracy.memory.rows import Reading, read_out_of_memory, read_readings
+from benchmarks.accuracy.memory.static_records import read_records, summary
 
 WITHIN = 0.07
 COVERAGE = 0.8

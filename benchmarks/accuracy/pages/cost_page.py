@@ -15,17 +15,17 @@ from math import log
 from statistics import median
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.cost_constants import constants_table
-from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.hardware_classes import class_row, fitted_classes
 from benchmarks.accuracy.hardware_classes import generation as catalog_generation
-from benchmarks.accuracy.page import LOCKED, OPEN
-from benchmarks.accuracy.page_tables import markdown, section_lines, table_under
+from benchmarks.accuracy.pages.cost_constants import constants_table
+from benchmarks.accuracy.pages.page import LOCKED, OPEN
+from benchmarks.accuracy.pages.page_tables import markdown, section_lines, table_under
+from benchmarks.accuracy.pages.row_lines import describe_layout
 from benchmarks.accuracy.predict import PRIORS, estimate_step
-from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.serving_predictions import ServingPrediction
-from benchmarks.accuracy.serving_rows import cluster_of
+from benchmarks.accuracy.serving.engines import ENGINES
+from benchmarks.accuracy.serving.predictions import ServingPrediction
+from benchmarks.accuracy.serving.rows import cluster_of
 from parc.backends.accelerate.memory import accelerate_memory
 from parc.backends.deepspeed.memory import deepspeed_decoder_memory
 from parc.backends.megatron.memory import megatron_fp8_memory, megatron_memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.accuracy.runs import Run
-from benchmarks.accuracy.wide_table import read_training_table
+from benchmarks.accuracy.wide.table import read_training_table
 
 FILE = "train_sweep_singlenode.csv"
 

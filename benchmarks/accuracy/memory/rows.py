@@ -18,8 +18,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.accuracy.memory_programs import program_of
-from benchmarks.accuracy.memory_sources import is_locked_row
+from benchmarks.accuracy.memory.programs import program_of
+from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
@@ -50,7 +50,7 @@ from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.job_spec import JobSpec
 from parc.compiler.spec.model_spec import ModelSpec
 
-PATH = Path(__file__).parent / "published" / "memory.csv"
+PATH = Path(__file__).parent.parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
 Words = dict[str, str]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.accuracy.moe_recipes import container_release
+from benchmarks.accuracy.wide.moe_recipes import container_release
 
 KEPT = "selective:core_attn+layernorm"
 POLICIES = (

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.accuracy.caching_allocator import MIB
-from benchmarks.accuracy.memory_rows import PATH, Words, layout_of, model_of, words_of
-from benchmarks.accuracy.static_auxiliary import RecordedRun, auxiliary_tensors
-from benchmarks.accuracy.static_replay import allocated_bytes
-from benchmarks.accuracy.static_tensors import buffers, round_up
+from benchmarks.accuracy.memory.caching_allocator import MIB
+from benchmarks.accuracy.memory.rows import PATH, Words, layout_of, model_of, words_of
+from benchmarks.accuracy.memory.static_auxiliary import RecordedRun, auxiliary_tensors
+from benchmarks.accuracy.memory.static_replay import allocated_bytes
+from benchmarks.accuracy.memory.static_tensors import buffers, round_up
 from parc.backends.megatron.memory import BLOCK_BYTES
 
-RECORDS = Path(__file__).parent / "published" / "static.csv"
+RECORDS = Path(__file__).parent.parent / "published" / "static.csv"
 UNIT_BYTES = MIB // 16
 """Large tensors of the small test models are multiples of this size, hence remainders are too."""
 

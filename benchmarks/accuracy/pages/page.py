@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases
@@ -20,15 +18,14 @@ from benchmarks.accuracy.groups import (
 )
 from benchmarks.accuracy.intervals import coverage_table
 from benchmarks.accuracy.joint_fit import JointFit
-from benchmarks.accuracy.other_tools import comparison_table
-from benchmarks.accuracy.page_tables import markdown
+from benchmarks.accuracy.memory.section import section as memory_section
+from benchmarks.accuracy.pages.other_tools import comparison_table
+from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, sweeps
 from benchmarks.accuracy.score import score
+from benchmarks.accuracy.serving.section import section as serving_section
 from benchmarks.accuracy.sources import is_locked
 from parc.compiler.cost.step import step_interval
-
-SECTION_MODULES = ("memory", "serving")
-"""Modules of this package that add a section, if they exist."""
 
 ASSUMED = """\
 If a source does not state a value, a fixed rule in
@@ -76,7 +73,8 @@ def page(cases: Cases, data: Path | None) -> str:
         + _open_table(hardware_groups(rows), found),
         _fit_section(fit),
         _regret_section(cases.cases),
-        *_module_sections(data),
+        memory_section(data),
+        serving_section(data),
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 
@@ -251,20 +249,6 @@ def regret_table(cases: Sequence[Case]) -> str:
             rows.append((name, str(len(found)), *numbers))
     heads = ("sweeps", "number", "mean", "largest", "of ties", "largest", "naive", "largest")
     return markdown(heads, rows)
-
-
-def _module_sections(data: Path | None) -> list[str]:
-    """Return the sections of the modules that define ``section(data) -> Markdown``."""
-    sections = []
-    for name in SECTION_MODULES:
-        module = f"benchmarks.accuracy.{name}"
-        if find_spec(module) is not None:
-            section: Callable[[Path | None], str] | None = getattr(
-                import_module(module), "section", None
-            )
-            if section is not None:
-                sections.append(section(data))
-    return sections
 
 
 def _percent(share: float) -> str:

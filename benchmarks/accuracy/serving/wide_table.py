@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.accuracy.serving_rows import ServingRow, parse_number, row_of
+from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
 
 NODES = {
     "a100-80": "dgx-a100",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-from benchmarks.accuracy.page_tables import markdown
+from benchmarks.accuracy.pages.page_tables import markdown
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy.caching_allocator import MIB
-from benchmarks.accuracy.memory_rows import Words, cluster_of
+from benchmarks.accuracy.memory.caching_allocator import MIB
+from benchmarks.accuracy.memory.rows import Words, cluster_of
 from parc.backends.megatron.memory import BLOCK_BYTES, GROUPED_STREAMS, SCALARS
 from parc.backends.megatron.programs import padded_rows
 from parc.compiler.cost.memory.workspaces import count_stage_buffers, weight_shapes

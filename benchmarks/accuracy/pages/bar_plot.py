@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.accuracy.svg import box, document, polyline, text
+from benchmarks.accuracy.pages.svg import box, document, polyline, text
 
 WIDTH, LEFT, RIGHT = 840, 236, 800
 TOP, BAR, GAP = 66, 11, 12

@@ -1,6 +1,6 @@
 """Times to the first token by load, and the fit of the wait before a request's prompt runs.
 
-python -m benchmarks.accuracy.serving_waits [--data FOLDER]
+python -m benchmarks.accuracy.serving.waits [--data FOLDER]
 
 The fitted constants (WAIT_PRIORS, per engine) are those of
 ``compiler/cost/serving/request_waits.py``; the other parts of a prediction stay fixed. Each row is
@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
-from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
+from benchmarks.accuracy.serving.engines import ENGINES
+from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fitting import FitResult, ParameterPrior, fit_parameters
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
@@ -197,7 +197,7 @@ def _line(name: str, rows: Sequence[ServingPrediction], ratios: Mapping[str, flo
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the fit of every engine and the table; return exit status 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving_waits")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving.waits")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
     predictions = predict_serving(read_serving(parser.parse_args(argv).data).rows)
     rows = wait_rows(predictions)

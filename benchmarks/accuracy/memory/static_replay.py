@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.accuracy.caching_allocator import MIB, Block, CachingAllocator
-from benchmarks.accuracy.static_tensors import Buffer, Sizes, element_bytes
+from benchmarks.accuracy.memory.caching_allocator import MIB, Block, CachingAllocator
+from benchmarks.accuracy.memory.static_tensors import Buffer, Sizes, element_bytes
 
 ACTIVATION_BYTES, ACTIVATIONS = 2 * MIB, 1000
 """Activations in shared segments: more than the state of any record needs."""

@@ -1,6 +1,6 @@
 """Serving section of the accuracy page: TPOT, TTFT, throughput, and the choice of layouts.
 
-python -m benchmarks.accuracy.serving [--data FOLDER] [--rows WORDS]
+python -m benchmarks.accuracy.serving.section [--data FOLDER] [--rows WORDS]
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
-from benchmarks.accuracy.serving_waits import load_table
+from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
+from benchmarks.accuracy.serving.waits import load_table
 
 HEAD = """\
 ## Serving
@@ -127,7 +127,7 @@ def _fits(predictions: Sequence[ServingPrediction]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the section, or the chosen rows; return exit status 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving.section")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
     parser.add_argument(
         "--rows", metavar="WORDS", help="print the rows whose group contains all words"

@@ -1,0 +1,1 @@
+"""Published readings of memory, and the errors of the memory estimate."""

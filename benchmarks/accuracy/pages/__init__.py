@@ -1,0 +1,1 @@
+"""Generated pages and figures about the accuracy of the cost model."""

@@ -1,0 +1,1 @@
+"""Published measurements of services, and the errors of their predictions."""
