@@ -155,7 +155,9 @@ def test_specs_that_torchtitan_rejects_are_rejected_by_parc() -> None:
         name for name, verdict in zip(specs, verdicts, strict=True) if not verdict["accepted"]
     ]
     assert len(rejected) >= 100
-    assert [name for name in rejected if planned(specs[name][0])[0] is not None] == []
+    # Otherwise a plan on fewer hosts, with another size, may take the place of a rejected one.
+    every_host = {"goals": {"idle_hosts": "forbid"}}
+    assert [name for name in rejected if planned(specs[name][0] | every_host)[0] is not None] == []
 
 
 def test_torchtitan_handles_both_specs_of_each_boundary_as_listed() -> None:
