@@ -24,9 +24,9 @@ from benchmarks.accuracy.hardware_classes import own_parameters, parent_class
 from benchmarks.accuracy.predict import PRIORS, predict, shipped
 from benchmarks.accuracy.sources import source_of
 from parc.compiler.cost.fitting import (
-    HUBER,
     NOISE,
     cholesky_inverse,
+    huber_weight,
     linearize_runs,
     solve_linear_system,
 )
@@ -267,7 +267,7 @@ def _add_cluster(
     total, mean_slopes, mean_error = pull, defaultdict[int, float](float), 0.0
     for (line, row), error in zip(members, errors, strict=True):
         size = line.weight * abs(error + factor)
-        weight = line.weight**2 * min(1.0, HUBER / size if size else 1.0) / NOISE**2
+        weight = line.weight**2 * huber_weight(size)
         total += weight
         mean_error += weight * line.offset
         for at, slope in row:

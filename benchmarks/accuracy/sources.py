@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 
 from benchmarks.accuracy.cases import Case
@@ -32,25 +32,40 @@ def source_of(text: str) -> str:
     return re.sub(r"(training_results_v\S+) (\S+?)/results.*", r"\1 \2", text).strip()
 
 
-def draw_locked_sources(cases: Sequence[Case]) -> list[str]:
-    """Return the names of the locked sources, sorted, as drawn from ``cases``.
+Kind = tuple[str, str]
+"""(GPU generation, model type) of a run, or (counter, model type) of a memory reading."""
 
-    The draw takes a third of the sources of each GPU generation and model type, rounded, and one of
-    two. A source belongs to the combination of most of its rows.
+
+def draw_locked_sources(cases: Sequence[Case]) -> list[str]:
+    """Return the names of the locked sources of training runs, as drawn from ``cases``."""
+    return draw_locked(
+        (source_of(case.run.source), (case.problem.cluster.gpu.generation, case.kind))
+        for case in cases
+        if case.scored
+    )
+
+
+def draw_locked(
+    rows: Iterable[tuple[str, Kind]], locked_before: Collection[str] = frozenset()
+) -> list[str]:
+    """Return the names of the locked sources, sorted, as drawn from ``rows``.
+
+    A row is (source, kind), and a source belongs to the kind of most of its rows. The draw takes a
+    third of the sources of each kind, rounded, and one of two. Sources in ``locked_before`` stay
+    locked and count first.
     """
-    kinds: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-    for case in cases:
-        if case.scored:
-            generation = case.problem.cluster.gpu.generation
-            kinds[source_of(case.run.source)][generation, case.kind] += 1
-    strata: dict[tuple[str, str], list[str]] = defaultdict(list)
+    kinds: dict[str, Counter[Kind]] = defaultdict(Counter)
+    for source, kind in rows:
+        kinds[source][kind] += 1
+    strata: dict[Kind, list[str]] = defaultdict(list)
     for source, counts in sorted(kinds.items()):
         strata[counts.most_common(1)[0][0]].append(source)
-    random = Random(LOCKED_SEED)
-    locked: list[str] = []
+    random, locked = Random(LOCKED_SEED), list[str]()
     for _, sources in sorted(strata.items()):
         count = 1 if len(sources) == 2 else round(LOCKED_SHARE * len(sources))
-        locked += random.sample(sources, count)
+        before = [source for source in sources if source in locked_before]
+        rest = [source for source in sources if source not in locked_before]
+        locked += before + random.sample(rest, max(0, count - len(before)))
     return sorted(locked)
 
 

@@ -148,7 +148,7 @@ class _Objective:
         ``jacobian`` contains the derivatives of the residuals at this point. Outliers among the
         measurements have lower weights, as the Huber loss requires.
         """
-        weights = [_huber_weight(error) for error in at.errors]
+        weights = [huber_weight(error) for error in at.errors]
         curvature = [
             [
                 sum(w * a * b for w, a, b in zip(weights, left, right, strict=True))
@@ -250,7 +250,7 @@ def _huber_loss(error: float) -> float:
     return cost / NOISE**2
 
 
-def _huber_weight(error: float) -> float:
+def huber_weight(error: float) -> float:
     """Return the weight of one residual in a least-squares step that minimizes the Huber loss."""
     return min(1.0, HUBER / abs(error) if error else 1.0) / NOISE**2
 

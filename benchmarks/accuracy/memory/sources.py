@@ -7,35 +7,17 @@ test of Megatron on one GPU type is one document, because each has its own file 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from random import Random
 
-from benchmarks.accuracy.sources import LOCKED, LOCKED_SEED, LOCKED_SHARE, source_of
-
-Kind = tuple[str, str]
-"""(counter of a reading, dense or MoE)."""
+from benchmarks.accuracy.sources import LOCKED, Kind, draw_locked, source_of
 
 
 def draw_locked_readings(readings: Sequence[tuple[str, Kind]]) -> list[str]:
     """Return the names of the locked sources, sorted, as drawn from ``readings``.
 
-    A reading is (source, kind). The draw takes a third of the sources of each kind, rounded, and
-    one of two; sources of training runs that are locked count first.
+    A reading is (source, kind). Sources of training runs that are locked count first.
     """
-    kinds: dict[str, Counter[Kind]] = defaultdict(Counter)
-    for source, kind in readings:
-        kinds[source][kind] += 1
-    strata: dict[Kind, list[str]] = defaultdict(list)
-    for source, counts in sorted(kinds.items()):
-        strata[counts.most_common(1)[0][0]].append(source)
-    random, locked = Random(LOCKED_SEED), list[str]()
-    for _, sources in sorted(strata.items()):
-        count = 1 if len(sources) == 2 else round(LOCKED_SHARE * len(sources))
-        before = [source for source in sources if source in LOCKED]
-        rest = [source for source in sources if source not in LOCKED]
-        locked += before + random.sample(rest, max(0, count - len(before)))
-    return sorted(locked)
+    return draw_locked(readings, LOCKED)
 
 
 LOCKED_TESTS = frozenset(

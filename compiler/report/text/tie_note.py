@@ -21,32 +21,40 @@ def tie_note(plan: Plan) -> str:
 
     The text is empty if no listed layout is faster.
     """
-    chosen = plan.search.ranked[0]
     faster = _faster_candidates(plan)
     if not faster:
         return ""
-    rank, fastest = min(faster, key=lambda pair: pair[1].seconds_with_placement)
-    gain = 1 - fastest.seconds_with_placement / chosen.seconds_with_placement
+    rank, fastest = _fastest(faster)
     most = "up to " if len(faster) > 1 else ""
     return (
         f"{_format_ranks([rank for rank, _ in faster])} predicted to be {most}"
-        f"{format_percent(gain)} faster, which counts as a tie (goals.tie: {_tie(plan)}). "
+        f"{_format_gain(plan, fastest)} faster, which counts as a tie (goals.tie: {_tie(plan)}). "
         f"Rank 1 is simpler than rank {rank}: "
-        f"{simplest_difference(chosen.layout, fastest.layout)}."
+        f"{simplest_difference(plan.search.ranked[0].layout, fastest.layout)}."
     )
 
 
 def tie_summary(plan: Plan) -> str:
     """Return ``tie_note`` as a phrase for the summary of ``parc compile``; empty without ties."""
-    chosen, faster = plan.search.ranked[0], _faster_candidates(plan)
+    faster = _faster_candidates(plan)
     if not faster:
         return ""
-    _, fastest = min(faster, key=lambda pair: pair[1].seconds_with_placement)
-    gain = 1 - fastest.seconds_with_placement / chosen.seconds_with_placement
+    _, fastest = _fastest(faster)
     return (
         f"the simplest layout within {_tie(plan)} of the fastest (goals.tie); "
-        f"the fastest would save {format_percent(gain)}"
+        f"the fastest would save {_format_gain(plan, fastest)}"
     )
+
+
+def _fastest(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candidate]:
+    """Return the (rank, candidate) with the shortest step."""
+    return min(ranked, key=lambda pair: pair[1].seconds_with_placement)
+
+
+def _format_gain(plan: Plan, faster: Candidate) -> str:
+    """Return how much shorter the step of ``faster`` is than that of the plan, in per cent."""
+    chosen = plan.search.ranked[0]
+    return format_percent(1 - faster.seconds_with_placement / chosen.seconds_with_placement)
 
 
 def _tie(plan: Plan) -> str:
