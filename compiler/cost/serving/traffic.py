@@ -241,7 +241,7 @@ def _steady_state(
     """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = _seconds_through_all_stages(deployment, StepBatch(running, context))
+    decode = seconds_through_all_stages(deployment, StepBatch(running, context))
     steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     queue = queue_ahead(prefill)
@@ -273,7 +273,7 @@ def _prefill_seconds(
     # Prompts that start in the same step are processed together, up to the token limit of a step.
     chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = _seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
+    mixed = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
     return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
 
@@ -289,7 +289,7 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     return (chunks + deployment.layout.pp - 1) / chunks
 
 
-def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
+def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
     Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as
