@@ -190,7 +190,8 @@ def test_a_longer_request_than_fits_is_shortened_only_if_the_spec_does_not_set_i
     assert 1500 <= plan.limits.max_model_len < 131072
     fits = plan.limits.max_model_len
     assert plan.limits.full_requests >= 1
-    assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits})) == []
+    crowded = ["G06"]  # few of the requests of CHAT fit into so small a cache
+    assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits})) == crowded
     assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits + 16})) == ["V01"]
 
 
@@ -247,12 +248,12 @@ def test_the_smallest_layout_is_reported_if_all_are_too_large() -> None:
     assert (found.code, found.finding.fix) == ("PARC-T11", "layout.replicas: 1")
 
 
-def test_a_late_token_is_reported_if_only_memory_bounds_the_requests() -> None:
-    tree = spec("llama-3.1-70b", "hgx-h100") | {"goals": {"ttft": "50ms"}}
+def test_a_limit_that_even_one_request_misses_is_reported() -> None:
+    tree = spec("llama-3.1-70b", "hgx-h100") | {"goals": {"ttft": "20ms"}}
     tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500}
     _, sink = planned(tree)
     (found,) = sink.diagnostics
-    assert (found.code, "set job.traffic.concurrency" in found.finding.help) == ("PARC-G03", True)
+    assert (found.code, "for a single request" in found.finding.help) == ("PARC-G03", True)
 
 
 def test_hosts_of_one_gpu_join_none_over_pcie() -> None:
