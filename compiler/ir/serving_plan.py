@@ -72,6 +72,11 @@ class ServingGoals:
     """Fraction of device memory that the engine must leave free, for example 0.08 for 8 %."""
     limits: tuple[SizeLimit, ...] = ()
 
+    @property
+    def has_latency_limit(self) -> bool:
+        """True if the mean time to the first token or per output token has an upper limit."""
+        return self.ttft_seconds is not None or self.tpot_seconds is not None
+
 
 @dataclass(frozen=True, slots=True)
 class ServingPins:
@@ -188,6 +193,18 @@ class ServingCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class NearMiss:
+    """Deployment that is much better than the plan, but misses one latency limit by a little."""
+
+    goal: Literal["ttft", "tpot"]
+    limit_seconds: float
+    """Upper limit that the deployment meets; it is higher than that of the spec."""
+    gain: float
+    """Factor by which the deployment needs fewer GPUs or yields more tokens per second."""
+    candidate: ServingCandidate
+
+
+@dataclass(frozen=True, slots=True)
 class ServingSearch:
     """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
@@ -200,6 +217,8 @@ class ServingSearch:
     rejected: tuple[ServingCandidate, ...] = ()
     """For each tensor-parallel size other than the chosen one, the best candidate; reports compare
     them with the choice."""
+    near_misses: tuple[NearMiss, ...] = ()
+    """For each latency limit at most one deployment that a slightly higher limit would allow."""
 
 
 @dataclass(frozen=True, slots=True)
