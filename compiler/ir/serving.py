@@ -114,18 +114,18 @@ class ServingSetup:
         return WEIGHT_BLOCKS.get(self.weights, 1) if self.block is None else self.block
 
 
-LengthDistribution = Literal["fixed", "lognormal", "uniform"]
-
-
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Distribution of the lengths of prompts and answers around their means."""
+    """Distribution of the lengths of prompts and answers around their means.
 
-    distribution: LengthDistribution = "fixed"
+    Lengths are lognormal with the coefficients of variation, uniform with ``range_ratio``, and all
+    equal if all values are 0.
+    """
+
     input_cv: float = 0.0
-    """Coefficient of variation (standard deviation / mean) of lognormal prompt lengths."""
+    """Coefficient of variation (standard deviation / mean) of prompt lengths."""
     output_cv: float = 0.0
-    """Coefficient of variation of lognormal answer lengths."""
+    """Coefficient of variation of answer lengths."""
     range_ratio: float = 0.0
     """Largest deviation of uniform lengths from the mean, divided by the mean."""
 
@@ -147,6 +147,8 @@ class Trace:
     """Recorded requests that the simulation replays."""
 
     path: str
+    digest: str
+    """SHA-256 of the text of the file."""
     count: int
     """Number of requests."""
     seconds: float
@@ -177,6 +179,11 @@ class Traffic:
     prefix_hit: float = 0.0
     """Fraction of the tokens of each prompt that the prefix cache stores."""
     trace: Trace | None = None
+
+    @property
+    def computed_input_tokens(self) -> float:
+        """Mean number of prompt tokens that are not in the prefix cache."""
+        return self.input_tokens * (1 - self.prefix_hit)
 
     @property
     def is_load_given(self) -> bool:
@@ -249,50 +256,6 @@ class ServingMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class ServingEstimate:
-    """Estimated latency and throughput of a deployment.
-
-    ``fits`` is False if not even one request can run in the available memory.
-    """
-
-    layout: ServingLayout
-    fits: bool
-    ttft_seconds: float
-    """Mean time to the first token, including the wait for a free slot."""
-    tpot_seconds: float
-    """Mean time per output token after the first one."""
-    tokens_per_second: float
-    """Output tokens per second, summed over all replicas."""
-    requests_per_second: float
-    running: float
-    """Mean number of requests that decode together in one engine."""
-    max_concurrency: float
-    """Number of requests of mean length that fit into the KV caches of all replicas together."""
-    memory: ServingMemory
-    decode: StepTerms
-    """Time of a decode step that contains no prefill."""
-    prefill_seconds: float
-    """Seconds by which the prefill of one request lengthens the engine's steps."""
-    waiting: float = 0.0
-    """Mean number of requests, in all replicas together, that wait until the cache and the engine
-    can accept them."""
-    solved_request_rate: float | None = None
-    """Largest number of requests per second within the latency limits, for which all figures are
-    estimated; None if the traffic states a load, or if there are no limits."""
-
-    @property
-    def kv_tokens(self) -> float:
-        """Number of tokens that the KV caches of all replicas can store together."""
-        # kv_tokens of ServingMemory is per data-parallel rank.
-        return self.memory.kv_tokens * self.layout.dp * self.layout.replicas
-
-    @property
-    def tokens_per_second_per_gpu(self) -> float:
-        """Output tokens per second per GPU."""
-        return self.tokens_per_second / self.layout.gpus
-
-
-@dataclass(frozen=True, slots=True)
 class Distribution:
     """Mean and percentiles of a simulated quantity."""
 
@@ -324,3 +287,49 @@ class ServiceStatistics:
     """Fraction of the KV cache that running requests occupy, over time."""
     preemptions: int
     """Number of times that a request lost its cache and was computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingEstimate:
+    """Estimated latency and throughput of a deployment.
+
+    ``fits`` is False if not even one request can run in the available memory.
+    """
+
+    layout: ServingLayout
+    fits: bool
+    ttft_seconds: float
+    """Mean time to the first token, including the wait for a free slot."""
+    tpot_seconds: float
+    """Mean time per output token after the first one."""
+    tokens_per_second: float
+    """Output tokens per second, summed over all replicas."""
+    requests_per_second: float
+    running: float
+    """Mean number of requests that decode together in one engine."""
+    max_concurrency: float
+    """Number of requests of mean length that fit into the KV caches of all replicas together."""
+    memory: ServingMemory
+    decode: StepTerms
+    """Time of a decode step that contains no prefill."""
+    prefill_seconds: float
+    """Seconds by which the prefill of one request lengthens the engine's steps."""
+    waiting: float = 0.0
+    """Mean number of requests, in all replicas together, that wait until the cache and the engine
+    can accept them."""
+    solved_request_rate: float | None = None
+    """Largest number of requests per second within the latency limits, for which all figures are
+    estimated; None if the traffic states a load, or if there are no limits."""
+    simulated: ServiceStatistics | None = None
+    """Statistics of an event simulation under the load; None without a load."""
+
+    @property
+    def kv_tokens(self) -> float:
+        """Number of tokens that the KV caches of all replicas can store together."""
+        # kv_tokens of ServingMemory is per data-parallel rank.
+        return self.memory.kv_tokens * self.layout.dp * self.layout.replicas
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        """Output tokens per second per GPU."""
+        return self.tokens_per_second / self.layout.gpus

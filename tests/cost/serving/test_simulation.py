@@ -342,7 +342,7 @@ def test_at_a_light_load_the_simulation_and_the_estimate_agree(replicas: int) ->
 
 def test_bursts_and_spread_lengths_raise_the_99th_percentile_more_than_the_median() -> None:
     one = deployment("llama-3.1-70b", ServingLayout(tp=4))
-    lengths = Lengths("lognormal", 1.0, 1.0)
+    lengths = Lengths(1.0, 1.0)
     even = statistics(one, Traffic(1000, 200, None, 4.0))
     spread = statistics(one, Traffic(1000, 200, None, 4.0, 0.2, lengths))
     tail, even_tail = (one.ttft_seconds.p99 / one.ttft_seconds.p50 for one in (spread, even))

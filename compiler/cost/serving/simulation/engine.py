@@ -17,7 +17,7 @@ from parc.compiler.cost.serving.simulation.step_times import StepTimes
 WAITING_WEIGHT = 4
 """Weight of a waiting request relative to a running one when vLLM chooses a data-parallel rank
 (v1/engine/core_client.py, DPLBAsyncMPClient)."""
-CACHE_BINS = 100
+CACHE_BINS = 1000
 """Resolution of the recorded fraction of the cache in use."""
 
 

@@ -71,12 +71,12 @@ def _length_drawer(
     traffic: Traffic, mean: float, variation: float, random: Random
 ) -> Callable[[], int]:
     """Return a function that draws lengths with the given mean."""
-    kind, ratio = traffic.lengths.distribution, traffic.lengths.range_ratio
-    if kind == "lognormal" and variation:
+    ratio = traffic.lengths.range_ratio
+    if variation:
         sigma = sqrt(log(1 + variation * variation))
         mu = log(mean) - sigma * sigma / 2
         return lambda: max(round(random.lognormvariate(mu, sigma)), 1)
-    if kind == "uniform" and ratio:
+    if ratio:
         low, width = mean * (1 - ratio), 2 * ratio * mean
         return lambda: max(round(low + width * random.random()), 1)
     fixed = max(round(mean), 1)
