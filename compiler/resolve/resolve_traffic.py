@@ -36,7 +36,8 @@ def resolve_traffic(spec: TrafficSpec, library: TextReader, sink: Sink) -> Traff
     """Return the requests that the service must handle; None after reporting an error.
 
     Lengths, rate and prefix hits that the spec does not set are the means of the trace. Errors:
-    settings contradict each other (V34), or the trace cannot be read (K07) or is invalid (V35).
+    a length is missing (X08), settings contradict each other (V34), or the trace cannot be read
+    (K07) or is invalid (V35).
     """
     _check_combination(spec, sink)
     trace = None if spec.trace is None else _read_trace(spec.trace, library, sink)
@@ -46,7 +47,7 @@ def resolve_traffic(spec: TrafficSpec, library: TextReader, sink: Sink) -> Traff
         lengths = _mean_lengths(trace)
     else:
         if spec.trace is None:
-            sink.report("V34", _missing_lengths_finding(spec), at=AT)
+            _report_missing_lengths(spec, sink)
         return None
     if spec.trace is not None and trace is None:
         return None
@@ -90,13 +91,17 @@ def _check_combination(spec: TrafficSpec, sink: Sink) -> None:
             sink.report("V34", finding, at=f"{AT}.{name}", key=True)
 
 
-def _missing_lengths_finding(spec: TrafficSpec) -> Finding:
-    names = [name for name in ("input_tokens", "output_tokens") if getattr(spec, name) is None]
-    return Finding(
-        f"job.traffic has no {' and no '.join(names)}",
-        label="the mean lengths are required without a trace",
-        fix=f"job.traffic.{names[0]}: 1000",
-    )
+def _report_missing_lengths(spec: TrafficSpec, sink: Sink) -> None:
+    """Report the mean lengths that a spec without a trace must set (X08)."""
+    for name, example in (("input_tokens", 1000), ("output_tokens", 500)):
+        if getattr(spec, name) is None:
+            finding = Finding(
+                f"{name} is missing in job.traffic",
+                label=f"{name} must be a whole number of at least 1",
+                help="or set job.traffic.trace to a file of recorded requests",
+                fix=f"job.traffic.{name}: {example}",
+            )
+            sink.report("X08", finding, at=AT)
 
 
 def _mean_lengths(trace: Trace) -> tuple[float, float]:
