@@ -7,8 +7,8 @@ context, and the sum over the steps has a closed form.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 
 from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
@@ -68,6 +68,11 @@ class Engine:
             steps += 1
         self.steps = steps
         self.end = self.clock + self._stretch_seconds(steps)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of the first step of the current stretch."""
+        return self._first
 
     def _stretch_seconds(self, steps: int) -> float:
         """Return the seconds of the next ``steps`` steps, each ``_growth`` longer than the last."""
@@ -149,25 +154,43 @@ class Engine:
 class FrontEnd:
     """API servers, which accept requests one after another and pass them to the scheduler."""
 
-    def __init__(self, seconds: float, admission_seconds: float) -> None:
+    def __init__(self, seconds: float, admission_seconds: float, poll_steps: float = 0.0) -> None:
         """Create a front end.
 
         Each request spends ``seconds`` in it, and simultaneous requests follow each other after
-        ``admission_seconds``.
+        ``admission_seconds``. A busy engine accepts a request ``poll_steps`` steps later.
         """
         self.seconds, self.admission_seconds = seconds, admission_seconds
-        self.passed: deque[tuple[float, Request]] = deque()
+        self.poll_steps = poll_steps
+        self._passed: list[tuple[float, int, Request, bool]] = []
         self._last = -inf
+        self._sequence = 0
 
     def accept(self, request: Request) -> None:
         """Accept a request. Requests must be in the order of their arrivals."""
         self._last = max(request.arrival + self.seconds, self._last + self.admission_seconds)
-        self.passed.append((self._last, request))
+        self._push(self._last, request, self.poll_steps == 0)
+
+    def _push(self, time: float, request: Request, is_polled: bool) -> None:
+        self._sequence += 1
+        heappush(self._passed, (time, self._sequence, request, is_polled))
 
     @property
     def next_time(self) -> float:
         """Time at which the next request reaches a scheduler."""
-        return self.passed[0][0] if self.passed else inf
+        return self._passed[0][0] if self._passed else inf
+
+    def pass_next(self, places: Sequence[tuple[Engine, Rank]]) -> None:
+        """Add the next request to the rank with the lowest load, unless its engine is busy.
+
+        In this case, the request waits until the engine polls for requests.
+        """
+        now, _, request, is_polled = heappop(self._passed)
+        engine, rank = places[0] if len(places) == 1 else min(places, key=_load_of)
+        if is_polled or engine.end == inf:
+            engine.add(request, rank, now)
+        else:
+            self._push(now + self.poll_steps * engine.step_seconds, request, True)
 
 
 def serve(
@@ -193,9 +216,7 @@ def serve(
         if now <= engine.end:
             if now == inf:
                 return
-            _, request = front.passed.popleft()
-            chosen, rank = places[0] if len(places) == 1 else min(places, key=_load_of)
-            chosen.add(request, rank, now)
+            front.pass_next(places)
             continue
         done = engine.advance()
         for request in done:

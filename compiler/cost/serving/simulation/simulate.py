@@ -53,11 +53,17 @@ class Load:
 
 
 def simulate(
-    deployment: Deployment, traffic: Traffic, seed: int = 0, requests: int = REQUESTS
+    deployment: Deployment,
+    traffic: Traffic,
+    seed: int = 0,
+    requests: int = REQUESTS,
+    warm_up: float = WARM_UP,
 ) -> ServiceStatistics | None:
     """Return the statistics of ``deployment`` under ``traffic``; None if no request fits.
 
-    ``requests`` is the number of recorded requests. Equal arguments give equal results.
+    ``requests`` is the number of recorded requests. Before them, ``warm_up`` times as many requests
+    end as are in the system at a time. A benchmark that counts all requests from its start on has
+    a warm-up of 0. Equal arguments give equal results.
     """
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
@@ -71,13 +77,15 @@ def simulate(
     maker = request_maker(
         traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
     )
-    front = FrontEnd(arrivals.front_seconds, arrivals.admission_seconds / replicas)
+    front = FrontEnd(
+        arrivals.front_seconds, arrivals.admission_seconds / replicas, arrivals.poll_steps
+    )
     is_closed = load.concurrency is not None
     done = serve(
         engines, front, _arrivals(traffic, load, random, maker), maker if is_closed else None
     )
-    warm_up = int(WARM_UP * load.present) + requests // 10
-    found = _collect(done, engines, warm_up, requests)
+    left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
+    found = _collect(done, engines, left_out, requests)
     return _statistics(found, engines, layout.replicas / replicas)
 
 
