@@ -38,6 +38,8 @@ class Engine:
         self.longest_stretch = longest_stretch
         self.queue_seconds: dict[int, float] = {}
         self.cache_seconds: dict[int, float] = {}
+        self.decode_seconds = 0.0
+        """Duration of the latest step without prompts."""
         self._first = self._growth = self._recorded = 0.0
 
     def add(self, request: Request, rank: Rank, now: float) -> None:
@@ -68,11 +70,6 @@ class Engine:
             steps += 1
         self.steps = steps
         self.end = self.clock + self._stretch_seconds(steps)
-
-    @property
-    def step_seconds(self) -> float:
-        """Seconds of the first step of the current stretch."""
-        return self._first
 
     def _stretch_seconds(self, steps: int) -> float:
         """Return the seconds of the next ``steps`` steps, each ``_growth`` longer than the last."""
@@ -105,6 +102,8 @@ class Engine:
         if self.shared is not None:
             first += self._shared_seconds(self.shared)
         self._first, self._growth = first, growth
+        if not any(rank.chunks for rank in self.ranks):
+            self.decode_seconds = first
         return horizon
 
     def _rank_line(self, rank: Rank) -> tuple[float, float]:
@@ -158,7 +157,8 @@ class FrontEnd:
         """Create a front end.
 
         Each request spends ``seconds`` in it, and simultaneous requests follow each other after
-        ``admission_seconds``. A busy engine accepts a request ``poll_steps`` steps later.
+        ``admission_seconds``. A busy engine accepts a request ``poll_steps`` decode steps
+        later.
         """
         self.seconds, self.admission_seconds = seconds, admission_seconds
         self.poll_steps = poll_steps
@@ -190,7 +190,7 @@ class FrontEnd:
         if is_polled or engine.end == inf:
             engine.add(request, rank, now)
         else:
-            self._push(now + self.poll_steps * engine.step_seconds, request, True)
+            self._push(now + self.poll_steps * engine.decode_seconds, request, True)
 
 
 def serve(

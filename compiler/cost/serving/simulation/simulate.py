@@ -77,13 +77,14 @@ def simulate(
     maker = request_maker(
         traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
     )
+    # The steps until a busy engine accepts a request were measured in closed loops only.
     front = FrontEnd(
-        arrivals.front_seconds, arrivals.admission_seconds / replicas, arrivals.poll_steps
+        arrivals.front_seconds,
+        arrivals.admission_seconds / replicas,
+        0.0 if load.concurrency is None else arrivals.poll_steps,
     )
-    is_closed = load.concurrency is not None
-    done = serve(
-        engines, front, _arrivals(traffic, load, random, maker), maker if is_closed else None
-    )
+    renew = None if load.concurrency is None else maker
+    done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
     left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
     found = _collect(done, engines, left_out, requests)
     return _statistics(found, engines, layout.replicas / replicas)
