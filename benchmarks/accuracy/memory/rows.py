@@ -18,7 +18,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.accuracy.memory.programs import program_of
+from benchmarks.accuracy.memory.programs import family_of, program_of
 from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
 from parc.compiler.catalog.library import Library
@@ -62,6 +62,8 @@ class Reading:
 
     name: str
     group: str
+    program: str
+    """Name of the memory model, which several groups may share."""
     kind: str
     """Counter of the reading: allocated, reserved or device."""
     measured_bytes: int
@@ -105,6 +107,7 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
             yield Reading(
                 name=row["id"],
                 group=row["group"],
+                program=family_of(row["runtime"]),
                 kind=row["kind"],
                 measured_bytes=int(row["bytes"]),
                 static_bytes=int(row["static_bytes"] or 0),

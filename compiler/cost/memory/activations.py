@@ -96,7 +96,11 @@ def layer_activations(
         _attention_core_bytes(model, layout, batch, program) if kind.mixer == "attention" else 0.0
     )
     # Fused softmax kernels write the gradient of the scores over that of the attention matrix.
-    matrix = 0.0 if program.fused_attention or not core else _attention_matrix_bytes(model, layout, batch)
+    matrix = (
+        0.0
+        if program.fused_attention or not core
+        else _attention_matrix_bytes(model, layout, batch)
+    )
     # A norm's output is the input that the following linear layer saves.
     norm = program.saved_bytes * program.input_copies * inputs
     # A norm that is fused with a projection counts to the module of the projection.
