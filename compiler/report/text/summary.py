@@ -15,6 +15,7 @@ from parc.compiler.report.formatting import (
     format_quantity,
     format_seconds,
     format_three_digits,
+    format_without_exponent,
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
@@ -49,9 +50,21 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_seconds(estimate.tpot_seconds)}, "
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
+    """Return the row with the cost per hour and per million tokens; empty without a price."""
+    cost = plan.cost_per_hour
+    if cost is None:
+        return ()
+    per_million = 1e6 * cost / (3600 * plan.estimate.tokens_per_second)
+    tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
+    text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
+    return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
 
 
 def format_load(plan: ServingPlan) -> str:
@@ -126,6 +139,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
     )
