@@ -9,6 +9,7 @@ from parc.backends.vllm.check_formats import check_formats
 from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.plan_checks import check_vllm
+from parc.backends.vllm.processes import plan_processes
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
 from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors_up_to
@@ -144,6 +145,10 @@ class Vllm:
     def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
         """Return (name, value, reason) of each environment variable of the vLLM processes."""
         return serving_environment(plan)
+
+    def api_ports(self, plan: ServingPlan) -> tuple[tuple[int, int], ...]:
+        """Return (node rank, port) of each API server that ``vllm/serve.sh`` starts."""
+        return tuple((one.node, port) for one in plan_processes(plan) for port in one.ports)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report parts of a plan that vLLM would reject or run slowly."""

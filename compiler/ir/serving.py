@@ -117,8 +117,9 @@ class ServingSetup:
 class Traffic:
     """Lengths and arrival pattern of requests.
 
-    At most one of ``concurrency`` and ``request_rate`` is set. If neither is set, as many requests
-    run at a time as fit in memory (offline inference).
+    At most one of ``concurrency`` and ``request_rate`` is set. If neither is set, the load is the
+    largest request rate within the latency limits; without limits, as many requests run at a time
+    as fit in memory (offline inference).
     """
 
     input_tokens: float
@@ -128,6 +129,11 @@ class Traffic:
     replaces each one that ends."""
     request_rate: float | None = None
     """Mean requests per second, summed over all replicas; arrivals are Poisson-distributed."""
+
+    @property
+    def is_load_given(self) -> bool:
+        """True if the concurrency or the request rate is set."""
+        return self.concurrency is not None or self.request_rate is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,12 @@ class ServingEstimate:
     """Time of a decode step that contains no prefill."""
     prefill_seconds: float
     """Seconds by which the prefill of one request lengthens the engine's steps."""
+    waiting: float = 0.0
+    """Mean number of requests, in all replicas together, that wait until the cache and the engine
+    can accept them."""
+    solved_request_rate: float | None = None
+    """Largest number of requests per second within the latency limits, for which all figures are
+    estimated; None if the traffic states a load, or if there are no limits."""
 
     @property
     def kv_tokens(self) -> float:

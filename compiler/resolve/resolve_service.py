@@ -81,7 +81,7 @@ def resolve_service(
         digest=spec_digest(spec, (model, cluster)),
         spec_json=spec_as_json(spec),
         service=service,
-        goals=_resolve_goals(spec.goals),
+        goals=_resolve_goals(spec.goals, service.traffic),
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
     )
@@ -145,17 +145,21 @@ def _resolve_number_formats_and_limits(
     )
 
 
-def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
+def _resolve_goals(spec: ServingGoalsSpec, traffic: Traffic) -> ServingGoals:
     """Return the goals of the search.
 
     They contain a size limit for each axis that ``goals.limits`` of the spec sets.
     """
+    maximize = spec.maximize
+    if maximize == "auto":
+        # GPUs beyond those that the load needs cost money without serving more requests.
+        maximize = "fewest-gpus" if traffic.is_load_given else "throughput"
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: ParallelSizeLimit | None = getattr(spec.limits, axis)
         if limit is not None:
             limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
-    return ServingGoals(spec.maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
+    return ServingGoals(maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
 
 
 def _resolve_pins(spec: ServingLayoutSpec) -> ServingPins:

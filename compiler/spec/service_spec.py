@@ -14,8 +14,9 @@ from parc.compiler.spec.units import Percent, Seconds
 class TrafficSpec(StrictModel):
     """Lengths and arrival pattern of requests.
 
-    Set at most one of concurrency and request_rate. If neither is set, PARC assumes as many
-    concurrent requests as fit in memory.
+    Set at most one of concurrency and request_rate. If neither is set and goals has a limit on
+    latency, PARC searches for the largest request rate within the limits. Without limits, PARC
+    assumes as many concurrent requests as fit in memory.
     """
 
     input_tokens: PositiveInt
@@ -81,9 +82,11 @@ class ServingLimitsSpec(StrictModel):
 class ServingGoalsSpec(StrictModel):
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
-    maximize: Literal["throughput", "fewest-gpus", "latency"] = "throughput"
-    """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the
-    limits."""
+    maximize: Literal["auto", "throughput", "fewest-gpus", "lowest-cost", "latency"] = "auto"
+    """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the limits.
+    auto is fewest-gpus if job.traffic sets concurrency or request_rate, else throughput.
+    lowest-cost minimizes the cost per hour if job.traffic sets a load, else the cost per token; it
+    compares the clusters of a list by cluster.price_per_gpu_hour."""
     ttft: Seconds | None = None
     """Upper limit on the mean time to the first token: 300ms."""
     tpot: Seconds | None = None

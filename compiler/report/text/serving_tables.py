@@ -13,6 +13,7 @@ from parc.compiler.report.formatting import (
     format_percent,
     format_quantity,
     format_seconds,
+    format_three_digits,
     format_without_exponent,
     round_floats_in_tree,
     round_to_six_digits,
@@ -25,6 +26,8 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
 SERVING_HEAD = (
     *("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "vs chosen", "weights GiB"),
 )
+
+TRADE_OFF_HEAD = (*("tokens/s/GPU", "tokens/s/user", "ttft", "GPUs", *DEGREES, ""),)
 
 
 def serving_estimate_text(plan: ServingPlan) -> str:
@@ -128,7 +131,41 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
         for rank, one in enumerate(search.ranked[:top], start=1)
     ]
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
-    return f"{line}\n\n" + table(SERVING_HEAD, rows)
+    front = [trade_off_row(plan, one) for one in pareto_front(search.ranked)]
+    return (
+        f"{line}\n\n"
+        + table(SERVING_HEAD, rows)
+        + "\nTrade-off between throughput per GPU and speed for each user (Pareto front)\n"
+        + table(TRADE_OFF_HEAD, front)
+    )
+
+
+def pareto_front(candidates: tuple[ServingCandidate, ...]) -> list[ServingCandidate]:
+    """Return the candidates that no other one exceeds both in throughput per GPU and in speed.
+
+    The speed is the number of output tokens per second that one user receives. The result starts
+    with the highest throughput per GPU.
+    """
+    front: list[ServingCandidate] = []
+    by_throughput = sorted(
+        candidates, key=lambda one: (-one.tokens_per_second / one.layout.gpus, one.tpot_seconds)
+    )
+    for one in by_throughput:
+        if not front or one.tpot_seconds < front[-1].tpot_seconds:
+            front.append(one)
+    return front
+
+
+def trade_off_row(plan: ServingPlan, one: ServingCandidate) -> tuple[str, ...]:
+    """Return the table cells of one deployment of the Pareto front, as in TRADE_OFF_HEAD."""
+    return (
+        f"{one.tokens_per_second / one.layout.gpus:,.0f}",
+        format_three_digits(1 / one.tpot_seconds),
+        format_seconds(one.ttft_seconds),
+        str(one.layout.gpus),
+        *(str(getattr(one.layout, name)) for name in DEGREES),
+        "chosen" if one.layout == plan.search.ranked[0].layout else "",
+    )
 
 
 def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
@@ -151,6 +188,7 @@ def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tupl
 
 def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
     """Return the best ``top`` serving candidates as JSON types."""
+    front = pareto_front(plan.search.ranked)
     return [
         {
             "rank": rank,
@@ -161,6 +199,7 @@ def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any
             "tpot_seconds": round_to_six_digits(one.tpot_seconds),
             "tokens_per_second": round_to_six_digits(one.tokens_per_second),
             "weights_bytes": round_to_six_digits(one.weights_bytes),
+            "pareto": one in front,
         }
         for rank, one in enumerate(plan.search.ranked[:top], start=1)
     ]

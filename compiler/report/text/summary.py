@@ -15,6 +15,7 @@ from parc.compiler.report.formatting import (
     format_quantity,
     format_seconds,
     format_three_digits,
+    format_without_exponent,
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
@@ -22,7 +23,7 @@ from parc.compiler.report.text.tie_note import tie_summary
 
 
 def serving_summary(plan: ServingPlan) -> str:
-    """Return the six lines that ``parc compile`` prints for a serving job."""
+    """Return the seven lines that ``parc compile`` prints for a serving job."""
     estimate, limits, search = plan.estimate, plan.limits, plan.search
     # The stage with the fewest cache blocks limits the number of requests of the engine.
     stage = min(plan.stages, key=lambda one: one.blocks)
@@ -42,15 +43,42 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_quantity(limits.cache_tokens, ' tokens')} per data-parallel rank, enough for "
             f"{limits.full_requests:.1f} requests of {limits.max_model_len:,} tokens",
         ),
+        ("load", format_load(plan)),
         (
             "latency",
             f"TTFT {format_seconds(estimate.ttft_seconds)}, TPOT "
             f"{format_seconds(estimate.tpot_seconds)}, "
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
+    """Return the row with the cost per hour and per million tokens; empty without a price."""
+    cost = plan.cost_per_hour
+    if cost is None:
+        return ()
+    per_million = 1e6 * cost / (3600 * plan.estimate.tokens_per_second)
+    tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
+    text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
+    return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
+
+
+def format_load(plan: ServingPlan) -> str:
+    """Return the load for which the service is estimated, such as ``20 requests/s``."""
+    traffic, solved = plan.problem.service.traffic, plan.estimate.solved_request_rate
+    lengths = f"{traffic.input_tokens:,.0f} + {traffic.output_tokens:,.0f} tokens"
+    if traffic.concurrency is not None:
+        return f"{traffic.concurrency:,.0f} requests of {lengths} at a time"
+    if traffic.request_rate is not None:
+        return f"{traffic.request_rate:g} requests/s of {lengths}, Poisson arrivals"
+    if solved is not None:
+        rate = format_three_digits(solved)
+        return f"{rate} requests/s of {lengths} (the most within goals), Poisson arrivals"
+    return f"as many requests of {lengths} as fit in memory ({plan.estimate.max_concurrency:,.0f})"
 
 
 def describe_service(plan: ServingPlan) -> str:
@@ -111,6 +139,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
     )
