@@ -121,9 +121,11 @@ class ServingLimitsSpec(StrictModel):
 class ServingGoalsSpec(StrictModel):
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
-    maximize: Literal["auto", "throughput", "fewest-gpus", "latency"] = "auto"
+    maximize: Literal["auto", "throughput", "fewest-gpus", "lowest-cost", "latency"] = "auto"
     """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the limits.
-    auto is fewest-gpus if job.traffic sets concurrency or request_rate, else throughput."""
+    auto is fewest-gpus if job.traffic sets concurrency or request_rate, else throughput.
+    lowest-cost minimizes the cost per hour if job.traffic sets a load, else the cost per token; it
+    compares the clusters of a list by cluster.price_per_gpu_hour."""
     ttft: Seconds | None = None
     """Upper limit on the mean time to the first token: 300ms."""
     tpot: Seconds | None = None

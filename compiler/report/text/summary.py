@@ -16,6 +16,7 @@ from parc.compiler.report.formatting import (
     format_quantity,
     format_seconds,
     format_three_digits,
+    format_without_exponent,
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
@@ -51,6 +52,7 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
         ("simulated", format_simulated(plan)),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
@@ -66,6 +68,17 @@ def format_simulated(plan: ServingPlan) -> str:
         f"TTFT p50 {format_seconds(ttft.p50)}, p99 {format_seconds(ttft.p99)}; TPOT p50 "
         f"{format_seconds(tpot.p50)}, p99 {format_seconds(tpot.p99)}"
     )
+
+
+def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
+    """Return the row with the cost per hour and per million tokens; empty without a price."""
+    cost = plan.cost_per_hour
+    if cost is None:
+        return ()
+    per_million = 1e6 * cost / (3600 * plan.estimate.tokens_per_second)
+    tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
+    text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
+    return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
 
 
 def format_load(plan: ServingPlan) -> str:
@@ -150,6 +163,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
     )
