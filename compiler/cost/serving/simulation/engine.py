@@ -94,11 +94,14 @@ class Engine:
         Another rank can become the slowest one, because its steps grow faster. The stretch ends
         there.
         """
-        lines = [self._rank_line(rank) for rank in self.ranks]
-        first, growth = max(lines)
-        for other, slope in lines:
-            if slope > growth:
-                horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
+        if len(self.ranks) == 1:
+            first, growth = self._rank_line(self.ranks[0])
+        else:
+            lines = [self._rank_line(rank) for rank in self.ranks]
+            first, growth = max(lines)
+            for other, slope in lines:
+                if slope > growth:
+                    horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
         if self.shared is not None:
             first += self._shared_seconds(self.shared)
         self._first, self._growth = first, growth

@@ -71,8 +71,11 @@ def simulate(
     layout, arrivals = deployment.layout, deployment.engine.arrivals
     replicas = max(min(layout.replicas, MOST_RANKS // layout.dp), 1)
     load = _share_of_load(traffic, estimate, replicas / layout.replicas)
-    engines = [_build_engine(deployment, traffic, estimate) for _ in range(replicas)]
-    limits = engines[0].ranks[0].limits
+    own, shared = build_step_times(deployment, traffic.input_tokens)
+    limits = rank_limits(deployment, traffic, estimate)
+    engines = [
+        Engine([Rank(limits, own) for _ in range(layout.dp)], shared) for _ in range(replicas)
+    ]
     random = Random(seed)
     maker = request_maker(
         traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
@@ -109,13 +112,6 @@ def _arrivals(traffic: Traffic, load: Load, random: Random, maker: RequestAt) ->
     if traffic.trace is not None:
         return trace_arrivals(traffic.trace, load.rate, maker)
     return open_arrivals(traffic, load.rate, random, maker)
-
-
-def _build_engine(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> Engine:
-    """Return an idle engine with the step times and limits of ``deployment``."""
-    own, shared = build_step_times(deployment, traffic.input_tokens)
-    limits = rank_limits(deployment, traffic, estimate)
-    return Engine([Rank(limits, own) for _ in range(deployment.layout.dp)], shared)
 
 
 def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> RankLimits:
