@@ -178,7 +178,8 @@ class PlainScheduler:
             self.computed[id(one)] = 0 if id(one) in self.was_preempted else one.cached
             chunk = self.chunk(one, budget)
             self.running.append(one)
-            if not self.fits(sum(work.values()) + chunk):
+            whole = self.tokens[id(one)] - self.computed[id(one)]
+            if not self.fits(sum(work.values()) + whole):
                 self.running.pop()
                 break
             self.waiting.pop(0)
