@@ -50,9 +50,10 @@ def plan_service(
     if found is None:
         return None
     estimate, search = found
-    estimate = replace(estimate, simulated=simulate_service(problem, estimate))
-    after("simulate_service")
     layout = estimate.layout
+    simulated = simulate_service(problem, layout, estimate.solved_request_rate)
+    estimate = replace(estimate, simulated=simulated)
+    after("simulate_service")
     limits = engine_request_limits(problem, layout)
     stages = stage_caches(problem, layout, limits.max_model_len)
     hosts = reusable_hosts(problem, layout, locked)

@@ -94,17 +94,20 @@ def _estimate_with_replicas(
     return estimate_largest_load(deployment, service.traffic, (ttft, tpot))
 
 
-def simulate_service(problem: ServingProblem, found: ServingEstimate) -> ServiceStatistics | None:
-    """Return the simulated statistics of a service under the load of its estimate.
+def simulate_service(
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None
+) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service.
 
-    The result is None if neither the spec nor the search determines a load.
+    ``request_rate`` is the rate that the search determined, in requests per second; None if the
+    load is that of the spec. The result is None if there is no load.
     """
     service, traffic = problem.service, problem.service.traffic
-    if found.solved_request_rate is not None:
-        traffic = replace(traffic, request_rate=found.solved_request_rate)
+    if request_rate is not None:
+        traffic = replace(traffic, request_rate=request_rate)
     if not traffic.is_load_given:
         return None
-    deployment = build_deployment(problem.model, problem.cluster, service.setup, found.layout)
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, layout)
     return simulate(deployment, traffic)
 
 
