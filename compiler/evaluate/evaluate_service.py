@@ -5,14 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment, estimate_largest_load
-from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
-from parc.compiler.ir.serving import ServiceStatistics
+from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
@@ -107,8 +108,17 @@ def simulate_service(
         traffic = replace(traffic, request_rate=request_rate)
     if not traffic.is_load_given:
         return None
-    deployment = build_deployment(problem.model, problem.cluster, service.setup, layout)
-    return simulate(deployment, traffic)
+    # The hosts do not change the result, and are slow to compare.
+    cluster = replace(problem.cluster, racks=(), spare=(), wired_hosts=())
+    return _simulate(problem.model, cluster, service.setup, layout, traffic)
+
+
+@lru_cache(maxsize=64)
+def _simulate(
+    model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout, traffic: Traffic
+) -> ServiceStatistics | None:
+    """Return the simulated statistics; results are kept, because searches need them repeatedly."""
+    return simulate(build_deployment(model, cluster, setup, layout), traffic)
 
 
 def is_load_searched(problem: ServingProblem) -> bool:

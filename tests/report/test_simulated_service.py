@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from parc.compiler import api
+from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.ir import ServingPlan
 from parc.compiler.report.formatting import format_seconds
 from parc.compiler.report.json.plan_json import plan_document
@@ -41,6 +43,10 @@ def test_a_plan_with_a_load_shows_its_percentiles_in_every_output(load: str) -> 
     simulated = found.estimate.simulated
     assert simulated is not None
     ttft = simulated.ttft_seconds
+    problem = found.problem
+    # The plan keeps results without the hosts, on which they must not depend.
+    whole = build_deployment(problem.model, problem.cluster, problem.service.setup, found.layout)
+    assert simulate(whole, problem.service.traffic) == simulated
     assert ttft.curve[0] <= ttft.p50 <= ttft.p90 <= ttft.p99 <= ttft.curve[-1]
     tail = format_seconds(ttft.p99)
     assert f"simulated TTFT p50 {format_seconds(ttft.p50)}, p99 {tail};" in summary_text(found)

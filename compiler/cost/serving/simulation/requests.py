@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import count
-from math import log, sqrt
+from math import exp, log, sqrt
 from random import Random
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
@@ -75,7 +75,8 @@ def _length_drawer(
     if variation:
         sigma = sqrt(log(1 + variation * variation))
         mu = log(mean) - sigma * sigma / 2
-        return lambda: max(round(random.lognormvariate(mu, sigma)), 1)
+        # gauss is twice as fast as lognormvariate.
+        return lambda: max(round(exp(random.gauss(mu, sigma))), 1)
     if ratio:
         low, width = mean * (1 - ratio), 2 * ratio * mean
         return lambda: max(round(low + width * random.random()), 1)
