@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import repeat
+from itertools import islice, repeat
 from math import inf, sqrt
 from random import Random
 from statistics import fmean
@@ -13,6 +13,7 @@ import pytest
 from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
+from parc.compiler.cost.serving.simulation.requests import request_maker, trace_arrivals
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
 from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.simulation.step_times import Keys, StepTimes, build_step_times
@@ -23,6 +24,8 @@ from parc.compiler.ir.serving import (
     ServiceStatistics,
     ServingLayout,
     ServingSetup,
+    Trace,
+    TraceRequest,
     Traffic,
 )
 from tests.cost.serving.serving_cases import cluster, model
@@ -357,6 +360,49 @@ def test_cached_prefixes_shorten_the_time_to_the_first_token() -> None:
     cold = statistics(one, Traffic(8000, 50, None, 1.0))
     warm = statistics(one, Traffic(8000, 50, None, 1.0, prefix_hit=0.9))
     assert warm.ttft_seconds.p99 < 0.5 * cold.ttft_seconds.p99
+
+
+def trace_of(requests: list[TraceRequest]) -> Trace:
+    return Trace("trace", "", len(requests), requests[-1].seconds, tuple(requests))
+
+
+def test_a_trace_is_replayed_at_the_rate_of_the_traffic() -> None:
+    recorded = trace_of([TraceRequest(*one) for one in ((0.0, 30, 3), (4.0, 10, 1), (6.0, 20, 2))])
+    maker = request_maker(Traffic(20, 2, trace=recorded), Random(0), 25, 1e6)
+    replayed = trace_arrivals(recorded, 2.0, maker)
+    found = [(one.arrival, one.prompt, one.output) for one in islice(replayed, 4)]
+    # Three requests take 1.5 s. The first one is cut to the 25 tokens that fit.
+    assert found == [(0.0, 24, 1), (2 / 3, 10, 1), (1.0, 20, 2), (1.5, 24, 1)]
+
+
+def test_prefixes_of_a_trace_are_found_until_the_cache_evicts_them() -> None:
+    shared, other = (1, 2, 3), (4, 5)
+    blocks = (shared, shared, other, shared)
+    recorded = trace_of(
+        [TraceRequest(float(n), 512 * len(one), 1, one) for n, one in enumerate(blocks)]
+    )
+    traffic = Traffic(1000, 1, trace=recorded)
+    cached = {
+        size: [maker(0.0).cached for _ in blocks]
+        for size in (3, 5)
+        for maker in [request_maker(traffic, Random(0), 10_000, 512.0 * size)]
+    }
+    # At least the last token of a prompt is computed.
+    assert cached == {3: [0, 1535, 0, 0], 5: [0, 1535, 0, 1535]}
+
+
+def test_a_trace_with_prefixes_is_served_faster_than_one_without() -> None:
+    one = deployment("llama-3.1-70b", ServingLayout(tp=4))
+    lines = [(float(n), 8192, 20, tuple(range(16)) if n else ()) for n in range(50)]
+    warm, cold = (
+        statistics(one, Traffic(8192, 20, request_rate=1.0, trace=trace_of(recorded)))
+        for recorded in (
+            [TraceRequest(*line) for line in lines],
+            [TraceRequest(*line[:3]) for line in lines],
+        )
+    )
+    assert warm.ttft_seconds.p50 < 0.5 * cold.ttft_seconds.p50
+    assert warm.requests_per_second == pytest.approx(1.0, rel=0.01)
 
 
 def test_data_parallel_ranks_with_experts_wait_for_each_other() -> None:

@@ -38,9 +38,8 @@ def trace_arrivals(trace: Trace, rate: float, request_at: RequestAt) -> Iterator
 
     After its last request, the trace starts again.
     """
-    # The gap between two passes is the mean time between arrivals.
-    scale = trace.count / (trace.seconds * trace.count / max(trace.count - 1, 1) * rate)
-    period = trace.count / rate
+    # The time between two passes is the mean time between arrivals: n requests take n / rate.
+    scale, period = (trace.count - 1) / (trace.seconds * rate), trace.count / rate
     for turn in count():
         for request in trace.requests:
             yield request_at(turn * period + request.seconds * scale)
