@@ -76,8 +76,10 @@ class StageShape:
             # An invalid layout, which a rule rejects later, can have no micro-batch.
             shape = PipelineShape(self.pp, max(micro_batches, 1), vpp)
             flights = self.flights[vpp, micro_batches] = tuple(
-                micro_batches_in_flight(schedule, one.first, shape, one.load.chunks)
-                for one in self.peak_candidates
+                [
+                    micro_batches_in_flight(schedule, one.first, shape, one.load.chunks)
+                    for one in self.peak_candidates
+                ]
             )
         return flights
 
