@@ -250,14 +250,19 @@ class LayoutFilter:
         for size, count, first in mesh.batches:
             point = LayoutPoint(*mesh.degrees, split.vpp, size)
             first = min(first, split.first, first_violated("siblings", point))
-            if not split.valid:
-                violated = self._first_violated_by_level(point, split, first)
-                self._filter_siblings(mesh, split, (point, count), violated)
-            elif first < valid:
+            if split.valid and first < valid:
                 # This rule does not read the recompute level, so it rejects all levels at once.
                 lost[first] += len(split.levels)
-            else:
-                self._filter_siblings(mesh, split, (point, count), split.levels)
+                continue
+            violated = split.levels
+            if not split.valid:
+                violated = self._first_violated_by_level(point, split, first)
+            if max(violated) == valid:
+                self._filter_siblings(mesh, split, (point, count), violated)
+                continue
+            # All levels violate a rule, so their memory does not matter.
+            for position in violated:
+                lost[position] += 1
 
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
@@ -267,13 +272,9 @@ class LayoutFilter:
         The layout is ``point`` with this recompute level. ``first`` is the index of the first
         violated rule among those that do not read the recompute level.
         """
-        whole = [
-            self._rules.first_violated("layout", point.with_recompute_level(level))
-            if self._reads_whole
-            else self._valid
-            for level in range(len(split.levels))
-        ]
-        return tuple(min(first, one, two) for one, two in zip(split.levels, whole, strict=True))
+        whole = self._rules.first_violated_by_level(point, len(split.levels))
+        pairs = zip(split.levels, whole, strict=True)
+        return tuple([min(first, one, two) for one, two in pairs])
 
     def _filter_siblings(
         self,
