@@ -94,9 +94,7 @@ class PeakMemoryCache:
         self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
-    def static_bytes(
-        self, layout: Layout, shape: StageShape
-    ) -> tuple[tuple[float, ...], float]:
+    def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[tuple[float, ...], float]:
         """Return the bytes per group of equal stages without activations, and the optimizer's peak.
 
         The first result is all memory except activations and the buffers between stages. Groups
