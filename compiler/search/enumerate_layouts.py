@@ -59,7 +59,7 @@ class LayoutPoint(NamedTuple):
 
     def with_recompute_level(self, level: int) -> LayoutPoint:
         """Return a copy of this point with recompute level ``level`` (0 is the least recompute)."""
-        return LayoutPoint(*self[:8], level)
+        return self if level == self.level else LayoutPoint(*self[:8], level)
 
 
 BuildLayout = Callable[[LayoutPoint], Layout]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
 from parc.compiler.cost.memory.workspaces import count_stage_buffers
@@ -95,6 +96,8 @@ class LayoutFilter:
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
+        self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
+        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
         self._blocks = any(level.method == "block" for level in self.space.levels)
         self._reads_whole = bool(self._rules.loops["layout"])
 
@@ -114,7 +117,20 @@ class LayoutFilter:
 
     def build_layout(self, point: LayoutPoint) -> Layout:
         """Return the layout that belongs to ``point``."""
-        return self.space.build_layout(point, self._splits[point.pp, point.vpp])
+        sizes, template = self._template
+        if point[:7] != sizes:
+            layout = self.space.build_layout(point, self._splits[point.pp, point.vpp])
+            # The exchange of context-parallel ranks may depend on the micro-batch.
+            if point.cp == 1:
+                self._template = point[:7], layout.__dict__.copy()
+            return layout
+        # Copying the fields of the previous layout takes a third of the time of building them.
+        layout = object.__new__(Layout)
+        fields = layout.__dict__
+        fields.update(template)
+        fields["micro_batch"] = point.micro_batch
+        fields["recompute"] = self.space.levels[point.level]
+        return layout
 
     def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
@@ -181,8 +197,7 @@ class LayoutFilter:
             # The static bytes do not depend on the micro-batch, so they are computed once per mesh.
             if not static:
                 layout = self.build_layout(point)
-                static = self._memory.static_bytes(layout, split.shape)
-                step = self._memory.static_bytes_in_step(layout, split.shape)
+                static, step = self._memory.static_bytes(layout, split.shape)
             cell, left = self._activations(split, point)
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
@@ -235,14 +250,19 @@ class LayoutFilter:
         for size, count, first in mesh.batches:
             point = LayoutPoint(*mesh.degrees, split.vpp, size)
             first = min(first, split.first, first_violated("siblings", point))
-            if not split.valid:
-                violated = self._first_violated_by_level(point, split, first)
-                self._filter_siblings(mesh, split, (point, count), violated)
-            elif first < valid:
+            if split.valid and first < valid:
                 # This rule does not read the recompute level, so it rejects all levels at once.
                 lost[first] += len(split.levels)
-            else:
-                self._filter_siblings(mesh, split, (point, count), split.levels)
+                continue
+            violated = split.levels
+            if not split.valid:
+                violated = self._first_violated_by_level(point, split, first)
+            if max(violated) == valid:
+                self._filter_siblings(mesh, split, (point, count), violated)
+                continue
+            # All levels violate a rule, so their memory does not matter.
+            for position in violated:
+                lost[position] += 1
 
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
@@ -252,13 +272,9 @@ class LayoutFilter:
         The layout is ``point`` with this recompute level. ``first`` is the index of the first
         violated rule among those that do not read the recompute level.
         """
-        whole = [
-            self._rules.first_violated("layout", point.with_recompute_level(level))
-            if self._reads_whole
-            else self._valid
-            for level in range(len(split.levels))
-        ]
-        return tuple(min(first, one, two) for one, two in zip(split.levels, whole, strict=True))
+        whole = self._rules.first_violated_by_level(point, len(split.levels))
+        pairs = zip(split.levels, whole, strict=True)
+        return tuple([min(first, one, two) for one, two in pairs])
 
     def _filter_siblings(
         self,
@@ -310,8 +326,8 @@ class LayoutFilter:
         The result is empty if these bytes already exceed the device memory.
         """
         layout = self.build_layout(point)
-        static = self._memory.static_bytes(layout, split.shape)
-        if self._memory.static_bytes_in_step(layout, split.shape) > self._limit:
+        static, step = self._memory.static_bytes(layout, split.shape)
+        if step > self._limit:
             static = ()
         mesh.static[split.shape] = static
         return static

@@ -179,10 +179,8 @@ class MeshTimes:
         All three are in seconds per micro-batch.
         """
         layers = [
-            self._layer_seconds(row, point, kind)
-            if any(pace[0][index] for pace in shape.work)
-            else NONE
-            for index, kind in enumerate(self._batch.kinds)
+            self._layer_seconds(row, point, kind) if present else NONE
+            for kind, present in zip(self._batch.kinds, shape.present, strict=True)
         ]
         slowest, compute, whole = -1.0, 0.0, 0.0
         for counts, heads, ranks in shape.work:

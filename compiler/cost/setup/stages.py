@@ -63,12 +63,13 @@ def stage_contents(model: Model, split: PipelineSplit, stage: int) -> StageConte
 
 def contents_of_chunks(model: Model, chunks: tuple[ModelChunk, ...]) -> StageContents:
     """Return the layers and other modules of the virtual stages ``chunks``, summed up."""
-    kinds, pattern = model.kinds, model.layer_kinds
-    layers: list[LayerKind] = []
+    counts = [0] * len(model.kinds)
     mtp_layers = 0
     embedding = loss = final_norm = False
     for chunk in chunks:
-        layers += pattern[chunk.first_layer : chunk.first_layer + chunk.layers]
+        first, end = chunk.first_layer, chunk.first_layer + chunk.layers
+        for index, before in enumerate(model.layers_before_by_kind):
+            counts[index] += before[end] - before[first]
         mtp_layers += chunk.mtp_layers
         embedding |= chunk.embedding
         loss |= chunk.loss
@@ -76,8 +77,7 @@ def contents_of_chunks(model: Model, chunks: tuple[ModelChunk, ...]) -> StageCon
     lengths = tuple(chunk.layers + chunk.mtp_layers for chunk in chunks)
     # Equal chunks need no list, because their order does not change the memory peak.
     uneven = lengths if len(set(lengths)) > 1 else ()
-    counts = tuple(layers.count(kind) for kind in kinds)
-    return StageContents(counts, embedding, mtp_layers, loss, final_norm, uneven)
+    return StageContents(tuple(counts), embedding, mtp_layers, loss, final_norm, uneven)
 
 
 def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
