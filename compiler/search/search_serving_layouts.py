@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Literal
 
 from parc.backends.base import Engine
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -18,11 +17,17 @@ from parc.compiler.evaluate.evaluate_service import (
     is_load_searched,
     objective_value,
     rank_services,
+    request_seconds,
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
 from parc.compiler.ir.serving_plan import NearMiss, ServingCandidate, ServingRule
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
+from parc.compiler.search.simulate_finalists import (
+    missed_in_simulation,
+    simulate_finalists,
+    with_statistics,
+)
 
 REFINED = 24
 """Number of best candidates for which other pipeline stage splits are evaluated too."""
@@ -34,6 +39,8 @@ start of the enumeration, and this many from the end."""
 
 HIGHER_LIMIT = 1.25
 """Factor by which a limit is raised to find deployments that miss it by a little."""
+LONG_SECONDS = 10.0
+"""Shortest time that messages print in seconds instead of milliseconds."""
 NOTABLE_GAIN = 1.2
 """Smallest factor by which such a deployment must be better, so that it is reported."""
 BOUND_SLACK = 1.1
@@ -67,6 +74,19 @@ def search_serving_layouts(
     order = rank_services(problem, evaluated.valid)
     # Splits are refined only for the best layouts, because each one has many splits to evaluate.
     order = rank_services(problem, [*_with_best_stages(problem, order[:REFINED]), *order[REFINED:]])
+    if problem.goals.has_latency_limit and (
+        problem.service.traffic.is_load_given or is_load_searched(problem)
+    ):
+        finalists = simulate_finalists(problem, order)
+        if not finalists:
+            fastest = min(order, key=lambda found: request_seconds(problem, found))
+            _report_missed_in_simulation(problem, fastest, sink)
+            return None
+        places = {replace(one.layout, replicas=1) for one in finalists}
+        others = [one for one in order if replace(one.layout, replicas=1) not in places]
+        order = [*finalists, *others]
+    else:
+        order[0] = with_statistics(problem, order[0])
     search = ServingSearch(
         enumerated=len(layouts),
         dropped=tuple(sorted(evaluated.dropped.items())),
@@ -126,7 +146,7 @@ def _estimates(problem: ServingProblem, layouts: list[ServingLayout]) -> Iterato
         return
     # A load that is not limited by latency bounds the load within the limits from above, and is
     # much faster to estimate.
-    goals = replace(problem.goals, ttft_seconds=None, tpot_seconds=None)
+    goals = replace(problem.goals, latency_limits=())
     unlimited = replace(problem, goals=goals)
     bounds = [(evaluate_service(unlimited, one), one) for one in layouts]
     bounds.sort(key=lambda pair: objective_value(unlimited, pair[0]))
@@ -196,23 +216,13 @@ def _near_misses(
     Deployments that are less than 20 % better than the best one of ``order`` are left out. Only the
     best layouts and those that miss the limit by the least are evaluated.
     """
+    if not problem.service.traffic.is_load_given and not is_load_searched(problem):
+        return
     chosen = objective_value(problem, order[0])[0]
-    limits: tuple[tuple[Literal["ttft", "tpot"], float | None], ...] = (
-        ("ttft", problem.goals.ttft_seconds),
-        ("tpot", problem.goals.tpot_seconds),
-    )
-    for goal, limit in limits:
-        if limit is None:
-            continue
-        missed = [found for name, found in too_slow if name == goal]
-        missed.sort(key=attrgetter(f"{goal}_seconds"))
-        higher = limit * HIGHER_LIMIT
-        relaxed = replace(
-            problem,
-            goals=replace(problem.goals, ttft_seconds=higher)
-            if goal == "ttft"
-            else replace(problem.goals, tpot_seconds=higher),
-        )
+    for limit in problem.goals.latency_limits:
+        missed = [found for name, found in too_slow if name == limit.latency]
+        missed.sort(key=attrgetter("ttft_seconds" if limit.latency == "ttft" else "tpot_seconds"))
+        relaxed = replace(problem, goals=problem.goals.with_higher_limit(limit, HIGHER_LIMIT))
         tried = (
             evaluate_service(relaxed, found.layout)
             for found in (*order[:REFINED], *missed[:REFINED])
@@ -220,12 +230,14 @@ def _near_misses(
         ranked = rank_services(
             relaxed, [found for found in tried if first_missed_limit(relaxed, found) is None]
         )
-        if not ranked:
+        # The closed formulas bound the gain from above, and the simulation takes longer.
+        if not ranked or chosen / objective_value(relaxed, ranked[0])[0] < NOTABLE_GAIN:
             continue
-        gain = chosen / objective_value(relaxed, ranked[0])[0]
+        held = simulate_finalists(relaxed, ranked[:1])
+        gain = chosen / objective_value(relaxed, held[0])[0] if held else 0.0
         if gain >= NOTABLE_GAIN:
-            candidate = ServingCandidate.from_estimate(ranked[0])
-            yield NearMiss(goal, higher, gain, candidate)
+            candidate = ServingCandidate.from_estimate(held[0])
+            yield NearMiss(limit, limit.seconds * HIGHER_LIMIT, gain, candidate)
 
 
 def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
@@ -263,9 +275,17 @@ def _explain_empty_search(
         )
 
 
+_MEAN_SECONDS: dict[str, Callable[[ServingProblem, ServingEstimate], float]] = {
+    "ttft": lambda _, one: one.ttft_seconds,
+    "tpot": lambda _, one: one.tpot_seconds,
+    "e2e": request_seconds,
+}
+"""Latency -> function that returns its estimated mean in seconds."""
+
 _LIMIT_PATHS = {
     "ttft": ("goals.ttft", "goals"),
     "tpot": ("goals.tpot", "goals"),
+    "e2e": ("goals.e2e", "goals"),
     "request_rate": ("job.traffic.request_rate", "job.traffic"),
 }
 """Spec paths to which a finding about a missed limit can point, in order of preference."""
@@ -331,17 +351,15 @@ def _no_layout_finding(problem: ServingProblem) -> Finding:
 
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
     """Return a finding that lists, for each limit, the best value of any layout in ``found``."""
-    ttft = min(found, key=lambda one: one.ttft_seconds)
-    tpot = min(found, key=lambda one: one.tpot_seconds)
     served = max(one.requests_per_second for one in found)
     goals, traffic = problem.goals, problem.service.traffic
     limits, best = [], []
-    if goals.ttft_seconds is not None:
-        limits.append(f"ttft {goals.ttft_seconds * 1e3:g} ms")
-        best.append(f"ttft {ttft.ttft_seconds * 1e3:.0f} ms with {_format_sizes(ttft.layout)}")
-    if goals.tpot_seconds is not None:
-        limits.append(f"tpot {goals.tpot_seconds * 1e3:g} ms")
-        best.append(f"tpot {tpot.tpot_seconds * 1e3:.1f} ms with {_format_sizes(tpot.layout)}")
+    for limit in goals.latency_limits:
+        seconds = _MEAN_SECONDS[limit.latency]
+        fastest = min(found, key=lambda one: seconds(problem, one))
+        value = _format_milliseconds(seconds(problem, fastest))
+        limits.append(f"{limit.text} {_format_milliseconds(limit.seconds)}")
+        best.append(f"mean {limit.latency} {value} with {_format_sizes(fastest.layout)}")
     if traffic.request_rate is not None:
         limits.append(f"{traffic.request_rate:g} requests per second")
         best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
@@ -354,6 +372,28 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
         else "these values hold for a single request; use faster GPUs or less strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),
     )
+
+
+def _report_missed_in_simulation(
+    problem: ServingProblem, best: ServingEstimate, sink: Sink
+) -> None:
+    """Report that the best layouts miss a limit only in the simulation (G03)."""
+    found = with_statistics(problem, best)
+    missed = missed_in_simulation(problem, found) or [(problem.goals.latency_limits[0], 0.0)]
+    values = ", ".join(f"{limit.text} {_format_milliseconds(value)}" for limit, value in missed)
+    limits = ", ".join(f"{limit.text} {_format_milliseconds(limit.seconds)}" for limit, _ in missed)
+    finding = Finding(
+        f"all simulated layouts miss a limit: {limits}",
+        label=f"simulated with {_format_sizes(found.layout)}: {values}",
+        help="the estimated means meet the limits, but the latencies of requests vary; use more "
+        "GPUs, less load or less strict limits",
+        causes=(Cause("job.traffic", "the requests are set here"),),
+    )
+    sink.report("G03", finding, at=f"goals.{missed[0][0].latency}")
+
+
+def _format_milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms" if seconds < LONG_SECONDS else f"{seconds:.3g} s"
 
 
 def _format_sizes(layout: ServingLayout) -> str:

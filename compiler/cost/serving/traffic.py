@@ -126,11 +126,12 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
 
 
 def estimate_largest_load(
-    deployment: Deployment, traffic: Traffic, limits: tuple[float, float]
+    deployment: Deployment, traffic: Traffic, limits: tuple[float, float, float]
 ) -> ServingEstimate:
     """Return the estimate at the largest request rate that keeps within ``limits``.
 
-    ``limits`` are the largest mean times to the first token and per output token, in seconds.
+    ``limits`` are the largest mean times to the first token, per output token and of a request, in
+    seconds.
     Arrivals are Poisson-distributed, and the lengths are those of ``traffic``. If even a single
     request misses a limit, the estimate is that of a rate close to 0, and misses it too.
     """
@@ -155,6 +156,7 @@ def estimate_largest_load(
             and rate * queued.request_seconds <= slots
             and queued.first_seconds <= limits[0]
             and queued.step_seconds / setup.accepted_tokens <= limits[1]
+            and queued.request_seconds <= limits[2]
         )
         return rate, kept
 

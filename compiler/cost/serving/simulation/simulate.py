@@ -6,11 +6,12 @@ their share of the traffic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import repeat
 from math import inf
 from random import Random
+from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.memory import request_cache_bytes
@@ -30,6 +31,9 @@ from parc.compiler.ir.serving import (
     ServingEstimate,
     Traffic,
 )
+from parc.compiler.ir.serving_plan import LatencyName
+
+NO_LIMITS: Mapping[LatencyName, float] = MappingProxyType({})
 
 REQUESTS = 2000
 """Number of recorded requests. The sampling error of a 99th percentile is about 5 %."""
@@ -53,11 +57,17 @@ class Load:
 
 
 def simulate(
-    deployment: Deployment, traffic: Traffic, seed: int = 0, requests: int = REQUESTS
+    deployment: Deployment,
+    traffic: Traffic,
+    seed: int = 0,
+    requests: int = REQUESTS,
+    request_limits: Mapping[LatencyName, float] = NO_LIMITS,
 ) -> ServiceStatistics | None:
     """Return the statistics of ``deployment`` under ``traffic``; None if no request fits.
 
-    ``requests`` is the number of recorded requests. Equal arguments give equal results.
+    ``requests`` is the number of recorded requests. ``request_limits`` contains upper limits in
+    seconds by latency; the statistics contain the share of requests within all of them. Equal
+    arguments give equal results.
     """
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
@@ -78,7 +88,24 @@ def simulate(
     )
     warm_up = int(WARM_UP * load.present) + requests // 10
     found = _collect(done, engines, warm_up, requests)
-    return _statistics(found, engines, layout.replicas / replicas)
+    statistics = _statistics(found, engines, layout.replicas / replicas)
+    if not request_limits:
+        return statistics
+    return replace(statistics, within_limits=_share_within(found.requests, request_limits))
+
+
+def _share_within(requests: list[Request], limits: Mapping[LatencyName, float]) -> float:
+    """Return the share of requests whose latencies are all within ``limits``."""
+
+    def meets_all(one: Request) -> bool:
+        found = {
+            "ttft": one.first - one.arrival,
+            "tpot": (one.finish - one.first) / max(one.output - 1, 1),
+            "e2e": one.finish - one.arrival,
+        }
+        return all(found[name] <= limit for name, limit in limits.items())
+
+    return sum(map(meets_all, requests)) / len(requests)
 
 
 def _share_of_load(traffic: Traffic, estimate: ServingEstimate, share: float) -> Load:
