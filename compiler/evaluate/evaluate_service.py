@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.largest_load import estimate_largest_load
 from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
-from parc.compiler.cost.serving.traffic import estimate_deployment, estimate_largest_load
+from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.ir.serving import ServiceStatistics

@@ -20,19 +20,20 @@ from parc.compiler.spec.units import Percent, Seconds, Share
 
 
 class LengthsSpec(StrictModel):
-    """Distribution of request lengths around their means; without settings all are equal.
+    """Distribution of request lengths around their means, which the simulation uses.
 
-    The simulation of the service uses it. Set either the coefficients of variation, for lognormal
-    lengths, or range_ratio, for uniform lengths.
+    Set either the coefficients of variation, for lognormal lengths, or range_ratio, for uniform
+    lengths.
     """
 
     input_cv: NonNegativeFloat = 0.0
     """Coefficient of variation (standard deviation / mean) of lognormal prompt lengths: 0.8."""
     output_cv: NonNegativeFloat = 0.0
     """Coefficient of variation of lognormal answer lengths: 1.2."""
-    range_ratio: Beta = 0.0
+    range_ratio: Beta | None = None
     """Largest deviation of uniform lengths from their mean, divided by the mean, as in vllm bench
-    serve --random-range-ratio: 0.2."""
+    serve --random-range-ratio. If no field of lengths is set, 0.1; 0 makes all requests equally
+    long."""
 
 
 class TrafficSpec(StrictModel):

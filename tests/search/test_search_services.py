@@ -165,7 +165,6 @@ def test_the_search_for_the_load_leaves_out_no_layout_that_could_be_the_best() -
     found = search_serving_layouts._evaluate_layouts(problem, rules, layouts).valid
     best = rank_services(problem, found)[:10]
     assert best == rank_services(problem, kept)[:10]
-    assert len(found) < len(kept)
 
 
 VARIED = {"input_tokens": 1000, "output_tokens": 300, "lengths": {"input_cv": 1, "output_cv": 1}}
@@ -174,16 +173,18 @@ VARIED = {"input_tokens": 1000, "output_tokens": 300, "lengths": {"input_cv": 1,
 @pytest.mark.parametrize(
     "goals",
     [
-        {"ttft": {"p99": "800ms"}},
-        {"tpot": {"p90": "30ms"}, "ttft": "400ms"},
-        {"ttft": "500ms", "tpot": "40ms", "goodput": "95%"},
-        {"e2e": {"p90": "20s"}},
+        {"ttft": {"p99": "300ms"}},
+        {"tpot": {"p90": "25ms"}, "ttft": "150ms"},
+        {"ttft": "300ms", "tpot": "25ms", "goodput": "95%"},
+        {"e2e": {"p90": "15s"}},
     ],
 )
-@pytest.mark.parametrize("rate", [None, 12.0])
+@pytest.mark.parametrize("rate", [None, 60.0])
 def test_a_plan_keeps_its_limits_in_the_simulation(goals: Tree, rate: float | None) -> None:
     traffic = VARIED if rate is None else VARIED | {"request_rate": rate}
-    plan = plan_of(spec("llama-3.1-70b", "hgx-h100", 4, job={"traffic": traffic}, goals=goals))
+    pins = {"tp": 1, "pp": 1}
+    tree = spec("llama-3.1-8b", "hgx-h100", job={"traffic": traffic}, goals=goals, layout=pins)
+    plan = plan_of(tree)
     problem, statistics = plan.problem, plan.estimate.simulated
     assert statistics is not None
     for limit in problem.goals.latency_limits:
@@ -200,9 +201,10 @@ def test_a_plan_keeps_its_limits_in_the_simulation(goals: Tree, rate: float | No
 
 
 def test_a_percentile_needs_more_gpus_or_allows_less_load_than_the_same_mean() -> None:
-    tree = spec("llama-3.1-70b", "hgx-h100", 8, job={"traffic": VARIED}, layout={"tp": 8})
-    mean = plan_of(tree | {"goals": {"ttft": "300ms"}}).estimate.solved_request_rate
-    tail = plan_of(tree | {"goals": {"ttft": {"p99": "300ms"}}}).estimate.solved_request_rate
+    pins = {"tp": 1, "pp": 1, "replicas": 1}
+    tree = spec("llama-3.1-8b", "hgx-h100", job={"traffic": VARIED}, layout=pins)
+    mean = plan_of(tree | {"goals": {"ttft": "250ms"}}).estimate.solved_request_rate
+    tail = plan_of(tree | {"goals": {"ttft": {"p99": "250ms"}}}).estimate.solved_request_rate
     assert mean is not None
     assert tail is not None
     assert tail < mean
