@@ -45,7 +45,7 @@ def _check_first_token(plan: ServingPlan, sink: Sink) -> None:
 
 def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
     """Report latency limits that cost many GPUs or much throughput (G07)."""
-    saves_gpus = plan.problem.goals.maximize == "fewest-gpus"
+    saves_gpus = plan.problem.minimizes_gpus
     for one in plan.search.near_misses:
         found, goals = one.candidate, plan.problem.goals
         limit = goals.ttft_seconds if one.goal == "ttft" else goals.tpot_seconds
@@ -140,7 +140,7 @@ def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
     """Report GPUs that get no rank (T15), unless the goal is fewest-gpus."""
     placement, cluster, layout = plan.placement, plan.problem.cluster, plan.layout
     idle = cluster.gpus - layout.gpus
-    if idle <= 0 or plan.problem.goals.maximize == "fewest-gpus":
+    if idle <= 0 or plan.problem.minimizes_gpus:
         return
     used = {host.name for host in placement.hosts}
     spare = [host.name for host in cluster.hosts if host.name not in used]

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment, estimate_largest_load
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
+from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
@@ -24,7 +26,7 @@ SUSTAINED = 0.97
 def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
-    With the goal fewest-gpus, this is the smallest number of replicas that meets all limits and,
+    If GPUs are minimized, this is the smallest number of replicas that meets all limits and,
     if there is no limit on the time to the first token, keeps no request waiting. With other goals,
     it is the largest number that the hosts can run, up to the number of concurrent
     requests. If PARC searches for the load, the estimate is that of the largest load.
@@ -33,7 +35,7 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     if problem.pins.replicas is None:
         counts = _without_idle_replicas(problem, counts)
     found = _estimate_with_replicas(problem, layout, counts[-1])
-    if problem.goals.maximize != "fewest-gpus" or _needs_more_replicas(problem, found):
+    if not problem.minimizes_gpus or _needs_more_replicas(problem, found):
         return found
     low, high = 0, len(counts) - 1
     # Bisection, because more replicas never make an estimate worse.
@@ -90,6 +92,20 @@ def _estimate_with_replicas(
     limits = (problem.goals.ttft_seconds, problem.goals.tpot_seconds)
     ttft, tpot = (float("inf") if limit is None else limit for limit in limits)
     return estimate_largest_load(deployment, service.traffic, (ttft, tpot))
+
+
+def simulate_service(problem: ServingProblem, found: ServingEstimate) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service under the load of its estimate.
+
+    The result is None if neither the spec nor the search determines a load.
+    """
+    service, traffic = problem.service, problem.service.traffic
+    if found.solved_request_rate is not None:
+        traffic = replace(traffic, request_rate=found.solved_request_rate)
+    if not traffic.is_load_given:
+        return None
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, found.layout)
+    return simulate(deployment, traffic)
 
 
 def is_load_searched(problem: ServingProblem) -> bool:
@@ -152,7 +168,7 @@ def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> 
 def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
     """Return (value to minimize, tie-breaker) of an estimate for the goal of the spec.
 
-    Both values are infinite if the layout does not fit into memory. With the goal fewest-gpus, a
+    Both values are infinite if the layout does not fit into memory. If GPUs are minimized, a
     deployment that keeps requests waiting counts as larger than the cluster, and the one with the
     highest throughput wins.
     """
@@ -163,25 +179,22 @@ def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[fl
     later = max(traffic.output_tokens - 1, 0.0)
     latency = found.ttft_seconds + later * found.tpot_seconds
     seconds_per_token = 1 / found.tokens_per_second
-    if goal == "fewest-gpus":
+    if problem.minimizes_gpus:
         if _is_overloaded(problem, found):
             return problem.cluster.gpus + 1.0, seconds_per_token
         second = latency if traffic.request_rate else seconds_per_token
         return _occupied_gpus(problem, found.layout), second
     if goal == "latency" or traffic.request_rate is not None:
         return latency, latency
+    if goal == "lowest-cost":
+        return _occupied_gpus(problem, found.layout) * seconds_per_token, seconds_per_token
     return seconds_per_token, seconds_per_token
 
 
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
-    """Return the number of GPUs that other jobs cannot use while the service runs.
-
-    A service on one host occupies only the GPUs that it uses. A service on several hosts occupies
-    all GPUs of these hosts.
-    """
-    gpus = problem.cluster.node.gpus
-    hosts = service_hosts(layout, gpus) or 1
-    return float(layout.gpus if hosts == 1 else hosts * gpus)
+    """Return the number of GPUs that other jobs cannot use while the service runs."""
+    hosts = service_hosts(layout, problem.cluster.node.gpus) or 1
+    return float(problem.cluster.occupied_gpus(hosts, layout.gpus))
 
 
 def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:
@@ -198,7 +211,7 @@ def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[
         return []
     primary, secondary = objective_value(problem, ordered[0])
     # A number of GPUs is exact, so only equal numbers are tied.
-    slack = 1.0 if problem.goals.maximize == "fewest-gpus" else 1 + TIE
+    slack = 1.0 if problem.minimizes_gpus else 1 + TIE
 
     def is_tied(found: ServingEstimate) -> bool:
         first, second = objective_value(problem, found)

@@ -63,7 +63,7 @@ class Endpoint:
 class ServingGoals:
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
-    maximize: Literal["throughput", "fewest-gpus", "latency"]
+    maximize: Literal["throughput", "fewest-gpus", "lowest-cost", "latency"]
     ttft_seconds: float | None
     """Upper limit on the mean time to the first token; None: no limit."""
     tpot_seconds: float | None
@@ -105,6 +105,15 @@ class ServingProblem(Task):
     goals: ServingGoals
     pins: ServingPins
     endpoint: Endpoint
+
+    @property
+    def minimizes_gpus(self) -> bool:
+        """True if the plan must serve the load with as few GPUs as possible."""
+        goal = self.goals.maximize
+        # On one cluster, all GPUs cost the same.
+        return goal == "fewest-gpus" or (
+            goal == "lowest-cost" and self.service.traffic.is_load_given
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +241,17 @@ class ServingPlan:
     estimate: ServingEstimate
     placement: Placement
     search: ServingSearch
+
+    @property
+    def occupied_gpus(self) -> int:
+        """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
+        return self.problem.cluster.occupied_gpus(len(self.placement.hosts), self.layout.gpus)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Price of the occupied GPUs for one hour; None if the spec states no price."""
+        price = self.problem.cluster.price_per_gpu_hour
+        return None if price is None else price * self.occupied_gpus
 
 
 @dataclass(frozen=True, slots=True)
