@@ -28,6 +28,8 @@ from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
 StaticBytes = tuple[float, float, float, float, float, float]
 """Bytes of (weights, gradients, optimizer state, low-precision copies, gathered weights,
 placeholder gradients) on one rank."""
+LayerCounts = tuple[LayerKind, int, int]
+"""(layer type, number of layers, number of recomputed layers)."""
 COMMUNICATOR_BYTES = 0.2e9
 """Bytes of NCCL buffers per communicator in use. Published breakdowns show 0.3 to 0.5 GB for two or
 three communicators."""
@@ -113,22 +115,15 @@ def cached_layer_activations(
 
 
 def _layers_bytes(
-    cost_model: CostModel,
-    layout: Layout,
-    layers: tuple[LayerKind, int, int],
-    program: ProgramMemory,
+    cost_model: CostModel, layout: Layout, layers: LayerCounts, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes saved per micro-batch, bytes of the working set) of layers of one type.
 
-    ``layers`` is (layer type, number of layers, number of recomputed layers). The working set is
-    the temporary memory that the backward pass of one layer needs.
+    The working set is the temporary memory that the backward pass of one layer needs.
     """
 
     def compute_layers_bytes() -> tuple[float, float]:
-        """Compute (bytes saved per micro-batch, bytes of the working set).
-
-        The caller caches this pair.
-        """
+        """Compute the bytes saved per micro-batch and the working set; the caller caches them."""
         layer = cached_layer_activations(cost_model, layout, layers[0], program)
         saved = saved_activation_bytes(layer, layout, layers[1], layers[2])
         return saved, backward_working_bytes(layer, layout)
