@@ -83,7 +83,8 @@ class LayoutFilter:
         self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
-        self._cost_model, self._limit = cost_model, limit_bytes
+        self._cost_model, self._limit, self.end = cost_model, limit_bytes, end
+        self.rules = rules
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
@@ -93,12 +94,13 @@ class LayoutFilter:
             cost_model, self.build_layout, space.constants["zero_stage"], end
         )
         self._time = StepTimeCache(cost_model, self.build_layout)
+        self._plain_times: dict[ParallelSizes, MeshTimes] = {}
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
         """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
-        self._blocks = any(level.method == "block" for level in self.space.levels)
+        self._blocks = any(level.method == "block" for level in space.levels[: space.siblings])
         self._reads_whole = bool(self._rules.loops["layout"])
 
     @property
@@ -140,7 +142,7 @@ class LayoutFilter:
                 continue
             # The rules of these loops do not read vpp, so the vpp of any split will do.
             mesh = self._check_mesh(degrees, splits[0].vpp)
-            self.enumerated += len(splits) * len(mesh.batches) * len(self.space.levels)
+            self.enumerated += len(splits) * len(mesh.batches) * self.space.siblings
             for split in splits:
                 self._filter_split(mesh, split)
 
@@ -209,6 +211,16 @@ class LayoutFilter:
                     # limit - left is the size of the buffers between stages.
                     yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
 
+    def seconds_without_recompute(self, point: LayoutPoint) -> float:
+        """Return the seconds per step of a surviving layout if it recomputes nothing."""
+        plain = point.with_recompute_level(0)
+        times = self._plain_times.get(point.degrees)
+        if times is None:
+            times = self._plain_times[point.degrees] = self._time.times_of_mesh(plain)
+        shape = next(one.shape for one in self._stage_splits(point.pp) if one.vpp == point.vpp)
+        count = self.space.problem.job.global_batch // (point.micro_batch * point.dp)
+        return times.step_seconds(plain, shape, count)
+
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
         """Return all splits of the layers into ``pp`` stages, with the results of their checks.
 
@@ -237,7 +249,7 @@ class LayoutFilter:
         rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
             rules.first_violated("level", point.with_recompute_level(level))
-            for level in range(len(self.space.levels))
+            for level in range(self.space.siblings)
         )
         first = rules.first_violated("stages", point)
         valid = not self._reads_whole and min(levels) == self._valid

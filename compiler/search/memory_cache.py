@@ -31,7 +31,7 @@ from parc.compiler.cost.memory.workspaces import (
     residual_stream_bytes,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents
+from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
 from parc.compiler.ir import Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
@@ -194,7 +194,7 @@ class PeakMemoryCache:
             [
                 _sum_layers(unit, rows)
                 if unit is not None
-                else self._bytes_with_block_recompute(point, rows)
+                else self._bytes_with_block_recompute(point, shape, rows)
                 for unit, point in zip(units, points, strict=True)
             ]
         )
@@ -241,27 +241,30 @@ class PeakMemoryCache:
         ]
         return tuple(
             (
-                factor * saved_activation_bytes(layer, layout, 1),
+                factor * saved_activation_bytes(layer, layout, 1, 1),
                 factor * backward_working_bytes(layer, layout),
             )
             for layer in layers
         )
 
     def _bytes_with_block_recompute(
-        self, point: LayoutPoint, rows: StageRows
+        self, point: LayoutPoint, shape: StageShape, rows: StageRows
     ) -> tuple[tuple[float, float], ...]:
         """Return the activation bytes with block recompute, per group of equal pipeline stages.
 
         Each item is (bytes per micro-batch in flight, bytes that are allocated only once).
         """
-        layout, factor = self._build(point), self._factor
+        layout, factor, model = self._build(point), self._factor, self._cost_model.problem.model
         pairs = []
-        for counts, head, extra, buffer in rows:
+        for one, (counts, head, extra, buffer) in zip(shape.peak_candidates, rows, strict=True):
+            chunks = layout.split.chunks[one.first]
+            again = recomputed_layers(model, layout.recompute, one.load, chunks)
             kept, working = extra, head
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
                     layer = cached_layer_activations(self._cost_model, layout, kind, self._program)
-                    kept += factor * saved_activation_bytes(layer, layout, count)
+                    saved = saved_activation_bytes(layer, layout, count, again[kind])
+                    kept += factor * saved
                     working = max(working, factor * backward_working_bytes(layer, layout))
             pairs.append((kept, working + buffer))
         return tuple(pairs)

@@ -293,13 +293,15 @@ def routing_bytes(count: int) -> int:
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 
 
-def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
+def saved_activation_bytes(
+    layer: LayerActivations, layout: Layout, layers: int, recomputed: int
+) -> float:
     """Return the activation bytes that ``layers`` layers of a rank save per micro-batch.
 
-    The result depends on the recompute setting of the layout:
+    The recompute setting of the layout applies to ``recomputed`` of these layers. The other layers
+    save all activations. The result depends on the setting:
     - full, method ``uniform``: the input of every block of layers is saved;
-    - full, method ``block``: the first layers of each chunk save only their input, and the other
-      layers save all activations;
+    - full, method ``block``: the input of every layer is saved;
     - selective, by module: all activations are saved except those of the selected modules;
     - selective, by operator (torchtitan): the layer input and the outputs of the attention core and
       of every second matrix product are saved.
@@ -312,11 +314,8 @@ def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int)
         return layers * (layer.total - layer.bytes_of_modules((*recompute.modules, *away)))
     if recompute.granularity == "none":
         return layers * layer.total
-    if recompute.method == "block":
-        # Megatron applies the number of recomputed layers to every virtual stage.
-        again = min((recompute.layers or 1) * layout.vpp, layers)
-        return again * layer.checkpoint + (layers - again) * layer.total
-    return layers / (recompute.layers or 1) * layer.checkpoint
+    depth = (recompute.layers or 1) if recompute.method == "uniform" else 1
+    return recomputed / depth * layer.checkpoint + (layers - recomputed) * layer.total
 
 
 def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit
+from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit, Recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,26 @@ def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
     # With prediction layers, the norm follows the last decoder layer, which may be on another
     # stage.
     return chunk.layers > 0 and chunk.first_layer + chunk.layers == model.layers
+
+
+def recomputed_layers(
+    model: Model, recompute: Recompute, load: StageContents, chunks: tuple[ModelChunk, ...]
+) -> dict[LayerKind, int]:
+    """Return {layer type: number of layers to which ``recompute`` applies} of a pipeline rank.
+
+    ``load`` and ``chunks`` are the contents and the virtual stages of the rank. The method block
+    recomputes the first layers of each virtual stage. Other settings apply to all layers.
+    """
+    counts = load.layers_by_kind(model)
+    if recompute.method != "block":
+        return counts
+    # Megatron recomputes no prediction layer with this method (multi_token_prediction.py).
+    again = dict.fromkeys(counts, 0)
+    for chunk in chunks:
+        end = chunk.first_layer + min(chunk.layers, recompute.layers or 1)
+        for kind in model.layer_kinds[chunk.first_layer : end]:
+            again[kind] += 1
+    return again
 
 
 def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
