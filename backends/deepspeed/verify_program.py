@@ -68,6 +68,7 @@ FIXED = {
     "layout.sequence_parallel": False,
     "layout.order": "tp-cp-ep-dp-pp",
     "layout.cp_comm": "a2a",
+    "layout.offload.activations": [],
     "layout.recompute.modules": [],
     "layout.split.count_embedding": False,
     "layout.split.count_loss": False,

@@ -26,6 +26,7 @@ SWITCHES = frozenset(
         "attention-output-gate",
         "bf16",
         "disable-bias-linear",
+        "fine-grained-activation-offloading",
         "finetune",
         "fp16",
         "fp8-param-gather",
@@ -184,6 +185,7 @@ LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
     "cp-comm-type": (str, ("p2p",)),
     "data-path": (str, ()),
     "hierarchical-context-parallel-sizes": (int, ()),
+    "offload-modules": (str, ()),
     "recompute-modules": (str, ()),
     "spec": (str, ()),
 }

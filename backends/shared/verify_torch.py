@@ -28,6 +28,7 @@ _FIXED = {
     "layout.split.count_embedding": False,
     "layout.split.count_loss": False,
     "layout.split.text": "",
+    "layout.offload.activations": [],
     "layout.offload.nvme_path": "",
     "layout.offload.optimizer": "none",
     "layout.offload.parameters": "none",

@@ -281,7 +281,7 @@ def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
     """Return the offload that the spec fixes; None for ``auto``."""
     if isinstance(spec, OffloadSpec):
         path = spec.nvme_path if spec.uses_nvme else ""
-        return Offload(spec.optimizer, spec.parameters, path)
+        return Offload(spec.optimizer, spec.parameters, path, spec.activations)
     return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)
 
 

@@ -7,8 +7,9 @@ per GPU of host memory and NVMe on a DGX-2 whose GPUs all read at the same time.
 
 from __future__ import annotations
 
+from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir import LayerKind, Layout, Problem
 
 CPU_ADAM_PARAMETERS_PER_SECOND = 3.9e9
 """Parameters that CPU-Adam updates per second and host: 10 G parameters in 2.57 s on two 24-core
@@ -85,6 +86,18 @@ def weight_fetch_seconds(
         * shard_parameters(layout, stage_parameters)
         / host_bytes_per_second(cost_model.problem, device)
     )
+
+
+def activation_copy_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
+    """Return the seconds in which a rank copies the offloaded activations of one layer one way.
+
+    ``kind`` is the type of the layer. The memory model must be that of the framework's own program.
+    """
+    program = cost_model.framework.training_memory_model(cost_model.problem)
+    length = cost_model.problem.job.sequence_length
+    batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
+    layer = layer_activations(cost_model.problem.model, layout, kind, batch, program)
+    return layer.offloaded_bytes(layout) / host_bytes_per_second(cost_model.problem)
 
 
 def offloaded_update_seconds(
