@@ -74,6 +74,7 @@ FIXED = {
     "layout.split.count_loss": False,
     "layout.split.text": "",
     "problem.job.moe_overlap": False,
+    "problem.job.moment_precision": "fp32",
 }
 """Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(

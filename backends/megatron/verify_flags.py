@@ -55,6 +55,7 @@ SWITCHES = frozenset(
         "swiglu",
         "untie-embeddings-and-output-weights",
         "use-distributed-optimizer",
+        "use-precision-aware-optimizer",
         "use-rope-scaling",
         "use-tp-pp-dp-mapping",
     )
@@ -150,6 +151,8 @@ NUMBERS: Mapping[str, float | None] = {
 TEXTS: Mapping[str, str | None] = {
     "attention-backend": "auto",
     "ckpt-format": "torch_dist",
+    "exp-avg-dtype": "fp32",
+    "exp-avg-sq-dtype": "fp32",
     "experimental-attention-variant": None,
     "fp4-format": None,
     "fp4-recipe": "nvfp4",

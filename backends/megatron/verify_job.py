@@ -144,6 +144,7 @@ SHOWN: tuple[Shown, ...] = (
             "checkpoint_dir": "save",
         },
     ),
+    (f"{JOB}.moment_precision", "exp-avg-dtype", lambda s: s["exp-avg-dtype"]),
     (f"{JOB}.lr_decay", "lr-decay-style", _flag_translator("lr-decay-style", {"WSD": "wsd"})),
     (
         f"{JOB}.lr_decay_steps",
@@ -234,6 +235,12 @@ IMPLIED: tuple[Implied, ...] = (
         f"{JOB}.gradient_precision",
         # With fp16 weights, gradients are reduced in fp16, and the flag has no effect.
         lambda f: f[f"{JOB}.gradient_precision"] == "bf16" and not _low_precision_field("fp16")(f),
+    ),
+    ("exp-avg-sq-dtype", f"{JOB}.moment_precision", lambda f: f[f"{JOB}.moment_precision"]),
+    (
+        "use-precision-aware-optimizer",
+        f"{JOB}.moment_precision",
+        lambda f: f[f"{JOB}.moment_precision"] != "fp32",
     ),
     (
         "fp8-param-gather",

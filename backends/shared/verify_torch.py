@@ -36,6 +36,7 @@ _FIXED = {
     "layout.zero_plus.quantized_gradients": False,
     "layout.zero_plus.quantized_weights": False,
     "problem.job.moe_overlap": False,
+    "problem.job.moment_precision": "fp32",
 }
 """Path of the plan -> value that these frameworks always use."""
 

@@ -158,6 +158,7 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         global_batch=global_batch,
         precision=spec.precision,
         gradient_precision=spec.gradient_precision,
+        moment_precision=spec.moment_precision,
         moe_dispatcher=spec.moe_dispatcher,
         moe_overlap=spec.moe_overlap,
         moe_imbalance=spec.moe_imbalance,

@@ -93,6 +93,16 @@ def bf16_gradients(problem: Problem, layout: Layout) -> bool:
     return problem.job.gradient_precision == "bf16" and problem.job.precision != "fp16"
 
 
+def bf16_moments(problem: Problem, layout: Layout) -> bool:
+    """Return True to store both moments of Adam in bf16, with TransformerEngine's FusedAdam."""
+    return problem.job.moment_precision == "bf16"
+
+
+def moment_format(problem: Problem, layout: Layout) -> str | None:
+    """Return "bf16", the format of Adam's moments; None for fp32, which is Megatron's default."""
+    return "bf16" if bf16_moments(problem, layout) else None
+
+
 def fp8_format(problem: Problem, layout: Layout) -> str | None:
     """Return "hybrid" (E4M3 forward, E5M2 backward) for fp8, "e4m3" for MXFP8, else None.
 

@@ -59,8 +59,7 @@ milliseconds per flag. A script with more unknown flags starts another program."
 MEMORY = (
     *("--activation-offload-fraction", "--cpu-offloading-num-layers", "--offload-modules"),
     *("--fine-grained-activation-offloading", "--optimizer-cpu-offload", "--optimizer"),
-    *("--exp-avg-dtype", "--exp-avg-sq-dtype", "--main-grads-dtype", "--main-params-dtype"),
-    *("--use-precision-aware-optimizer", "--fp4-param-gather", "--fp8-param-gather"),
+    *("--main-grads-dtype", "--main-params-dtype", "--fp4-param-gather", "--fp8-param-gather"),
     *("--use-megatron-fsdp", "--use-torch-fsdp2", "--distribute-saved-activations"),
     *("--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"),
 )
