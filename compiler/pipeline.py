@@ -129,7 +129,9 @@ def _resolve_tree(
     if not isinstance(spec, Spec):
         from parc.compiler.serving_pipeline import resolve_serving
 
-        return resolve_serving(spec, model, cluster, sink, after)
+        service = resolve_serving(spec, model, cluster, library, sink)
+        after("resolve_service")
+        return service
     calibration = resolve_calibration(spec.cluster, cluster, library, sink)
     problem = resolve_problem(spec, model, cluster, sink, calibration)
     after("resolve_problem")

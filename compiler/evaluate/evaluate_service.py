@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment, estimate_largest_load
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
+from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
@@ -90,6 +92,20 @@ def _estimate_with_replicas(
     limits = (problem.goals.ttft_seconds, problem.goals.tpot_seconds)
     ttft, tpot = (float("inf") if limit is None else limit for limit in limits)
     return estimate_largest_load(deployment, service.traffic, (ttft, tpot))
+
+
+def simulate_service(problem: ServingProblem, found: ServingEstimate) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service under the load of its estimate.
+
+    The result is None if neither the spec nor the search determines a load.
+    """
+    service, traffic = problem.service, problem.service.traffic
+    if found.solved_request_rate is not None:
+        traffic = replace(traffic, request_rate=found.solved_request_rate)
+    if not traffic.is_load_given:
+        return None
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, found.layout)
+    return simulate(deployment, traffic)
 
 
 def is_load_searched(problem: ServingProblem) -> bool:

@@ -301,7 +301,7 @@ def _steady_state(
     """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = _seconds_through_all_stages(deployment, StepBatch(running, context))
+    decode = seconds_through_all_stages(deployment, StepBatch(running, context))
     steps = _decode_steps(setup, traffic)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     queue = queue_ahead(prefill)
@@ -325,17 +325,29 @@ def _prefill_seconds(
     is the time of a step without prompts.
     """
     setup = deployment.setup
-    span = mean_visible_prompt_keys(deployment.model, traffic.input_tokens)
+    computed = traffic.computed_input_tokens
+    span = _mean_computed_keys(deployment, traffic)
     limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     if setup.prefill_apart:
         running, decode = 0.0, 0.0
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
     # Prompts that start in the same step are processed together, up to the token limit of a step.
-    chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
+    chunk = min(max(starts, 1.0) * computed, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = _seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
+    mixed = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
-    return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
+    return (mixed.total_seconds - decode) * computed / chunk
+
+
+def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the mean number of keys to which the computed tokens of a prompt attend."""
+    length, computed = traffic.input_tokens, traffic.computed_input_tokens
+    keys = length * mean_visible_prompt_keys(deployment.model, length)
+    # The last tokens are computed; they attend to the cached prefix too.
+    cached = length - computed
+    if cached:
+        keys -= cached * mean_visible_prompt_keys(deployment.model, cached)
+    return keys / computed
 
 
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
@@ -345,11 +357,11 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     + pp - 1) / chunks.
     """
     limit = deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-    chunks = max(math.ceil(traffic.input_tokens / limit), 1)
+    chunks = max(math.ceil(traffic.computed_input_tokens / limit), 1)
     return (chunks + deployment.layout.pp - 1) / chunks
 
 
-def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
+def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
     Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.ir.serving import Distribution, ServiceStatistics
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.report.formatting import (
     GIB,
+    format_count,
     format_percent,
     format_quantity,
     format_seconds,
@@ -41,6 +44,7 @@ def serving_estimate_text(plan: ServingPlan) -> str:
         f"One decode step with {plan.estimate.running:,.1f} running requests per engine\n"
         + _decode_step_table(plan),
         "Latency and throughput\n" + _latency_table(plan),
+        *_simulation_parts(plan.estimate.simulated),
         "Formula of a term: parc explain TERM, for example parc explain tpot\n",
     )
     return "\n".join(parts)
@@ -102,6 +106,40 @@ def _latency_table(plan: ServingPlan) -> str:
         ),
     ]
     return table(("", "estimated", "limit"), rows)
+
+
+PERCENTILE_HEAD = ("", "mean", "p50", "p90", "p99")
+
+
+def percentile_rows(found: ServiceStatistics) -> list[tuple[str, ...]]:
+    """Return the table rows of a simulated service, in the order of PERCENTILE_HEAD."""
+    quantities: tuple[tuple[str, Distribution, Callable[[float], str]], ...] = (
+        ("time to first token", found.ttft_seconds, format_seconds),
+        ("time per token", found.tpot_seconds, format_seconds),
+        ("time of a request", found.e2e_seconds, format_seconds),
+        ("waiting requests per rank", found.queue, lambda value: f"{value:,.1f}"),
+        ("KV cache in use", found.cache, format_percent),
+    )
+    return [
+        (name, *(show(value) for value in (one.mean, one.p50, one.p90, one.p99)))
+        for name, one, show in quantities
+    ]
+
+
+def describe_simulation(found: ServiceStatistics) -> str:
+    """Return a line with the size and the throughput of a simulation."""
+    return (
+        f"{found.requests:,} requests; {format_without_exponent(found.requests_per_second, 3)} "
+        f"requests/s, {format_quantity(found.tokens_per_second, ' tokens/s')}, "
+        f"{format_count(found.preemptions, 'preemption')}"
+    )
+
+
+def _simulation_parts(found: ServiceStatistics | None) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    head = f"Simulated service ({describe_simulation(found)})\n"
+    return (head + table(PERCENTILE_HEAD, percentile_rows(found)),)
 
 
 def _format_limit(limit_seconds: float | None) -> str:
