@@ -59,11 +59,12 @@ milliseconds per flag. A script with more unknown flags starts another program."
 MEMORY = (
     *("--activation-offload-fraction", "--cpu-offloading-num-layers", "--offload-modules"),
     *("--fine-grained-activation-offloading", "--optimizer-cpu-offload", "--optimizer"),
-    *("--main-grads-dtype", "--main-params-dtype", "--fp4-param-gather", "--fp8-param-gather"),
+    *("--exp-avg-dtype", "--exp-avg-sq-dtype", "--main-grads-dtype", "--main-params-dtype"),
+    *("--use-precision-aware-optimizer", "--fp4-param-gather", "--fp8-param-gather"),
     *("--use-megatron-fsdp", "--use-torch-fsdp2", "--distribute-saved-activations"),
     *("--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"),
 )
-"""Flags that change the memory of a rank and have no field in a spec."""
+"""Flags that change the memory of a rank and have no field in a spec, or values without one."""
 OF_DENSE_MODELS = ("M01", "D10")
 """Codes of rules on dense models, which are skipped if the model may have experts."""
 
