@@ -177,6 +177,11 @@ CONSTANTS = (
         "counted: three fp32 states read and written, gradient read, 16-bit copies",
     ),
     Constant(
+        "compiler.cost.step.step_time.BF16_MOMENT_BYTES",
+        "the same with bf16 moments",
+        "counted: two moments and the rest of the master weight read and written in 16 bit",
+    ),
+    Constant(
         "compiler.cost.kernels.gemm.SUSTAINED_SECONDS",
         "kernel time from which a GPU runs at its sustained clock, seconds",
         "chosen for the fits of docs/kernel-fits.md, not fitted",

@@ -11,6 +11,7 @@ from parc.compiler.cost.memory.activations import (
     saved_activation_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
+    gathered_key_value_bytes,
     library_workspace_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
@@ -21,7 +22,6 @@ from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, recomputed_layers, stage_contents
-from parc.compiler.cost.step.context_exchange import gathered_key_value_bytes
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
 
@@ -59,9 +59,8 @@ def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> Progra
 
     def build_program_memory() -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
-        return cost_model.framework.training_memory_model(cost_model.problem).for_zero_stage(
-            zero_stage
-        )
+        program = cost_model.framework.training_memory_model(cost_model.problem)
+        return program.for_zero_stage(zero_stage)
 
     return cost_model.cached(("program", not zero_stage), build_program_memory)
 
@@ -130,7 +129,8 @@ def _layers_bytes(
 
     parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
-    key = ("layers", layers, mesh, layout.recompute, program.name)
+    kept = layout.recompute, layout.offload.activations
+    key = ("layers", layers, mesh, kept, program.name)
     return cost_model.cached(key, compute_layers_bytes)
 
 

@@ -26,6 +26,7 @@ from parc.compiler.cost.step.gradients import (
     gradient_accumulation_seconds,
     gradient_sum_bytes,
 )
+from parc.compiler.cost.step.offload import activation_copy_seconds
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     routed_expert_seconds,
@@ -123,6 +124,11 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     groups = cost_model.group_spans(layout)
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
     backward = overlapped_seconds(backward, BACKWARD_LAUNCH * launch, LAUNCH_NORM)
+    if layout.offload.activations:
+        # Copies run beside the kernels of one layer, to the host in the forward pass and back in
+        # the backward pass. A slower link determines the time of the layer.
+        copies = activation_copy_seconds(cost_model, layout, kind)
+        forward, backward = max(forward, copies), max(backward, copies)
     tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,

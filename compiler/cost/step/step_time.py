@@ -30,6 +30,9 @@ from parc.compiler.ir import LayerKind, Layout, ModelChunk, StepTime
 OPTIMIZER_BYTES = 40
 """Bytes per parameter that one Adam step reads and writes: three fp32 states (read and written),
 the gradient (read) and the 16-bit copy of the weight."""
+BF16_MOMENT_BYTES = 20
+"""Value of ``OPTIMIZER_BYTES`` with bf16 moments: three 16-bit states, the gradient, and the weight
+(read and written)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +213,6 @@ def optimizer_seconds(cost_model: CostModel, layout: Layout) -> float:
     if layout.offload.optimizer != "none":
         return seconds + offloaded_update_seconds(cost_model, layout, parameters)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, parameters) / rate
+    short = cost_model.problem.job.moment_precision == "bf16"
+    moved = BF16_MOMENT_BYTES if short else OPTIMIZER_BYTES
+    return seconds + row.stream * moved * shard_parameters(layout, parameters) / rate
