@@ -75,7 +75,7 @@ def test_offloaded_activations_stay_on_the_device_for_three_layers(layout: Layou
     layer = _layer(model("mixtral-8x7b"), away, ROUTED)
     moved = layer.attention + layer.core_attn + layer.moe
     assert layer.offloaded_bytes(away) == moved
-    assert saved_activation_bytes(layer, away, 5) == pytest.approx(5 * (layer.total - moved))
+    assert saved_activation_bytes(layer, away, 5, 5) == pytest.approx(5 * (layer.total - moved))
     assert backward_working_bytes(layer, away) == layer.transient + 3 * moved
 
 
@@ -86,7 +86,7 @@ def test_recomputed_activations_are_not_offloaded(layout: Layout) -> None:
     layer = _layer(model("llama-3-8b"), both, DENSE)
     assert layer.offloaded_bytes(both) == layer.attention
     left = layer.total - layer.attention - layer.core_attn
-    assert saved_activation_bytes(layer, both, 1) == pytest.approx(left)
+    assert saved_activation_bytes(layer, both, 1, 1) == pytest.approx(left)
     full = replace(both, recompute=Recompute("full", (), "uniform", 1))
     assert layer.offloaded_bytes(full) == 0.0
 
