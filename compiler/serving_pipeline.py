@@ -6,7 +6,6 @@ The module is imported on first use, so that training jobs start faster.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.catalog.library import TextReader
@@ -14,7 +13,6 @@ from parc.compiler.checks.check_checkpoint_format import check_checkpoint_format
 from parc.compiler.checks.check_serving_plan import check_serving_plan
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.evaluate.service_rules import engine_request_limits
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
@@ -51,9 +49,6 @@ def plan_service(
         return None
     estimate, search = found
     layout = estimate.layout
-    simulated = simulate_service(problem, layout, estimate.solved_request_rate)
-    estimate = replace(estimate, simulated=simulated)
-    after("simulate_service")
     limits = engine_request_limits(problem, layout)
     stages = stage_caches(problem, layout, limits.max_model_len)
     hosts = reusable_hosts(problem, layout, locked)

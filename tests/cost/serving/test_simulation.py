@@ -15,7 +15,7 @@ from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import request_maker, trace_arrivals
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
-from parc.compiler.cost.serving.simulation.simulate import simulate
+from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.cost.serving.simulation.step_times import Keys, StepTimes, build_step_times
 from parc.compiler.cost.serving.step import StepBatch
 from parc.compiler.cost.serving.traffic import estimate_deployment, seconds_through_all_stages
@@ -253,8 +253,8 @@ def test_bursts_and_spread_lengths_raise_the_99th_percentile_more_than_the_media
     spread = statistics(one, Traffic(1000, 200, None, 4.0, 0.2, lengths))
     tail, even_tail = (one.ttft_seconds.p99 / one.ttft_seconds.p50 for one in (spread, even))
     assert tail > 1.5 * even_tail
-    assert simulate(one, Traffic(1000, 200, None, 4.0), 1) != even
-    assert simulate(one, Traffic(1000, 200, None, 4.0), 0) == even
+    assert simulate(one, Traffic(1000, 200, None, 4.0), Sampling(1)) != even
+    assert simulate(one, Traffic(1000, 200, None, 4.0), Sampling(0)) == even
 
 
 def test_cached_prefixes_shorten_the_time_to_the_first_token() -> None:
