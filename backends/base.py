@@ -274,6 +274,9 @@ class ServingLaunch(Protocol):
     def environment(self, plan: ServingPlan) -> tuple[tuple[str, str, str], ...]:
         """Return (name, value, reason) of every environment variable that the processes need."""
 
+    def api_ports(self, plan: ServingPlan) -> tuple[tuple[int, int], ...]:
+        """Return (node rank, port) of each API server that ``host_script`` starts."""
+
 
 class Engine(ServingBackend, EngineTraits, ServingRules, ServingGroups, ServingLaunch, Protocol):
     """A serving backend whose rank order and rules determine the layout of serving jobs."""

@@ -13,6 +13,7 @@ LABELS: dict[str, str] = {
     **{f"cluster.{part}.name": _LABEL for part in ("gpu", "node", "fabric")},
     **dict.fromkeys(("model.source", "cluster.source"), "the origin of the numbers"),
     **{f"cluster.{part}.source": "the origin of the numbers" for part in ("gpu", "node", "fabric")},
+    "cluster.price_per_gpu_hour": "the cost that PARC prints, and the choice between clusters",
 }
 """Spec field -> its purpose. Some targets print these fields."""
 
@@ -26,6 +27,5 @@ UNUSED_IN_SERVICES: dict[str, str] = {
     "cluster.node.gpu_nics": _TRAINING_HOSTS,
     "cluster.node.cpu_cores": "only training jobs set a number of threads per rank",
     "cluster.node.host_memory": "only training plans offload state to host memory",
-    "launch.kubernetes.max_restarts": "the pods of an engine restart without a limit",
 }
 """Spec field -> reason why no plan of a serving job depends on it."""
