@@ -5,15 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.largest_load import estimate_largest_load
 from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment
-from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
-from parc.compiler.ir.serving import ServiceStatistics
+from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
+from parc.compiler.ir.serving_plan import LatencyName
 from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
@@ -110,21 +112,41 @@ def estimate_at(
     return replace(estimate_deployment(deployment, traffic), solved_request_rate=request_rate)
 
 
-def simulate_service(problem: ServingProblem, found: ServingEstimate) -> ServiceStatistics | None:
-    """Return the simulated statistics of a service under the load of its estimate.
+def simulate_service(
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None
+) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service.
 
-    The result is None if neither the spec nor the search determines a load.
+    ``request_rate`` is the rate that the search determined, in requests per second; None if the
+    load is that of the spec. The result is None if there is no load.
     """
     service, traffic = problem.service, problem.service.traffic
-    if found.solved_request_rate is not None:
-        traffic = replace(traffic, request_rate=found.solved_request_rate)
+    if request_rate is not None:
+        traffic = replace(traffic, request_rate=request_rate)
     if not traffic.is_load_given:
         return None
-    deployment = build_deployment(problem.model, problem.cluster, service.setup, found.layout)
-    each = {
-        one.latency: one.seconds for one in problem.goals.latency_limits if one.statistic == "each"
-    }
-    return simulate(deployment, traffic, request_limits=each)
+    # The hosts do not change the result, and are slow to compare.
+    cluster = replace(problem.cluster, racks=(), spare=(), wired_hosts=())
+    each = tuple(
+        (one.latency, one.seconds)
+        for one in problem.goals.latency_limits
+        if one.statistic == "each"
+    )
+    deployed = (problem.model, cluster, service.setup, layout)
+    return _simulate(deployed, traffic, each)
+
+
+@lru_cache(maxsize=64)
+def _simulate(
+    deployed: tuple[Model, Cluster, ServingSetup, ServingLayout],
+    traffic: Traffic,
+    each: tuple[tuple[LatencyName, float], ...],
+) -> ServiceStatistics | None:
+    """Return the simulated statistics; results are kept, because searches need them repeatedly.
+
+    ``each`` contains upper limits on the latencies of every request, in seconds.
+    """
+    return simulate(build_deployment(*deployed), traffic, request_limits=dict(each))
 
 
 def is_load_searched(problem: ServingProblem) -> bool:

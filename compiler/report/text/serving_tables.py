@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
@@ -180,7 +181,32 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
         + table(SERVING_HEAD, rows)
         + "\nTrade-off between throughput per GPU and speed for each user (Pareto front)\n"
         + table(TRADE_OFF_HEAD, front)
+        + _finalists_text(plan, min(top, FINALISTS))
     )
+
+
+FINALISTS = 3
+"""Number of best candidates that are simulated for ``parc search``."""
+FINALIST_HEAD = ("rank", "ttft p50", "ttft p90", "ttft p99", "tpot p50", "tpot p90", "tpot p99")
+
+
+def _finalists_text(plan: ServingPlan, count: int) -> str:
+    """Return the table of simulated percentiles of the best candidates; empty without a load."""
+    solved = plan.estimate.solved_request_rate
+    rows = []
+    for rank, one in enumerate(plan.search.ranked[:count], start=1):
+        # The search determines a load for each candidate; requests end at the rate of the load.
+        rate = one.tokens_per_second / plan.problem.service.traffic.output_tokens
+        found = simulate_service(plan.problem, one.layout, None if solved is None else rate)
+        if found is None:
+            return ""
+        values = [
+            format_seconds(value)
+            for part in (found.ttft_seconds, found.tpot_seconds)
+            for value in (part.p50, part.p90, part.p99)
+        ]
+        rows.append((str(rank), *values))
+    return "\nSimulated percentiles of the best candidates\n" + table(FINALIST_HEAD, rows)
 
 
 def pareto_front(candidates: tuple[ServingCandidate, ...]) -> list[ServingCandidate]:
