@@ -5,8 +5,9 @@
 A case: {"name", "argv": ["--model-path", "MODEL", ...], "env": {}, "gpu": {...}, "config": {...},
 "groups": false}. "argv" has the words after `python3 -m sglang.launch_server`; "config" is the
 model's config.json and replaces the model that "argv" names; "gpu" has the fields of
-sglang_machine.Machine. A verdict adds "sizes", and on request "groups": {"tp": [[0, 1], ...],
-"attention_tp": ..., "moe_ep": ..., "pp": ...} of one engine. Stages:
+sglang_machine.Machine. A verdict adds "sizes", and on request
+"groups": {"tp": [[0, 1], ...], "attention_tp": ..., "moe_ep": ..., "pp": ...} of one engine. For a
+case {"name", "flags": true}, it adds only "flags": the rows of known_flags.json. Stages:
 
     parse      the parser of the server
     resolve    ServerArgs.resolve_once and check_server_args: defaults, rules of models and sizes
@@ -18,6 +19,7 @@ SGLang; imports neither PARC nor pytest.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import io
@@ -26,6 +28,7 @@ import os
 import sys
 import tempfile
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +73,9 @@ def check(case: Case, verdict: Verdict) -> None:
     MACHINE.gpus = case.get("gpus_per_node", 8)
     os.environ.update(case.get("env", {}))
     verdict["stage"] = "parse"
+    if case.get("flags"):
+        verdict["flags"] = list(known_flags())
+        return
     argv = list(case["argv"])
     argv[argv.index("--model-path") + 1] = write_config(case["config"])
     args = parse(argv)
@@ -92,6 +98,23 @@ def parse(argv: list[str]) -> Any:
             return prepare_server_args(argv)
     except SystemExit as stop:
         raise Rejected(heard.getvalue().rpartition("error: ")[2].strip()) from stop
+
+
+def known_flags() -> Iterator[dict[str, Any]]:
+    """Yield a row for every spelling of every flag of the parser."""
+    from sglang.srt.server_args import ServerArgs
+
+    parser = argparse.ArgumentParser(add_help=False)
+    ServerArgs.add_cli_args(parser)
+    for action in parser._actions:
+        main = next(name for name in action.option_strings if name.startswith("--"))
+        row: dict[str, Any] = {"takes": 1 if action.nargs is None else action.nargs}
+        if action.choices:
+            row["choices"] = sorted(map(str, action.choices))
+        if action.type in (int, float):
+            row["type"] = "int" if action.type is int else "float"
+        for name in action.option_strings:
+            yield {"flag": name, **row} | ({} if name == main else {"means": main})
 
 
 def write_config(config: dict[str, Any]) -> str:

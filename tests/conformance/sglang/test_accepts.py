@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from parc.backends.sglang.arguments import PACKAGE
+from parc.backends.shared.extra_arguments import rows_of_known_flags
 from tests.conformance.sglang.cases import cases_of, differences
 from tests.conformance.sglang.specs import valid_sglang_service
 from tests.conformance.tool_checkers import sglang_verdicts
@@ -11,6 +13,13 @@ from tests.search.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
 SPECS = 250
+
+
+def test_the_known_flags_are_those_of_the_parser() -> None:
+    (verdict,) = sglang_verdicts([{"name": "flags", "flags": True}])
+    theirs = {row["flag"]: row for row in verdict["flags"]}
+    own = rows_of_known_flags(PACKAGE)
+    assert own == theirs
 
 
 def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
