@@ -34,6 +34,14 @@ def enables_dp_lm_head(plan: ServingPlan) -> bool:
     return plan.layout.dp > 1
 
 
+def moe_dense_tp_size(plan: ServingPlan) -> int | None:
+    """Return 1 if each data-parallel rank has one GPU, which then stores whole dense MLPs.
+
+    Otherwise SGLang splits dense MLPs over all ranks of a stage.
+    """
+    return 1 if plan.layout.dp > 1 and plan.layout.tp == 1 else None
+
+
 def expert_parallel_size(plan: ServingPlan) -> int | None:
     """Return the expert parallel size; None, which omits the flag, if it is 1."""
     return plan.layout.ep if plan.layout.ep > 1 else None

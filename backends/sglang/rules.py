@@ -28,6 +28,13 @@ ATTENTION_DATA_PARALLEL = frozenset(
 )
 """Families with experts whose attention uses the attention groups (get_parallel().attn_tp_size in
 models/*.py); attention of the others is split over all ranks."""
+WHOLE_DENSE_MLPS = frozenset(
+    (
+        *("bailing_moe", "bailing_moe_v2", "deepseek_v2", "deepseek_v3", "glm4_moe"),
+        *("glm4_moe_lite", "glm4v_moe_text", "kimi_k2"),
+    )
+)
+"""Families whose dense MLPs follow --moe-dense-tp-size (is_dense_ffn_fully_dp in models/*.py)."""
 WITHOUT_STAGES = frozenset(
     (
         *("cohere", "cohere2", "dbrx", "ernie4_5", "ernie4_5_moe", "gemma", "gemma2"),
@@ -72,10 +79,11 @@ def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCou
     """Yield the inner width of each kind of MLP, with the number of ranks that split it.
 
     With attention data parallelism, dense MLPs and shared experts are split over all ranks of a
-    stage (layers/communicator.py gathers the tokens of all data-parallel ranks).
+    stage (layers/communicator.py gathers the tokens of all data-parallel ranks). Dense MLPs stay
+    whole if each data-parallel rank has one GPU (--moe-dense-tp-size 1).
     """
     model, stage = problem.model, layout.tp * layout.dp
-    if model.ffn.size and model.dense_layers:
+    if model.ffn.size and model.dense_layers and layout.tp > 1:
         yield SplitCount("model.ffn", "the MLP", model.ffn.size, stage)
     if model.experts is not None:
         experts = model.experts

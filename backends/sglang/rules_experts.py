@@ -6,7 +6,7 @@ Sources, SGLang 0.5.23: arg_groups/moe_hook.py, parallel_hook.py, eplb/expert_lo
 from __future__ import annotations
 
 from parc.backends.sglang.computed_settings import ALL2ALL
-from parc.backends.sglang.rules import ATTENTION_DATA_PARALLEL
+from parc.backends.sglang.rules import ATTENTION_DATA_PARALLEL, WHOLE_DENSE_MLPS
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
@@ -32,7 +32,12 @@ def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Findi
 
 def _has_unsupported_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> bool:
     model = problem.model
-    return layout.dp > 1 and (model.experts is None or model.family not in ATTENTION_DATA_PARALLEL)
+    if layout.dp == 1:
+        return False
+    if model.experts is None or model.family not in ATTENTION_DATA_PARALLEL:
+        return True
+    whole = model.dense_layers and layout.tp == 1  # --moe-dense-tp-size 1
+    return bool(whole) and model.family not in WHOLE_DENSE_MLPS
 
 
 def _explain_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> Finding:
@@ -42,8 +47,8 @@ def _explain_data_parallelism(problem: ServingProblem, layout: ServingLayout) ->
     why = (
         "data parallelism inside an engine is not useful for dense models"
         if dense
-        else f"SGLang splits the attention of {model.family} over all ranks of a stage, so that "
-        "its ranks cannot be data parallel"
+        else f"SGLang splits the attention or the dense MLPs of {model.family} over all ranks of a "
+        "stage, so that its ranks cannot be data parallel"
     )
     return Finding(
         why,
@@ -167,7 +172,7 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
         ("layout.dp", "model"),
         _has_unsupported_data_parallelism,
         _explain_data_parallelism,
-        ("dp",),
+        ("dp", "tp"),
     ),
     ServingRule(
         "M09", ("layout.ep", "layout.tp"), _has_unsupported_ep, _explain_unsupported_ep, RANK_FIELDS

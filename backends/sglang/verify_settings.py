@@ -21,6 +21,7 @@ VALUES = (
     *("tp-size", "pp-size", "attn-dp-size", "ep-size", "moe-a2a-backend", "deepep-mode"),
     *("ep-num-redundant-experts", "dtype", "quantization", "kv-cache-dtype", "context-length"),
     *("max-running-requests", "chunked-prefill-size", "mem-fraction-static", "page-size", "host"),
+    "moe-dense-tp-size",
 )
 EXCHANGES = {
     (None, None): "auto",
@@ -127,8 +128,11 @@ def read_flag_settings(
     line = shared.extra[0].line if shared.extra else 1
     # These flags have one valid value, which is not a setting of the plan.
     wrong = [] if shared["host"].text == "0.0.0.0" else ["--host", shared["host"].text or ""]
+    dp = shared.size("attn-dp-size")
     split_head = shared["enable-dp-lm-head"].text is not None
-    wrong += [] if split_head == (shared.size("attn-dp-size") > 1) else ["--enable-dp-lm-head"]
+    wrong += [] if split_head == (dp > 1) else ["--enable-dp-lm-head"]
+    whole = "1" if dp > 1 and shared.size("tp-size") == dp else None
+    wrong += [] if shared["moe-dense-tp-size"].text == whole else ["--moe-dense-tp-size"]
     yield DerivedSetting(EXTRA, [*wrong, *extra], SCRIPT, line, " ".join(extra))
 
 

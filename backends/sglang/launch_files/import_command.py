@@ -80,7 +80,8 @@ def read_sglang_args(text: str, name: str, sink: Sink) -> Fragment | None:
     reading = Reading(text, name, sink)
     words = launch_words(reading)
     if _ENGINES.search(text):
-        read_environment([word for word in words if word.text.startswith(PARTITION)], reading)
+        stages = {word.statement for word in words if word.text.startswith(PARTITION)}
+        read_environment([word for word in words if word.statement in stages], reading)
     elif starts_sglang(words):
         read_script(words, reading)
     read_words(words, reading)

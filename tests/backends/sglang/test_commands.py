@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from parc.backends.shared.extra_arguments import rows_of_known_flags
-from parc.backends.shared.serving.serve_script import HostAddress
 from parc.backends.sglang.arguments import PACKAGE, planned_flags, shared_arguments
 from parc.backends.sglang.backend import BACKEND
 from parc.backends.sglang.processes import plan_processes
+from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.serve_script import HostAddress
 from parc.compiler.ir import ServingPlan
 from tests.search.serving_specs import plan_of, spec
 

@@ -130,7 +130,8 @@ def _stages() -> Iterator[InvalidSpec]:
 def _hosts() -> Iterator[InvalidSpec]:
     for nodes, tp, pp in ((2, 8, 3), (4, 8, 6), (6, 16, 4), (4, 16, 3)):
         tree = service("llama-3.1-70b", nodes, {"tp": tp, "pp": pp})
-        yield InvalidSpec(f"tp {tp} pp {pp} on {nodes} hosts", tree, "silent")
+        outcome: Outcome = "rejected" if tp * pp % nodes else "silent"
+        yield InvalidSpec(f"tp {tp} pp {pp} on {nodes} hosts", tree, outcome)
     for tp, pp in ((8, 2), (16, 1), (4, 4), (8, 4), (4, 3), (2, 8)):
         tree = service("llama-3.1-70b", 1, {"tp": tp, "pp": pp})
         yield InvalidSpec(f"tp {tp} pp {pp} on one host", tree, "silent")
@@ -146,7 +147,7 @@ def _limits() -> Iterator[InvalidSpec]:
         yield InvalidSpec(f"{tokens} tokens in pages of {page}", tree, "rejected")
     for tokens in (131_073, 200_000, 1_000_000):
         tree = service("llama-3.1-70b", 1, {"tp": 8}, max_model_len=tokens)
-        yield InvalidSpec(f"context of {tokens}", tree, "silent")
+        yield InvalidSpec(f"context of {tokens}", tree, "rejected")
     tree = service("llama-3.1-405b", 1, {"tp": 4, "pp": 1})
     yield InvalidSpec("405b in bf16 on 4 H200", tree, "later")
     for tp in (1, 2):
@@ -172,7 +173,7 @@ ARGUMENTS: tuple[tuple[tuple[str, ...], Outcome], ...] = (
     (("--enable-dp-attention",), "silent"),
     (("--pp-size", "2"), "silent"),
     (("--ep", "2"), "silent"),
-    (("--nnodes", "2"), "silent"),
+    (("--nnodes", "2"), "rejected"),
     (("--node-rank", "1"), "silent"),
     (("--page-size", "64"), "silent"),
     (("--mem-fraction-static", "0.5"), "silent"),
