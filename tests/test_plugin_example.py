@@ -48,11 +48,7 @@ def runner(site: Path) -> Parc:
         return subprocess.run(
             [sys.executable, "-m", "parc", *map(str, words)],
             cwd=site.parent,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
-                "PYTHONDONTWRITEBYTECODE": "1",
-            },
+            env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from parc.backends.shared.field_table import flag_table, public_functions, value_at_path
+from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm import computed_settings
 from parc.compiler.ir import ServingPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A flag with its value; the value is None for a flag without a value."""
-
-    flag: str
-    value: str | None
-    group: str
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Words on the command line: the flag, and its value if the flag has a value."""
-        return (self.flag,) if self.value is None else (self.flag, self.value)
-
 
 PACKAGE = "parc.backends.vllm"
 HOSTS = "hosts"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
-from parc.backends.vllm.arguments import engine_command_words
+from parc.backends.shared.serving.serve_script import ServeProgram, serve_script
+from parc.backends.vllm.arguments import engine_command_words, shared_arguments
 from parc.backends.vllm.check_formats import check_formats
 from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
@@ -13,7 +14,6 @@ from parc.backends.vllm.processes import plan_processes
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
 from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors_up_to
-from parc.backends.vllm.serve_script import PATH, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
@@ -28,6 +28,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingRule
 
+PATH = "vllm/serve.sh"
 VERSIONS = ("0.33",)
 RULES: tuple[ServingRule, ...] = (*TENSOR_PARALLEL_RULES, *EXPERT_RULES, *AXIS_RULES)
 """All rules of vLLM, in the order in which the search counts violations."""
@@ -156,7 +157,16 @@ class Vllm:
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """Return ``vllm/serve.sh``, the only emitted script; every host runs it."""
-        return (serve_script(plan),)
+        program = ServeProgram(
+            backend=self.name,
+            title="vLLM",
+            program="vllm serve",
+            command="vllm serve",
+            address_variable="VLLM_HOST_IP",
+            environment=serving_environment(plan),
+            arguments=shared_arguments(plan),
+        )
+        return (serve_script(plan, program, plan_processes(plan)),)
 
 
 BACKEND = Vllm()

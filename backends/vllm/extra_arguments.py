@@ -13,7 +13,8 @@ from parc.backends.shared.extra_arguments import (
     report_extra_arguments,
     rows_of_known_flags,
 )
-from parc.backends.vllm.arguments import PACKAGE, Argument, planned_flags
+from parc.backends.shared.serving.serve_script import Argument
+from parc.backends.vllm.arguments import PACKAGE, planned_flags
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import ServingPlan

@@ -2,89 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
+from parc.backends.shared.serving.serve_script import (
+    EngineHost,
+    EngineProcess,
+    Flag,
+    HostAddress,
+    devices_of,
+    hosts_of_engines,
+)
 from parc.backends.vllm.defaults import DP_RPC_PORT, SUPERVISOR_PORT
 from parc.compiler.ir import ServingPlan
-from parc.compiler.topology.arrange_hosts import engine_hosts
 
 
-@dataclass(frozen=True, slots=True)
-class HostAddress:
-    """Address of the host with node rank ``node``, as the value of a flag.
-
-    The name may be unknown until the job starts, so the script inserts it.
-    """
-
-    node: int
-
-
-Flag = tuple[str, str | int | HostAddress | None]
-"""Flag and value; None for a flag without value."""
-
-
-@dataclass(frozen=True, slots=True)
-class VllmProcess:
-    """A ``vllm serve`` process on a host."""
-
-    node: int
-    """Node rank of the host that runs the process."""
-    replica: int
-    devices: tuple[int, ...]
-    """GPUs of the host that are visible to the process."""
-    flags: tuple[Flag, ...]
-    """Flags that differ between processes."""
-    ports: tuple[int, ...]
-    """Ports of the API servers that the process starts; empty for a headless process."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineHost:
-    """A host that runs one process of an engine."""
-
-    replica: int
-    node: int
-    """Node rank among all hosts."""
-    head: int
-    """Node rank of the engine's first host."""
-    hosts: int
-    """Number of hosts of the engine."""
-    slot: int
-    """Index of the engine on its host, if a host runs several."""
-
-    @property
-    def index_in_engine(self) -> int:
-        """Position of this host among the hosts of its engine, counted from 0."""
-        return self.node - self.head
-
-
-def plan_processes(plan: ServingPlan) -> tuple[VllmProcess, ...]:
+def plan_processes(plan: ServingPlan) -> tuple[EngineProcess, ...]:
     """Return the processes that all hosts run, sorted by host and then by engine."""
-    places = sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
-    return tuple(_build_process(plan, place) for place in places)
+    return tuple(_build_process(plan, place) for place in hosts_of_engines(plan))
 
 
-def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
-    """Yield an ``EngineHost`` for each engine and each host that runs a process of this engine."""
-    layout = plan.layout
-    hosts = engine_hosts(layout, plan.problem.cluster.node.gpus) or 1
-    # Engines that share a host have the same node rank and differ in their slot.
-    shared = max(plan.placement.ranks_per_node // layout.engine_gpus, 1)
-    for replica in range(layout.replicas):
-        head = replica // shared if hosts == 1 else replica * hosts
-        for part in range(hosts):
-            yield EngineHost(replica, head + part, head, hosts, replica % shared)
-
-
-def _build_process(plan: ServingPlan, place: EngineHost) -> VllmProcess:
+def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
     """Return the process that an engine runs on a host, with its GPUs, flags and ports.
 
     ``place`` describes the engine and the host.
     """
     layout, endpoint = plan.layout, plan.problem.endpoint
-    local = layout.engine_gpus // place.hosts
-    first = place.slot * local
     flags = _process_flags(plan, place)
     names = [name for name, _ in flags]
     # The supervisor starts one API server per data-parallel rank, on consecutive ports.
@@ -95,10 +35,10 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> VllmProcess:
     ports = () if "--headless" in names else tuple(range(start, start + servers))
     if ports:
         flags = (("--port", ports[0]), *flags)
-    return VllmProcess(
+    return EngineProcess(
         node=place.node,
         replica=place.replica,
-        devices=tuple(range(first, first + local)),
+        devices=devices_of(plan, place),
         flags=flags,
         ports=ports,
     )

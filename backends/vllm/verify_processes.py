@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from parc.backends.shared.serving.verify_engine import ExpectedProcess
+from parc.backends.shared.serving.verify_serve_script import ServeScript
 from parc.backends.verifier import DerivedSetting
-from parc.backends.vllm.verify_script import SCRIPT, ServeScript
-from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.verify_program import report_program_change
 
+SCRIPT = "vllm/serve.sh"
 RPC_PORT, SUPERVISOR_PORT = 29550, 9256
 """Default ports of vLLM. Engines that share a host use consecutive ports from these on."""
 DEFAULT_PORT, DEFAULT_MASTER_PORT = 8000, 29501
@@ -89,44 +89,22 @@ def read_deployment(script: ServeScript, rank_gpus: int, dp: int) -> Deployment 
     )
 
 
-def verify_processes(script: ServeScript, plan: Deployment, sink: Sink) -> None:
-    """Report a process whose host, GPUs or flags differ from those that ``plan`` implies (A18).
-
-    Only the first difference is reported.
-    """
-    expected = list(_expected_processes(plan))
-    for process, (node, devices, own) in zip(script.processes, expected, strict=False):
-        if (process.node, process.devices) != (node, devices):
-            wanted = ",".join(map(str, devices))
-            message = f"the process must be on node rank {node} with the GPUs {wanted}"
-            report_program_change(SCRIPT, process.line, message, sink)
-            return
-        for flag in sorted({*own, *process.own}):
-            must, found = own.get(flag), process.own.get(flag)
-            if must != found:
-                text = "is missing" if found is None else f"is {found!r:.40}"
-                wanted = "must be absent" if must is None else f"must be {must!r:.40}"
-                message = f"--{flag} {text} on node rank {node}, {wanted}"
-                report_program_change(SCRIPT, process.line, message, sink)
-                return
-    if len(script.processes) != len(expected):
-        message = f"{len(script.processes)} processes are started, must be {len(expected)}"
-        report_program_change(SCRIPT, 1, message, sink)
-
-
-def _expected_processes(
-    plan: Deployment,
-) -> Iterator[tuple[int, tuple[int, ...], dict[str, str]]]:
-    """Yield (node rank, GPUs, flags) of each process, in the order of the script."""
+def expected_processes(plan: Deployment) -> Iterator[ExpectedProcess]:
+    """Yield the processes that ``plan`` implies, in the order of the script."""
     each = plan.ranks_per_host // plan.engines_per_host
     for node in range(plan.hosts):
         for slot in range(plan.engines_per_host):
-            devices = tuple(range(slot * each, (slot + 1) * each))
             own = _expected_flags(plan, node, slot)
             servers = plan.servers(own)
+            first = plan.port + slot * servers
             if servers:
-                own = {**own, "port": str(plan.port + slot * servers)}
-            yield node, devices, own
+                own = {**own, "port": str(first)}
+            yield ExpectedProcess(
+                node,
+                tuple(range(slot * each, (slot + 1) * each)),
+                own,
+                tuple(range(first, first + servers)),
+            )
 
 
 def _expected_flags(plan: Deployment, node: int, slot: int) -> dict[str, str]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from parc.backends.shared.serving.verify_serve_script import ScriptWord
 from parc.backends.verifier import DerivedSetting
-from parc.backends.vllm.verify_script import ScriptWord
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"

@@ -6,14 +6,19 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
+from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
-from parc.compiler.cost.serving.traffic import estimate_serving
+from parc.compiler.cost.serving.traffic import estimate_deployment, estimate_largest_load
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
+from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
 """Relative difference up to which two estimates count as equal, so that the simpler layout wins."""
+WAITING = 1e-6
+"""Number of waiting requests up to which no request counts as waiting, because of rounding."""
 SUSTAINED = 0.97
 """Fraction of the request rate in the spec that the estimated throughput must reach."""
 
@@ -21,26 +26,32 @@ SUSTAINED = 0.97
 def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
-    With the goal fewest-gpus, this is the smallest number of replicas that meets all limits. With
-    other goals, it is the largest number that the hosts can run, up to the number of concurrent
-    requests.
+    If GPUs are minimized, this is the smallest number of replicas that meets all limits and,
+    if there is no limit on the time to the first token, keeps no request waiting. With other goals,
+    it is the largest number that the hosts can run, up to the number of concurrent
+    requests. If PARC searches for the load, the estimate is that of the largest load.
     """
     counts = _replica_counts(problem, layout)
-    if problem.goals.maximize != "fewest-gpus" and problem.pins.replicas is None:
+    if problem.pins.replicas is None:
         counts = _without_idle_replicas(problem, counts)
     found = _estimate_with_replicas(problem, layout, counts[-1])
-    if problem.goals.maximize != "fewest-gpus" or first_missed_limit(problem, found):
+    if not problem.minimizes_gpus or _needs_more_replicas(problem, found):
         return found
     low, high = 0, len(counts) - 1
     # Bisection, because more replicas never make an estimate worse.
     while low < high:
         middle = (low + high) // 2
         fewer = _estimate_with_replicas(problem, layout, counts[middle])
-        if first_missed_limit(problem, fewer):
+        if _needs_more_replicas(problem, fewer):
             low = middle + 1
         else:
             high, found = middle, fewer
     return found
+
+
+def _needs_more_replicas(problem: ServingProblem, found: ServingEstimate) -> bool:
+    """Return True if the estimate misses a limit or keeps requests waiting."""
+    return first_missed_limit(problem, found) is not None or _is_overloaded(problem, found)
 
 
 def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> Sequence[int]:
@@ -75,8 +86,36 @@ def _estimate_with_replicas(
     service = problem.service
     stages = layout.stages if layout.pp == 1 else stage_layers(problem, layout)
     complete = replace(layout, replicas=replicas, stages=stages)
-    model, cluster = problem.model, problem.cluster
-    return estimate_serving(model, cluster, service.setup, complete, service.traffic)
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, complete)
+    if not is_load_searched(problem):
+        return estimate_deployment(deployment, service.traffic)
+    limits = (problem.goals.ttft_seconds, problem.goals.tpot_seconds)
+    ttft, tpot = (float("inf") if limit is None else limit for limit in limits)
+    return estimate_largest_load(deployment, service.traffic, (ttft, tpot))
+
+
+def simulate_service(problem: ServingProblem, found: ServingEstimate) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service under the load of its estimate.
+
+    The result is None if neither the spec nor the search determines a load.
+    """
+    service, traffic = problem.service, problem.service.traffic
+    if found.solved_request_rate is not None:
+        traffic = replace(traffic, request_rate=found.solved_request_rate)
+    if not traffic.is_load_given:
+        return None
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, found.layout)
+    return simulate(deployment, traffic)
+
+
+def is_load_searched(problem: ServingProblem) -> bool:
+    """Return True if the load is the largest one within the latency limits.
+
+    This is the case if the spec has latency limits and no load. With the goal latency, the load is
+    as many requests as fit in memory.
+    """
+    goals, traffic = problem.goals, problem.service.traffic
+    return goals.has_latency_limit and not traffic.is_load_given and goals.maximize != "latency"
 
 
 def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
@@ -95,6 +134,11 @@ def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str |
     if rate is not None and found.requests_per_second < SUSTAINED * rate:
         return "request_rate"
     return None
+
+
+def _is_overloaded(problem: ServingProblem, found: ServingEstimate) -> bool:
+    """Return True if requests wait for a place in the cache, and no limit bounds the wait."""
+    return problem.goals.ttft_seconds is None and found.waiting > WAITING
 
 
 def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
@@ -116,14 +160,17 @@ def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> 
     ]
     best = min(tried, key=lambda one: objective_value(problem, one))
     first = tried[0]
-    slack = objective_value(problem, best)[0] * (1 + TIE)
-    return first if first.fits and objective_value(problem, first)[0] <= slack else best
+    pairs = zip(objective_value(problem, first), objective_value(problem, best), strict=True)
+    is_tied = all(mine <= other * (1 + TIE) for mine, other in pairs)
+    return first if first.fits and is_tied else best
 
 
 def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
     """Return (value to minimize, tie-breaker) of an estimate for the goal of the spec.
 
-    Both values are infinite if the layout does not fit into memory.
+    Both values are infinite if the layout does not fit into memory. If GPUs are minimized, a
+    deployment that keeps requests waiting counts as larger than the cluster, and the one with the
+    highest throughput wins.
     """
     if not found.fits:
         return float("inf"), float("inf")
@@ -132,23 +179,22 @@ def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[fl
     later = max(traffic.output_tokens - 1, 0.0)
     latency = found.ttft_seconds + later * found.tpot_seconds
     seconds_per_token = 1 / found.tokens_per_second
-    if goal == "fewest-gpus":
+    if problem.minimizes_gpus:
+        if _is_overloaded(problem, found):
+            return problem.cluster.gpus + 1.0, seconds_per_token
         second = latency if traffic.request_rate else seconds_per_token
         return _occupied_gpus(problem, found.layout), second
     if goal == "latency" or traffic.request_rate is not None:
         return latency, latency
+    if goal == "lowest-cost":
+        return _occupied_gpus(problem, found.layout) * seconds_per_token, seconds_per_token
     return seconds_per_token, seconds_per_token
 
 
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
-    """Return the number of GPUs that other jobs cannot use while the service runs.
-
-    A service on one host occupies only the GPUs that it uses. A service on several hosts occupies
-    all GPUs of these hosts.
-    """
-    gpus = problem.cluster.node.gpus
-    hosts = service_hosts(layout, gpus) or 1
-    return float(layout.gpus if hosts == 1 else hosts * gpus)
+    """Return the number of GPUs that other jobs cannot use while the service runs."""
+    hosts = service_hosts(layout, problem.cluster.node.gpus) or 1
+    return float(problem.cluster.occupied_gpus(hosts, layout.gpus))
 
 
 def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:
@@ -165,7 +211,7 @@ def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[
         return []
     primary, secondary = objective_value(problem, ordered[0])
     # A number of GPUs is exact, so only equal numbers are tied.
-    slack = 1.0 if problem.goals.maximize == "fewest-gpus" else 1 + TIE
+    slack = 1.0 if problem.minimizes_gpus else 1 + TIE
 
     def is_tied(found: ServingEstimate) -> bool:
         first, second = objective_value(problem, found)

@@ -86,6 +86,9 @@ class Offload:
     optimizer: OffloadTarget
     parameters: OffloadTarget
     nvme_path: str
+    activations: tuple[str, ...] = ()
+    """Modules whose saved activations wait in host memory until the backward pass; the names are
+    those of ``Recompute.modules``, plus attention and residual."""
 
     @property
     def uses_nvme(self) -> bool:

@@ -63,7 +63,7 @@ class Endpoint:
 class ServingGoals:
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
-    maximize: Literal["throughput", "fewest-gpus", "latency"]
+    maximize: Literal["throughput", "fewest-gpus", "lowest-cost", "latency"]
     ttft_seconds: float | None
     """Upper limit on the mean time to the first token; None: no limit."""
     tpot_seconds: float | None
@@ -71,6 +71,11 @@ class ServingGoals:
     memory_headroom: float
     """Fraction of device memory that the engine must leave free, for example 0.08 for 8 %."""
     limits: tuple[SizeLimit, ...] = ()
+
+    @property
+    def has_latency_limit(self) -> bool:
+        """True if the mean time to the first token or per output token has an upper limit."""
+        return self.ttft_seconds is not None or self.tpot_seconds is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,15 @@ class ServingProblem(Task):
     goals: ServingGoals
     pins: ServingPins
     endpoint: Endpoint
+
+    @property
+    def minimizes_gpus(self) -> bool:
+        """True if the plan must serve the load with as few GPUs as possible."""
+        goal = self.goals.maximize
+        # On one cluster, all GPUs cost the same.
+        return goal == "fewest-gpus" or (
+            goal == "lowest-cost" and self.service.traffic.is_load_given
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +202,18 @@ class ServingCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class NearMiss:
+    """Deployment that is much better than the plan, but misses one latency limit by a little."""
+
+    goal: Literal["ttft", "tpot"]
+    limit_seconds: float
+    """Upper limit that the deployment meets; it is higher than that of the spec."""
+    gain: float
+    """Factor by which the deployment needs fewer GPUs or yields more tokens per second."""
+    candidate: ServingCandidate
+
+
+@dataclass(frozen=True, slots=True)
 class ServingSearch:
     """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
@@ -200,6 +226,8 @@ class ServingSearch:
     rejected: tuple[ServingCandidate, ...] = ()
     """For each tensor-parallel size other than the chosen one, the best candidate; reports compare
     them with the choice."""
+    near_misses: tuple[NearMiss, ...] = ()
+    """For each latency limit at most one deployment that a slightly higher limit would allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +241,17 @@ class ServingPlan:
     estimate: ServingEstimate
     placement: Placement
     search: ServingSearch
+
+    @property
+    def occupied_gpus(self) -> int:
+        """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
+        return self.problem.cluster.occupied_gpus(len(self.placement.hosts), self.layout.gpus)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Price of the occupied GPUs for one hour; None if the spec states no price."""
+        price = self.problem.cluster.price_per_gpu_hour
+        return None if price is None else price * self.occupied_gpus
 
 
 @dataclass(frozen=True, slots=True)

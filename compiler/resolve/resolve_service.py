@@ -9,6 +9,7 @@ import re
 
 from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
+from parc.compiler.catalog.library import TextReader
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
@@ -29,6 +30,7 @@ from parc.compiler.resolve.resolve_launch import (
     spec_digest,
 )
 from parc.compiler.resolve.resolve_targets import resolve_targets
+from parc.compiler.resolve.resolve_traffic import resolve_traffic
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
     ServiceSpec,
@@ -36,20 +38,23 @@ from parc.compiler.spec.service_spec import (
     ServingLayoutSpec,
     ServingLimitsSpec,
     ServingSpec,
-    TrafficSpec,
 )
 
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 
 
 def resolve_service(
-    spec: ServingSpec, model: Model, cluster: Cluster, sink: Sink
+    spec: ServingSpec, model: Model, cluster: Cluster, library: TextReader, sink: Sink
 ) -> ServingProblem | None:
-    """Return the problem that the serving search solves; None if an error leaves it incomplete."""
+    """Return the problem that the serving search solves; None if an error leaves it incomplete.
+
+    ``library`` reads the trace of the traffic.
+    """
     report_training_keys(spec, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = _resolve_checkpoint(spec.job, model, sink)
-    if targets is None or checkpoint is None:
+    traffic = resolve_traffic(spec.job.traffic, library, sink)
+    if targets is None or checkpoint is None or traffic is None:
         return None
     resolved = resolve_engine(targets.framework, model, sink)
     if resolved is None:
@@ -58,7 +63,7 @@ def resolve_service(
     job = spec.job
     service = Service(
         checkpoint=checkpoint,
-        traffic=_resolve_traffic(job.traffic),
+        traffic=traffic,
         setup=_resolve_number_formats_and_limits(
             spec, model, engine.default_batch(cluster.gpu), constants
         ),
@@ -78,10 +83,10 @@ def resolve_service(
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, (model, cluster)),
+        digest=spec_digest(spec, (model, cluster, *((traffic.trace,) if traffic.trace else ()))),
         spec_json=spec_as_json(spec),
         service=service,
-        goals=_resolve_goals(spec.goals),
+        goals=_resolve_goals(spec.goals, service.traffic),
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
     )
@@ -105,13 +110,6 @@ def _resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | Non
     )
     sink.report("X08", finding, at="job.kind")
     return None
-
-
-def _resolve_traffic(spec: TrafficSpec) -> Traffic:
-    """Return the requests that the service must handle."""
-    return Traffic(
-        float(spec.input_tokens), float(spec.output_tokens), spec.concurrency, spec.request_rate
-    )
 
 
 def _resolve_number_formats_and_limits(
@@ -145,17 +143,21 @@ def _resolve_number_formats_and_limits(
     )
 
 
-def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
+def _resolve_goals(spec: ServingGoalsSpec, traffic: Traffic) -> ServingGoals:
     """Return the goals of the search.
 
     They contain a size limit for each axis that ``goals.limits`` of the spec sets.
     """
+    maximize = spec.maximize
+    if maximize == "auto":
+        # GPUs beyond those that the load needs cost money without serving more requests.
+        maximize = "fewest-gpus" if traffic.is_load_given else "throughput"
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: ParallelSizeLimit | None = getattr(spec.limits, axis)
         if limit is not None:
             limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
-    return ServingGoals(spec.maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
+    return ServingGoals(maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
 
 
 def _resolve_pins(spec: ServingLayoutSpec) -> ServingPins:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Literal
 
 from parc.backends.base import Engine
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -12,11 +15,13 @@ from parc.compiler.evaluate.evaluate_service import (
     choose_best_stage_split,
     evaluate_service,
     first_missed_limit,
+    is_load_searched,
+    objective_value,
     rank_services,
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
-from parc.compiler.ir.serving_plan import ServingCandidate, ServingRule
+from parc.compiler.ir.serving_plan import NearMiss, ServingCandidate, ServingRule
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 
 REFINED = 24
@@ -26,6 +31,14 @@ KEPT = 40
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result: this many from the
 start of the enumeration, and this many from the end."""
+
+HIGHER_LIMIT = 1.25
+"""Factor by which a limit is raised to find deployments that miss it by a little."""
+NOTABLE_GAIN = 1.2
+"""Smallest factor by which such a deployment must be better, so that it is reported."""
+BOUND_SLACK = 1.1
+"""Factor by which the objective of the largest load may exceed that of a full cache. Waits are
+estimated differently in the two cases, so the latter is a bound only approximately."""
 
 _STAGE_FIELDS = frozenset(("pp", "stages", "replicas"))
 """Layout fields that have several values for each combination of the sizes inside a stage."""
@@ -41,35 +54,90 @@ def search_serving_layouts(
     Returns None after a diagnostic if no layout is valid.
     """
     rules = service_rules(problem, engine)
-    layouts = tuple(enumerate_serving_layouts(problem, engine))
-    first_violated = _rule_checker(problem, rules)
-    dropped: Counter[str] = Counter()
-    valid: list[ServingEstimate] = []
-    too_slow: list[tuple[str, ServingEstimate]] = []
-    for layout in layouts:
-        broken = first_violated(layout)
-        found = None if broken else evaluate_service(problem, layout)
-        # A layout whose rules hold may still be too slow for the limits of the goals.
-        broken = broken or (first_missed_limit(problem, found) if found else None)
-        if found is not None and broken is None:
-            valid.append(found)
-            continue
-        dropped[broken or ""] += 1
-        if found is not None and found.fits:
-            too_slow.append((broken or "", found))
-    if not valid:
-        _explain_empty_search(problem, (rules, layouts), too_slow, sink)
+    # Each layer of tensor parallelism waits for two all-reduces per token, so that tp leaves the
+    # NVLink domain only if no other layout is valid.
+    for widest in (problem.cluster.node.nvlink_or_host_gpus, None):
+        layouts = tuple(enumerate_serving_layouts(problem, engine, widest))
+        evaluated = _evaluate_layouts(problem, rules, layouts)
+        if evaluated.valid:
+            break
+    else:
+        _explain_empty_search(problem, (rules, layouts), evaluated.too_slow, sink)
         return None
-    order = rank_services(problem, valid)
+    order = rank_services(problem, evaluated.valid)
     # Splits are refined only for the best layouts, because each one has many splits to evaluate.
     order = rank_services(problem, [*_with_best_stages(problem, order[:REFINED]), *order[REFINED:]])
     search = ServingSearch(
         enumerated=len(layouts),
-        dropped=tuple(sorted(dropped.items())),
+        dropped=tuple(sorted(evaluated.dropped.items())),
         ranked=tuple(map(ServingCandidate.from_estimate, order[:KEPT])),
         rejected=tuple(_best_of_other_tp(order)),
+        near_misses=tuple(_near_misses(problem, order, evaluated.too_slow)),
     )
     return order[0], search
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """Layouts of a search: valid ones, those that miss a limit of the goals, and all rejected."""
+
+    valid: list[ServingEstimate]
+    too_slow: list[tuple[str, ServingEstimate]]
+    """(name of the missed limit, estimate) pairs."""
+    dropped: Counter[str]
+    """Number of rejected layouts by rule code or name of a limit."""
+
+
+def _evaluate_layouts(
+    problem: ServingProblem,
+    rules: tuple[ServingRule, ...],
+    layouts: tuple[ServingLayout, ...],
+) -> _Evaluated:
+    """Return the estimates of the layouts that violate no rule."""
+    first_violated = _rule_checker(problem, rules)
+    found = _Evaluated([], [], Counter())
+    possible: list[ServingLayout] = []
+    for layout in layouts:
+        broken = first_violated(layout)
+        if broken is None:
+            possible.append(layout)
+        else:
+            found.dropped[broken] += 1
+    for estimate in _estimates(problem, possible):
+        # A layout whose rules hold may still be too slow for the limits of the goals.
+        missed = first_missed_limit(problem, estimate)
+        if missed is None:
+            found.valid.append(estimate)
+            continue
+        found.dropped[missed] += 1
+        if estimate.fits:
+            found.too_slow.append((missed, estimate))
+    return found
+
+
+def _estimates(problem: ServingProblem, layouts: list[ServingLayout]) -> Iterator[ServingEstimate]:
+    """Yield the estimates of ``layouts``.
+
+    If PARC searches for the load, layouts that cannot be among the best are left out.
+    """
+    if not is_load_searched(problem):
+        for layout in layouts:
+            yield evaluate_service(problem, layout)
+        return
+    # A load that is not limited by latency bounds the load within the limits from above, and is
+    # much faster to estimate.
+    goals = replace(problem.goals, ttft_seconds=None, tpot_seconds=None)
+    unlimited = replace(problem, goals=goals)
+    bounds = [(evaluate_service(unlimited, one), one) for one in layouts]
+    bounds.sort(key=lambda pair: objective_value(unlimited, pair[0]))
+    best: list[float] = []
+    for bound, layout in bounds:
+        if len(best) >= KEPT and objective_value(problem, bound)[0] > best[KEPT - 1] * BOUND_SLACK:
+            return
+        found = evaluate_service(problem, layout)
+        if first_missed_limit(problem, found) is None:
+            insort(best, objective_value(problem, found)[0])
+        yield found
 
 
 def _rule_checker(
@@ -116,6 +184,48 @@ def _with_best_stages(
         split = choose_best_stage_split(problem, even)
         found.append(even if first_missed_limit(problem, split) else split)
     return found
+
+
+def _near_misses(
+    problem: ServingProblem,
+    order: list[ServingEstimate],
+    too_slow: list[tuple[str, ServingEstimate]],
+) -> Iterator[NearMiss]:
+    """Yield, for each latency limit, the best deployment under a limit that is 25 % higher.
+
+    Deployments that are less than 20 % better than the best one of ``order`` are left out. Only the
+    best layouts and those that miss the limit by the least are evaluated.
+    """
+    chosen = objective_value(problem, order[0])[0]
+    limits: tuple[tuple[Literal["ttft", "tpot"], float | None], ...] = (
+        ("ttft", problem.goals.ttft_seconds),
+        ("tpot", problem.goals.tpot_seconds),
+    )
+    for goal, limit in limits:
+        if limit is None:
+            continue
+        missed = [found for name, found in too_slow if name == goal]
+        missed.sort(key=attrgetter(f"{goal}_seconds"))
+        higher = limit * HIGHER_LIMIT
+        relaxed = replace(
+            problem,
+            goals=replace(problem.goals, ttft_seconds=higher)
+            if goal == "ttft"
+            else replace(problem.goals, tpot_seconds=higher),
+        )
+        tried = (
+            evaluate_service(relaxed, found.layout)
+            for found in (*order[:REFINED], *missed[:REFINED])
+        )
+        ranked = rank_services(
+            relaxed, [found for found in tried if first_missed_limit(relaxed, found) is None]
+        )
+        if not ranked:
+            continue
+        gain = chosen / objective_value(relaxed, ranked[0])[0]
+        if gain >= NOTABLE_GAIN:
+            candidate = ServingCandidate.from_estimate(ranked[0])
+            yield NearMiss(goal, higher, gain, candidate)
 
 
 def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
@@ -235,15 +345,13 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
     if traffic.request_rate is not None:
         limits.append(f"{traffic.request_rate:g} requests per second")
         best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
-    fills_cache = traffic.concurrency is None and traffic.request_rate is None
     return Finding(
         f"none of the {len(found)} layouts that fit into memory meets the limits: "
         f"{', '.join(limits)}",
         label=f"best value for each limit: {'; '.join(best)}",
-        help="the plan assumes as many concurrent requests as fit in memory; "
-        "set job.traffic.concurrency to assume fewer"
-        if fills_cache
-        else "use more GPUs, fewer concurrent requests, or less strict limits",
+        help="use more GPUs, fewer concurrent requests, or less strict limits"
+        if traffic.is_load_given
+        else "these values hold for a single request; use faster GPUs or less strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),
     )
 

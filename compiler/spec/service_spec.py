@@ -4,28 +4,68 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Count, Port, PositiveFloat, PositiveInt, StrictModel
+from parc.compiler.spec.base import (
+    Beta,
+    Count,
+    NonNegativeFloat,
+    Port,
+    PositiveFloat,
+    PositiveInt,
+    StrictModel,
+)
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import Auto, ParallelSizeLimit
 from parc.compiler.spec.spec import TaskSpec
 from parc.compiler.spec.units import Percent, Seconds
 
 
+class LengthsSpec(StrictModel):
+    """Distribution of request lengths around their means; without settings all are equal.
+
+    The simulation of the service uses it. Set either the coefficients of variation, for lognormal
+    lengths, or range_ratio, for uniform lengths.
+    """
+
+    input_cv: NonNegativeFloat = 0.0
+    """Coefficient of variation (standard deviation / mean) of lognormal prompt lengths: 0.8."""
+    output_cv: NonNegativeFloat = 0.0
+    """Coefficient of variation of lognormal answer lengths: 1.2."""
+    range_ratio: Beta = 0.0
+    """Largest deviation of uniform lengths from their mean, divided by the mean, as in vllm bench
+    serve --random-range-ratio: 0.2."""
+
+
 class TrafficSpec(StrictModel):
     """Lengths and arrival pattern of requests.
 
-    Set at most one of concurrency and request_rate. If neither is set, PARC assumes as many
-    concurrent requests as fit in memory.
+    Set at most one of concurrency and request_rate. If neither is set and goals has a limit on
+    latency, PARC searches for the largest request rate within the limits. Without limits, PARC
+    assumes as many concurrent requests as fit in memory.
     """
 
-    input_tokens: PositiveInt
-    """Mean length of a prompt, in tokens."""
-    output_tokens: PositiveInt
-    """Mean length of an answer, in tokens."""
+    input_tokens: PositiveInt | None = None
+    """Mean length of a prompt, in tokens. Required without a trace."""
+    output_tokens: PositiveInt | None = None
+    """Mean length of an answer, in tokens. Required without a trace."""
     concurrency: Count | None = None
     """Number of requests in the system at any time. A new request replaces each one that ends."""
     request_rate: PositiveFloat | None = None
-    """Mean number of requests per second, with Poisson-distributed arrivals."""
+    """Mean number of requests per second. Arrivals are Poisson-distributed, unless burstiness or
+    trace is set. If absent with a trace, the rate of the trace."""
+    burstiness: PositiveFloat = 1.0
+    """Shape of the gamma distribution of the times between arrivals, as in vllm bench serve
+    --burstiness. 1 is a Poisson process; smaller values are bursts of requests. The simulation uses
+    it."""
+    lengths: LengthsSpec = LengthsSpec()
+    """Distribution of the lengths of prompts and answers around their means."""
+    prefix_hit: Percent = 0.0
+    """Percentage of the tokens of each prompt that the prefix cache stores, so that they are not
+    computed: 30%."""
+    trace: str | None = None
+    """File with recorded requests, relative to the spec, whose times and lengths the simulation
+    replays: JSON lines with seconds, input_tokens and output_tokens; JSON lines of Mooncake
+    (timestamp, input_length, output_length, hash_ids); or CSV of Azure (TIMESTAMP, ContextTokens,
+    GeneratedTokens)."""
 
 
 class ServiceSpec(StrictModel):
@@ -81,9 +121,11 @@ class ServingLimitsSpec(StrictModel):
 class ServingGoalsSpec(StrictModel):
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
-    maximize: Literal["throughput", "fewest-gpus", "latency"] = "throughput"
-    """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the
-    limits."""
+    maximize: Literal["auto", "throughput", "fewest-gpus", "lowest-cost", "latency"] = "auto"
+    """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the limits.
+    auto is fewest-gpus if job.traffic sets concurrency or request_rate, else throughput.
+    lowest-cost minimizes the cost per hour if job.traffic sets a load, else the cost per token; it
+    compares the clusters of a list by cluster.price_per_gpu_hour."""
     ttft: Seconds | None = None
     """Upper limit on the mean time to the first token: 300ms."""
     tpot: Seconds | None = None

@@ -175,6 +175,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.(moe_.*)", (EXPERTS,), {}),
     (r"job\.wsd_decay_steps", (DENSE, PLAIN), {"job.lr_decay": "wsd"}),
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
+    (r"job\.traffic\.(burstiness|lengths.*|prefix_hit)", (), {"job.traffic.request_rate": 2.0}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "model": "llama-3-70b"}),

@@ -10,14 +10,12 @@ from parc.backends.registry import framework
 from parc.compiler.cost.memory.peak import memory_of_all_stages, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout
+from parc.compiler.ir import Layout, Search
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
-from parc.compiler.search.search_layouts import search_layouts
 from tests.compiled import messages_of, resolved
 
 Row = tuple[float, float, Layout]
@@ -56,12 +54,12 @@ def sift_families(
     """(dropped by rule, what is left) with the high end of memory, or with the expected value."""
     problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
     rules = all_rules(problem, cost_model.framework)
+    bytes_of = highest_bytes if high else peak_bytes
     dropped, rows = Counter[str](), list[Row]()
     for family in families:
         for index, layout in enumerate(family):
             code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
-            need = highest_bytes(cost_model, layout) if high else peak_bytes(cost_model, layout)
-            if code or need > limit:
+            if code or bytes_of(cost_model, layout) > limit:
                 dropped[code or "R17"] += 1
                 continue
             seconds = step_time(cost_model, layout).total_seconds
@@ -119,10 +117,8 @@ def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
     return (used, variant, effort, *rest, -layout.micro_batch)
 
 
-def assert_plain(spec: dict[str, Any]) -> None:
-    """The search of ``spec`` counts, drops and ranks as it reads on paper."""
-    cost_model = cost_model_of(spec)
-    found = search_layouts(cost_model, Sink())
+def assert_plain(cost_model: CostModel, found: Search | None) -> None:
+    """Check that a search counts, drops and ranks as it reads on paper."""
     enumerated, dropped, rows = sift(cost_model)
     if not rows:
         assert found is None or dropped["R17"] == 1 + dict(found.dropped).get("R17", 0)

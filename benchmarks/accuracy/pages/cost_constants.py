@@ -32,6 +32,11 @@ CONSTANTS = (
         FLASH,
     ),
     Constant(
+        "compiler.cost.kernels.attention.FLASH_ATTENTION_2",
+        "time of FlashAttention-2 on Hopper over that of newer kernels",
+        "FlashAttention-3, arXiv:2407.08608, section 4.1: 1.5 to 2.0 forward, 1.5 to 1.75 backward",
+    ),
+    Constant(
         "compiler.cost.kernels.layer_kernels.SCORE_BYTES",
         "forward traffic per score without a fused kernel, bytes",
         "counted: write, softmax, dropout with its mask, read",

@@ -95,6 +95,12 @@ def layer_activations(
     core = (
         _attention_core_bytes(model, layout, batch, program) if kind.mixer == "attention" else 0.0
     )
+    # Fused softmax kernels write the gradient of the scores over that of the attention matrix.
+    matrix = (
+        0.0
+        if program.fused_attention or not core
+        else _attention_matrix_bytes(model, layout, batch)
+    )
     # A norm's output is the input that the following linear layer saves.
     norm = program.saved_bytes * program.input_copies * inputs
     # A norm that is fused with a projection counts to the module of the projection.
@@ -117,7 +123,7 @@ def layer_activations(
         moe=parts[2],
         shared_experts=parts[3],
         checkpoint=stream * elements,
-        transient=2 * stream * elements + parts[4],
+        transient=2 * stream * elements + parts[4] + matrix,
         operators=stream * elements + core + products,
     )
 
@@ -153,11 +159,18 @@ def _attention_core_bytes(
     b / t bytes, or 5 a s^2 b / t with dropout, for a heads, sequence length s, micro-batch size b
     and tensor-parallel size t.
     """
-    tokens, length = batch
+    tokens, _ = batch
     heads = model.attention.heads / layout.tp
     if program.fused_attention:
         return 4 * tokens * heads
-    return (5 if program.attention_dropout else 2) * heads * tokens * length * layout.cp
+    matrix = _attention_matrix_bytes(model, layout, batch)
+    return 2.5 * matrix if program.attention_dropout else matrix
+
+
+def _attention_matrix_bytes(model: Model, layout: Layout, batch: tuple[float, int]) -> float:
+    """Return the 16-bit bytes of one layer's attention matrix on one rank, over all its heads."""
+    tokens, length = batch
+    return 2 * model.attention.heads / layout.tp * tokens * length * layout.cp
 
 
 def _attention_bytes(
@@ -254,11 +267,16 @@ def _routed_expert_bytes(
     width = visits * experts.size / layout.etp
     router = routing_bytes(experts.count) * tokens / t
     own = tokens * experts.shared_size / t
+    copies = 2 * program.activation_copies
+    # Megatron has no kernel that applies activation and router weights together unless the experts
+    # are gated (moe/experts.py, bias_act_func): the output of the activation is saved before and
+    # after its multiplication by the router weights.
+    weighted = copies if model.ffn.gated else max(copies, 2.0)
     return (
         0.0,
-        saved * width,
+        (saved + weighted) * width,
         saved * visits * model.hidden + 2 * inputs * width + router,
-        (2 * inputs + saved) * own,
+        (2 * inputs + saved + copies) * own,
         2 * (1 + inputs) * width + 4 * visits * model.hidden,
     )
 
@@ -289,8 +307,9 @@ def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int)
     recompute = layout.recompute
     if recompute.modules == OPERATORS:
         return layers * layer.operators
+    away = layout.offload.activations
     if recompute.granularity == "selective":
-        return layers * (layer.total - layer.bytes_of_modules(recompute.modules))
+        return layers * (layer.total - layer.bytes_of_modules((*recompute.modules, *away)))
     if recompute.granularity == "none":
         return layers * layer.total
     if recompute.method == "block":
@@ -317,4 +336,8 @@ def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:
         # A block of ``depth`` layers is recomputed at once, so that all its activations exist
         # together.
         again = depth * layer.total
+    # While the activations of one layer are in use, those of a second are copied to the host and
+    # those of a third from the host (fine_grained_activation_offload.py, bulk_offload_group and
+    # bulk_reload_group: two streams that run ahead by one layer).
+    again += 3 * layer.bytes_of_modules(layout.offload.activations)
     return again + layer.transient

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
 from parc.compiler.cost.serving.request_waits import (
+    BUSIEST,
     RequestQueue,
     closed_loop_queue,
     poisson_queue,
@@ -49,6 +50,12 @@ PIPELINE_BALANCE = 1.1
 """Time of a pipeline step, divided by that of a step with equal micro-batches. Micro-batches differ
 in prompts and contexts, and all of them wait for the slowest (Sarathi-Serve, section 3.3). The
 number is an assumption; no measurement determines it."""
+LOAD_ROUNDS = 20
+"""Number of bisections to find the largest load: its error is below 2e-5, because the number of
+decoding requests is between 1e-3 and about 1e5, and each bisection halves the logarithm."""
+LOAD_MARGIN = 0.999
+"""Fraction of the largest load that is reported. The estimate of a given load solves Little's law
+with an error of its own, by which it must not miss a limit."""
 OVERLOAD = 4.0
 """Upper limit of the requests in the system, divided by slots; it applies if the engine cannot
 sustain the request rate."""
@@ -81,8 +88,7 @@ def estimate_serving(
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
     """Return the latency and throughput of ``deployment`` under ``traffic``."""
     layout, setup = deployment.layout, deployment.setup
-    budget = fullest_stage_memory if layout.stages else serving_memory
-    memory = budget(deployment.model, deployment.cluster, setup, layout)
+    memory = _layout_memory(deployment)
     slots = _max_running_requests(deployment, memory, traffic)
     if slots < 1:
         return _infeasible_estimate(deployment, memory)
@@ -115,7 +121,61 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
         memory=memory,
         decode=steady.decode,
         prefill_seconds=steady.prefill_seconds,
+        waiting=(present - inside) * busy,
     )
+
+
+def estimate_largest_load(
+    deployment: Deployment, traffic: Traffic, limits: tuple[float, float]
+) -> ServingEstimate:
+    """Return the estimate at the largest request rate that keeps within ``limits``.
+
+    ``limits`` are the largest mean times to the first token and per output token, in seconds.
+    Arrivals are Poisson-distributed, and the lengths are those of ``traffic``. If even a single
+    request misses a limit, the estimate is that of a rate close to 0, and misses it too.
+    """
+    offline = replace(traffic, concurrency=None, request_rate=None)
+    ranks = deployment.layout.dp * deployment.layout.replicas
+    setup, steps = deployment.setup, _decode_steps(deployment.setup, offline)
+    slots = _max_running_requests(deployment, _layout_memory(deployment), offline)
+    if slots < 1:
+        return estimate_deployment(deployment, offline)
+
+    def rate_with(running: float) -> tuple[float, bool]:
+        """Return (requests per second of a rank, True if they keep within the limits).
+
+        ``running`` is the number of requests that decode. It gives the duration of a step, and
+        Little's law then gives the rate.
+        """
+        alone = _steady_state(deployment, traffic, running, lambda _: RequestQueue())
+        rate = running / (steps * alone.step_seconds) if steps else running / alone.first_seconds
+        queued = _steady_state(deployment, traffic, running, partial(poisson_queue, rate))
+        kept = (
+            rate * queued.prefill_seconds < BUSIEST
+            and rate * queued.request_seconds <= slots
+            and queued.first_seconds <= limits[0]
+            and queued.step_seconds / setup.accepted_tokens <= limits[1]
+        )
+        return rate, kept
+
+    low, high = LEAST_RUNNING, slots
+    for _ in range(LOAD_ROUNDS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if rate_with(middle)[1] else (low, middle)
+    found = rate_with(low)[0] * ranks * LOAD_MARGIN
+    estimate = estimate_deployment(deployment, replace(offline, request_rate=found))
+    return replace(estimate, solved_request_rate=found)
+
+
+def _decode_steps(setup: ServingSetup, traffic: Traffic) -> float:
+    """Return the number of steps from the first to the last token of a request."""
+    return max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
+
+
+def _layout_memory(deployment: Deployment) -> ServingMemory:
+    """Return the memory of the fullest rank of the deployment."""
+    budget = fullest_stage_memory if deployment.layout.stages else serving_memory
+    return budget(deployment.model, deployment.cluster, deployment.setup, deployment.layout)
 
 
 def _max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
@@ -241,8 +301,8 @@ def _steady_state(
     """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = _seconds_through_all_stages(deployment, StepBatch(running, context))
-    steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
+    decode = seconds_through_all_stages(deployment, StepBatch(running, context))
+    steps = _decode_steps(setup, traffic)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     queue = queue_ahead(prefill)
     step = decode.total_seconds
@@ -265,17 +325,29 @@ def _prefill_seconds(
     is the time of a step without prompts.
     """
     setup = deployment.setup
-    span = mean_visible_prompt_keys(deployment.model, traffic.input_tokens)
+    computed = traffic.computed_input_tokens
+    span = _mean_computed_keys(deployment, traffic)
     limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     if setup.prefill_apart:
         running, decode = 0.0, 0.0
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
     # Prompts that start in the same step are processed together, up to the token limit of a step.
-    chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
+    chunk = min(max(starts, 1.0) * computed, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = _seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
+    mixed = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
-    return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
+    return (mixed.total_seconds - decode) * computed / chunk
+
+
+def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the mean number of keys to which the computed tokens of a prompt attend."""
+    length, computed = traffic.input_tokens, traffic.computed_input_tokens
+    keys = length * mean_visible_prompt_keys(deployment.model, length)
+    # The last tokens are computed; they attend to the cached prefix too.
+    cached = length - computed
+    if cached:
+        keys -= cached * mean_visible_prompt_keys(deployment.model, cached)
+    return keys / computed
 
 
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
@@ -285,11 +357,11 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     + pp - 1) / chunks.
     """
     limit = deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-    chunks = max(math.ceil(traffic.input_tokens / limit), 1)
+    chunks = max(math.ceil(traffic.computed_input_tokens / limit), 1)
     return (chunks + deployment.layout.pp - 1) / chunks
 
 
-def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
+def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
     Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as

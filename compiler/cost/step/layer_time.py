@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.counts.launches import forward_launches, separate_launches
-from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
+from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, FLASH_ATTENTION_2
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
@@ -225,6 +225,8 @@ def _compute_attention_core_seconds(cost_model: CostModel, layout: Layout) -> Fo
     forward = row.attention * fused_attention_core_seconds(
         cost_model.kernels, model, layout, sequence
     )
+    if row.flash_attention_2:
+        forward *= FLASH_ATTENTION_2
     return ForwardBackward(forward, BACKWARD_FACTOR * forward)
 
 

@@ -14,6 +14,7 @@ from parc.compiler.report.formatting import (
 )
 from parc.compiler.report.page.cluster_map import cluster_map
 from parc.compiler.report.page.memory import cache_chart, memory_chart
+from parc.compiler.report.page.simulation import simulation_chart
 from parc.compiler.report.page.tables import (
     best_candidate_table,
     memory_table,
@@ -145,6 +146,7 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
         "map": cluster_map(plan),
         "groups": process_group_table(plan),
         "memory": cache_chart(plan) if isinstance(plan, ServingPlan) else memory_chart(plan),
+        "simulation": simulation_chart(plan) if isinstance(plan, ServingPlan) else None,
         "timeline": None,
         "traffic": None,
         "step": bar,

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.processes import HostAddress, VllmProcess, plan_processes
+from parc.backends.shared.serving.serve_script import EngineProcess, HostAddress
+from parc.backends.vllm.processes import plan_processes
 from tests.search.serving_specs import plan_of, spec
 
 H200 = "hgx-h200"
 
 
-def started(layout: dict[str, Any], nodes: int, **launch: Any) -> tuple[VllmProcess, ...]:
+def started(layout: dict[str, Any], nodes: int, **launch: Any) -> tuple[EngineProcess, ...]:
     """Return the processes of DeepSeek-V3 with ``layout``; ep is off unless given."""
     job = {"precision": "fp8", "max_model_len": 4096}
     tree = spec("deepseek-v3", H200, nodes, job=job, layout={"ep": "off", **layout}, launch=launch)
     return plan_processes(plan_of(tree))
 
 
-def text(process: VllmProcess) -> str:
+def text(process: EngineProcess) -> str:
     """Return the flags as one line, with addresses as @node."""
     words = []
     for name, value in process.flags:

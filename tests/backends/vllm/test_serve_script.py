@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.processes import HostAddress, plan_processes
-from parc.backends.vllm.serve_script import serve_script
+from parc.backends.shared.serving.serve_script import HostAddress
+from parc.backends.vllm.backend import BACKEND
+from parc.backends.vllm.processes import plan_processes
 from parc.compiler.ir import ServingPlan
 from tests.search.serving_specs import plan_of, spec
 
@@ -40,7 +41,7 @@ class Stage:
         for name, text in (("vllm", VLLM), ("hostname", HOSTNAME)):
             (root / name).write_text(text, encoding="utf-8")
             (root / name).chmod(0o755)
-        (root / "serve.sh").write_text(serve_script(plan).text, encoding="utf-8")
+        (root / "serve.sh").write_text(BACKEND.emit_serving(plan)[0].text, encoding="utf-8")
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": f"{self.root}:{os.environ['PATH']}", "STAGE": str(self.root)}
@@ -127,7 +128,7 @@ def test_user_arguments_and_variables_are_quoted(tmp_path: Path) -> None:
     stage = Stage(tmp_path, plan)
     assert stage.run().returncode == 0
     assert "--chat-template a b's $(x) " in stage.calls()[0]
-    assert "export KEY='c d'" in serve_script(plan).text
+    assert "export KEY='c d'" in BACKEND.emit_serving(plan)[0].text
 
 
 def test_a_line_break_in_a_checkpoint_name_executes_no_command(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.shared.serving.serve_script import EngineProcess, HostAddress
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.environment import PARTITION, serving_environment
-from parc.backends.vllm.processes import HostAddress, VllmProcess, plan_processes
+from parc.backends.vllm.processes import plan_processes
 from parc.compiler.ir import Model, ServingPlan
 from tests.conformance.tool_checkers import vllm_gpu
 
@@ -145,7 +146,7 @@ def _scaling_keys(model: Model) -> dict[str, Any]:
     return {"rope_scaling": scaling}
 
 
-def words_of(plan: ServingPlan, process: VllmProcess) -> list[str]:
+def words_of(plan: ServingPlan, process: EngineProcess) -> list[str]:
     """Return the words after `vllm serve` for one process of the plan."""
     words = [plan.problem.service.checkpoint]
     words += [word for argument in shared_arguments(plan) for word in argument.words]
@@ -158,7 +159,7 @@ def words_of(plan: ServingPlan, process: VllmProcess) -> list[str]:
     return [*words, *plan.problem.launch.args]
 
 
-def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[VllmProcess, Case]]:
+def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[EngineProcess, Case]]:
     """Return cases of the first and the last process of the first engine, and of the last process
     of the plan.
     """
@@ -171,7 +172,7 @@ def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[VllmProcess, 
     ]
 
 
-def case_of(plan: ServingPlan, process: VllmProcess, groups: bool) -> Case:
+def case_of(plan: ServingPlan, process: EngineProcess, groups: bool) -> Case:
     """Return a case for one process; ``groups`` requests the groups of its engine."""
     problem = plan.problem
     partition = {name: value for name, value, _ in serving_environment(plan) if name == PARTITION}
@@ -188,7 +189,7 @@ def case_of(plan: ServingPlan, process: VllmProcess, groups: bool) -> Case:
     }
 
 
-def differences(plan: ServingPlan, process: VllmProcess, verdict: dict[str, Any]) -> list[str]:
+def differences(plan: ServingPlan, process: EngineProcess, verdict: dict[str, Any]) -> list[str]:
     """Return all differences between vLLM's verdict and the plan."""
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error'][:300]}"]
@@ -221,7 +222,7 @@ def differences(plan: ServingPlan, process: VllmProcess, verdict: dict[str, Any]
     return found + _group_differences(plan, verdict)
 
 
-def _planned_ranks(plan: ServingPlan, process: VllmProcess) -> list[int]:
+def _planned_ranks(plan: ServingPlan, process: EngineProcess) -> list[int]:
     """Return the ranks of the engine on the GPUs of this process, from the rank map."""
     first = process.node * plan.placement.ranks_per_node
     base = process.replica * plan.layout.engine_gpus
