@@ -51,6 +51,24 @@ def _repositories() -> Mapping[str, tuple[str, Mapping[str, str]]]:
     }
 
 
+def catalog_model_of(repository: str) -> str | None:
+    """Return the catalog's model whose checkpoint is ``repository``; None if there is none."""
+    for model, uses in catalog_checkpoints().items():
+        if any(repository in forms.values() for forms in uses.values()):
+            return model
+    return None
+
+
+def weight_format(checkpoint: str) -> str | None:
+    """Return the format of the weights in a checkpoint, from the catalog or else from its name.
+
+    The result is ``bf16`` for all 16-bit formats, and None if the format is unknown.
+    """
+    if checkpoint in _repositories():
+        return _repositories()[checkpoint][0]
+    return next((form for text, form in _IN_NAME if text.search(checkpoint)), None)
+
+
 def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
     """Return the path or repository name of the checkpoint that the engine loads.
 
@@ -108,8 +126,7 @@ def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
     If the catalog and the name of the checkpoint do not contain the format, the spec must set
     ``job.precision`` (X08).
     """
-    found = next((form for text, form in _IN_NAME if text.search(checkpoint)), None)
-    found = _repositories()[checkpoint][0] if checkpoint in _repositories() else found
+    found = weight_format(checkpoint)
     if found is None:
         if "precision" not in job.model_fields_set:
             finding = Finding(
