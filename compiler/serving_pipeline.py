@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.catalog.library import TextReader
-from parc.compiler.checks.check_checkpoint_format import check_checkpoint_format
 from parc.compiler.checks.check_serving_plan import check_serving_plan
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
@@ -63,6 +62,5 @@ def plan_service(
 def check_service_plan(plan: ServingPlan, sink: Sink) -> None:
     """Report problems of a finished serving plan, and settings that its backends cannot express."""
     check_serving_plan(plan, sink)
-    check_checkpoint_format(plan, sink)
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         serving_backend(name).check_serving(plan, sink)

@@ -59,8 +59,6 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-0-{hosts}", sink)
     _check_host_names(plan, sink)
-    restarts = "a LeaderWorkerSet restarts the pods of an engine as often as they fail"
-    _check_unused(plan.problem, "max_restarts", restarts, sink)
     check_setup_and_variables(plan, sink)
     if _check_api_servers(plan, sink) and _check_config_map_size(serving_files(plan), sink):
         _check_object_sizes(serving_objects(plan)[1:], sink)

@@ -74,6 +74,7 @@ def read_pod(
     resources = _mapping_or_empty(container.get("resources"))
     limits = _mapping_or_empty(resources.get("limits"))
     requests = _mapping_or_empty(resources.get("requests"))
+    only_requested = {name: requests[name] for name in requests if name not in limits}
     context = _mapping_or_empty(pod.get("securityContext"))
     extra = [name for name, _ in launch.get("resources", ())]
     default = launch.get("gpu_resource") or VENDOR_RESOURCES.get(vendor, "")
@@ -98,10 +99,7 @@ def read_pod(
         gpu_resource=resource,
         gpus=limits.get(resource),
         resources=_name_value_pairs(limits, extra, without=resource),
-        requests=_name_value_pairs(
-            {name: amount for name, amount in requests.items() if name not in limits},
-            [name for name, _ in launch.get("requests", ())],
-        ),
+        requests=_name_value_pairs(only_requested, [n for n, _ in launch.get("requests", ())]),
         tolerations=[_taint(one) for one in _mappings_in_list(pod.get("tolerations"))],
         pull_secrets=[one.get("name") for one in _mappings_in_list(pod.get("imagePullSecrets"))],
         user=context.get("runAsUser"),
@@ -119,7 +117,7 @@ def read_pod(
 
 
 def _secret_references(container: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the references to Secrets of a container, by environment variable."""
+    """Return variable -> reference to a Secret, for each variable with such a reference."""
     sources = {
         one["name"]: _mapping_or_empty(one.get("valueFrom"))
         for one in _mappings_in_list(container.get("env"))

@@ -112,14 +112,17 @@ def estimate_at(
     return replace(estimate_deployment(deployment, traffic), solved_request_rate=request_rate)
 
 
-def simulate_service(problem: ServingProblem, found: ServingEstimate) -> ServiceStatistics | None:
-    """Return the simulated statistics of a service under the load of its estimate.
+def simulate_service(
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None
+) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service.
 
-    The result is None if neither the spec nor the search determines a load.
+    ``request_rate`` is the rate that the search determined, in requests per second; None if the
+    load is that of the spec. The result is None if there is no load.
     """
     service, traffic = problem.service, problem.service.traffic
-    if found.solved_request_rate is not None:
-        traffic = replace(traffic, request_rate=found.solved_request_rate)
+    if request_rate is not None:
+        traffic = replace(traffic, request_rate=request_rate)
     if not traffic.is_load_given:
         return None
     # The hosts do not change the result, and are slow to compare.
@@ -129,17 +132,21 @@ def simulate_service(problem: ServingProblem, found: ServingEstimate) -> Service
         for one in problem.goals.latency_limits
         if one.statistic == "each"
     )
-    return _simulate((problem.model, cluster, service.setup, found.layout), traffic, each)
+    deployed = (problem.model, cluster, service.setup, layout)
+    return _simulate(deployed, traffic, each)
 
 
 @lru_cache(maxsize=64)
 def _simulate(
-    parts: tuple[Model, Cluster, ServingSetup, ServingLayout],
+    deployed: tuple[Model, Cluster, ServingSetup, ServingLayout],
     traffic: Traffic,
-    request_limits: tuple[tuple[LatencyName, float], ...],
+    each: tuple[tuple[LatencyName, float], ...],
 ) -> ServiceStatistics | None:
-    """Return the simulated statistics; results are kept, because searches need them repeatedly."""
-    return simulate(build_deployment(*parts), traffic, request_limits=dict(request_limits))
+    """Return the simulated statistics; results are kept, because searches need them repeatedly.
+
+    ``each`` contains upper limits on the latencies of every request, in seconds.
+    """
+    return simulate(build_deployment(*deployed), traffic, request_limits=dict(each))
 
 
 def is_load_searched(problem: ServingProblem) -> bool:

@@ -8,10 +8,10 @@ from typing import Literal
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 
-WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4"]
+WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"]
 WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
 """Weights that share one scale along a split dimension: DeepSeek's format for fp8, AWQ and GPTQ for
-int4, NVIDIA's format for nvfp4."""
+int4, NVIDIA's format for nvfp4. Engines pad mxfp4 weights to whole blocks on each rank."""
 KvPrecision = Literal["bf16", "fp16", "fp8"]
 
 

@@ -5,7 +5,6 @@ The engine is accepted only if its backend declares all constants and mesh axes 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -27,6 +26,7 @@ from parc.compiler.ir.serving_plan import (
 )
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
@@ -38,7 +38,6 @@ from parc.compiler.resolve.resolve_traffic import resolve_traffic
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
     LatencyLimitSpec,
-    ServiceSpec,
     ServingGoalsSpec,
     ServingLayoutSpec,
     ServingLimitsSpec,
@@ -46,7 +45,6 @@ from parc.compiler.spec.service_spec import (
 )
 
 _STATISTICS: tuple[Literal["mean", "p50", "p90", "p99"], ...] = ("mean", "p50", "p90", "p99")
-_REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 
 
 def resolve_service(
@@ -59,7 +57,7 @@ def resolve_service(
     report_training_keys(spec, sink)
     _check_latency_limits(spec.goals, sink)
     targets = resolve_targets(spec, sink)
-    checkpoint = _resolve_checkpoint(spec.job, model, sink)
+    checkpoint = resolve_checkpoint(spec.job, model, sink)
     traffic = resolve_traffic(spec.job.traffic, library, sink)
     if targets is None or checkpoint is None or traffic is None:
         return None
@@ -98,26 +96,6 @@ def resolve_service(
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
     )
-
-
-def _resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
-    """Return the path or repository name of the checkpoint that the engine loads.
-
-    None after an error: neither the spec nor the catalog names a checkpoint (X08).
-    """
-    if job.checkpoint is not None:
-        return job.checkpoint
-    repository = _REPOSITORY.fullmatch(model.source.strip())
-    if repository is not None:
-        return repository[1]
-    finding = Finding(
-        "job.checkpoint is not set",
-        label=f"the source of {model.name} is no repository that an engine can load",
-        help="valid values: a repository on a model hub, or a folder that exists on every host",
-        fix="job.checkpoint: /models/my-model",
-    )
-    sink.report("X08", finding, at="job.kind")
-    return None
 
 
 def _resolve_number_formats_and_limits(

@@ -79,7 +79,8 @@ def _held_estimates(
 
 def with_statistics(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
     """Return the estimate with the statistics of its simulation."""
-    return replace(found, simulated=simulate_service(problem, found))
+    simulated = simulate_service(problem, found.layout, found.solved_request_rate)
+    return replace(found, simulated=simulated)
 
 
 def missed_in_simulation(

@@ -76,7 +76,7 @@ class ServiceSpec(StrictModel):
     """Kind of the job. A job of kind serve answers requests."""
     traffic: TrafficSpec
     """Lengths and arrival pattern of the requests."""
-    precision: Literal["bf16", "fp16", "fp8", "int4", "nvfp4"] = "bf16"
+    precision: Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"] = "bf16"
     """Number format in which the weights are served. The checkpoint has this format too, unless
     quantize is true."""
     quantize: bool = False
@@ -86,8 +86,9 @@ class ServiceSpec(StrictModel):
     """Number format of the KV cache. auto uses the format of the activations."""
     checkpoint: str | None = None
     """Checkpoint from which the engine loads the model: a repository on a model hub, or a folder
-    that exists on all hosts. If absent, the repository that the catalog names as the source of the
-    model."""
+    that exists on all hosts. If absent, the catalog's checkpoint of the model in the format of
+    precision: the one that is tuned for instructions, if there is one. precision must be set if
+    neither the catalog nor the name of the checkpoint contains the format of its weights."""
     max_model_len: PositiveInt | Auto = "auto"
     """Maximum number of tokens per request, prompt and answer together. auto uses the context
     length of the model, or less if the KV cache cannot store that many tokens."""

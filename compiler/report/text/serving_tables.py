@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from parc.compiler.evaluate.evaluate_service import estimate_at, simulate_service
+from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
@@ -197,8 +197,7 @@ def _finalists_text(plan: ServingPlan, count: int) -> str:
     for rank, one in enumerate(plan.search.ranked[:count], start=1):
         # The search determines a load for each candidate; requests end at the rate of the load.
         rate = one.tokens_per_second / plan.problem.service.traffic.output_tokens
-        load = estimate_at(plan.problem, one.layout, None if solved is None else rate)
-        found = simulate_service(plan.problem, load)
+        found = simulate_service(plan.problem, one.layout, None if solved is None else rate)
         if found is None:
             return ""
         values = [

@@ -202,7 +202,7 @@ def statistics(one: Deployment, traffic: Traffic) -> ServiceStatistics:
     ("name", "layout"),
     [
         ("llama-3.1-70b", ServingLayout(tp=4)),
-        ("mistral-7b", ServingLayout()),
+        ("mistral-7b-v0.1", ServingLayout()),
         ("llama-3.1-70b", ServingLayout(tp=2, pp=2)),
         ("deepseek-v3", ServingLayout(tp=8, ep=8)),
     ],
