@@ -112,7 +112,7 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"job\.moe_imbalance": (1.0, 1.5),
     r"job\.min_learning_rate": (1e-5, 1e-6),
     r".*master_port|launch\.port": (29600, 29700),
-    r"goals\.(ttft|tpot)": ("1ms", "30ms"),
+    r"goals\.(ttft|tpot|e2e)(\..*)?": ("1ms", "30ms"),
     r"goals\.tie": (0.0, 0.9),
     r"layout\.pipeline_layout": ("Et*16|t*16L", "Et*15|t*17L"),
     r"layout\.(first|last)_stage_layers": (15, 17),
