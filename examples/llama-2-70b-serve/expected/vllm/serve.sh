@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves meta-llama/Llama-2-70b-hf with vLLM 0.33: one engine of tp 4, pp 1.
+# Serves meta-llama/Llama-2-70b-chat-hf with vLLM 0.33: one engine of tp 4, pp 1.
 # Additional arguments are passed to vllm serve. Rank map: rankmap.csv.
 set -euo pipefail
 
@@ -36,7 +36,7 @@ pids=()
 start() {
   local devices=$1
   shift
-  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-2-70b-hf "${common[@]}" "$@" &
+  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-2-70b-chat-hf "${common[@]}" "$@" &
   pids+=("$!")
 }
 

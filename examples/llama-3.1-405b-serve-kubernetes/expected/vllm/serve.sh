@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves meta-llama/Llama-3.1-405B with vLLM 0.33: 2 engines of tp 8, pp 2.
+# Serves meta-llama/Llama-3.1-405B-Instruct with vLLM 0.33: 2 engines of tp 8, pp 2.
 # Run it once on each of the 4 hosts:
 #   NODE_RANK=1 PARC_HOSTS="host0 host1 ..." ./serve.sh     addresses by node rank, reachable from all hosts
 # Additional arguments are passed to vllm serve. Rank map: rankmap.csv.
@@ -57,7 +57,7 @@ pids=()
 start() {
   local devices=$1
   shift
-  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-3.1-405B "${common[@]}" "$@" &
+  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-3.1-405B-Instruct "${common[@]}" "$@" &
   pids+=("$!")
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves meta-llama/Llama-3.1-405B with vLLM 0.33: one engine of tp 8, pp 2.
+# Serves meta-llama/Llama-3.1-405B-Instruct with vLLM 0.33: one engine of tp 8, pp 2.
 # Run it once on each of the 2 hosts:
 #   ./serve.sh                      finds its node rank by host name
 #   NODE_RANK=1 ./serve.sh          sets the node rank
@@ -83,7 +83,7 @@ pids=()
 start() {
   local devices=$1
   shift
-  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-3.1-405B "${common[@]}" "$@" &
+  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-3.1-405B-Instruct "${common[@]}" "$@" &
   pids+=("$!")
 }
 

@@ -58,8 +58,9 @@ MEGATRON_ARGS=(
   --transformer-impl transformer_engine
   --attention-backend auto
   # recompute
-  --recompute-granularity selective
-  --recompute-modules mlp
+  --recompute-granularity full
+  --recompute-method block
+  --recompute-num-layers 1
   # data
   --mock-data
   --tokenizer-type NullTokenizer

@@ -55,9 +55,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 5
-  --account-for-embedding-in-pipeline-split
-  --account-for-loss-in-pipeline-split
+  --num-virtual-stages-per-pipeline-rank 3
   # batch
   --seq-length 8192
   --micro-batch-size 2
@@ -78,8 +76,8 @@ MEGATRON_ARGS=(
   --attention-backend auto
   # recompute
   --recompute-granularity full
-  --recompute-method uniform
-  --recompute-num-layers 1
+  --recompute-method block
+  --recompute-num-layers 7
   # data
   --mock-data
   --tokenizer-type NullTokenizer
