@@ -106,3 +106,12 @@ def test_a_damaged_size_is_reported(flag: str, size: str) -> None:
     files = emitted("both")
     text = re.sub(rf"{flag} \d+", f"{flag} {size}", files[SCRIPT])
     assert verification_codes(files | {SCRIPT: text}) & {"A01", "A04", "A07"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(":8000", ":8001"), ("hosts=(h1 h2", "hosts=(h2 h1"), ("-eq 4", "-eq 3"), ('  "$@"', "")],
+)
+def test_a_change_of_the_router_is_found(old: str, new: str) -> None:
+    files = emitted("many")
+    assert "A18" in verification_codes(swapped("sglang/router.sh", old, new)(files))
