@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
@@ -89,12 +91,30 @@ def _resolve(
     that one run reports all mistakes.
     """
     tree = read_spec_tree(source, overrides, sink)
-    spec = None if tree is None else validate_spec_tree(tree, sink)
+    if tree is not None and isinstance(tree.get("cluster"), list):
+        from parc.compiler.choose_cluster import choose_cluster
+
+        tree = choose_cluster(tree, sink, partial(_plan_tree, source))
+        after("choose_cluster")
+    return None if tree is None else _resolve_tree(tree, source, sink, after)
+
+
+def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> AnyPlan | None:
+    """Return the plan of the spec in ``tree``; None after reporting errors."""
+    problem = _resolve_tree(tree, source, sink, ignore_pass_end)
+    return None if problem is None else plan_job(problem, sink)
+
+
+def _resolve_tree(
+    tree: dict[str, Any], source: SpecSource, sink: Sink, after: Watch
+) -> AnyProblem | None:
+    """Return the problem of the spec in ``tree``; None after reporting errors."""
+    spec = validate_spec_tree(tree, sink)
     after("load_spec")
     library = Library(source.folder, source.root or source.folder or Path())
     if spec is None:
         # The sections that can be read are still checked for mistakes.
-        sections = salvage_sections(tree) if tree else {}
+        sections = salvage_sections(tree)
         if "model" in sections:
             resolve_model(sections["model"], library, sink)
         if "cluster" in sections:
@@ -109,7 +129,9 @@ def _resolve(
     if not isinstance(spec, Spec):
         from parc.compiler.serving_pipeline import resolve_serving
 
-        return resolve_serving(spec, model, cluster, sink, after)
+        service = resolve_serving(spec, model, cluster, library, sink)
+        after("resolve_service")
+        return service
     calibration = resolve_calibration(spec.cluster, cluster, library, sink)
     problem = resolve_problem(spec, model, cluster, sink, calibration)
     after("resolve_problem")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.registry import engine, serving_backend
-from parc.compiler.checks.check_checkpoint_format import check_checkpoint_format
-from parc.compiler.checks.check_serving_placement import check_serving_placement
+from parc.compiler.catalog.library import TextReader
+from parc.compiler.checks.check_serving_plan import check_serving_plan
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.service_rules import engine_request_limits
@@ -25,12 +25,11 @@ Watch = Callable[[str], None]
 
 
 def resolve_serving(
-    spec: TaskSpec, model: Model, cluster: Cluster, sink: Sink, after: Watch
+    spec: TaskSpec, model: Model, cluster: Cluster, library: TextReader, sink: Sink
 ) -> ServingProblem | None:
     """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)
-    problem = resolve_service(spec, model, cluster, sink)
-    after("resolve_service")
+    problem = resolve_service(spec, model, cluster, library, sink)
     return None if sink.failed() else problem
 
 
@@ -62,7 +61,6 @@ def plan_service(
 
 def check_service_plan(plan: ServingPlan, sink: Sink) -> None:
     """Report problems of a finished serving plan, and settings that its backends cannot express."""
-    check_serving_placement(plan, sink)
-    check_checkpoint_format(plan, sink)
+    check_serving_plan(plan, sink)
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         serving_backend(name).check_serving(plan, sink)

@@ -12,7 +12,7 @@ from parc.compiler.ir import Artifact, Plan, ServingPlan
 
 HEAD = """\
 # kubectl apply -f {path}
-# The index of a pod is its node rank; the files of the plan are mounted at /parc.
+# Each pod sets its node rank; the files of the plan are mounted at /parc.
 """
 
 
@@ -40,7 +40,7 @@ class Kubernetes:
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """Return ``kubernetes/leaderworkerset.yaml``.
 
-        The file contains a ConfigMap, a LeaderWorkerSet and a Service.
+        The file contains a ConfigMap, one or several LeaderWorkerSets, and a Service.
         """
         path = "kubernetes/leaderworkerset.yaml"
         return (Artifact(path, HEAD.format(path=path) + yaml_text(serving_objects(plan))),)

@@ -1,24 +1,27 @@
-"""The LeaderWorkerSet of a serving job, with one group of pods per engine.
+"""The LeaderWorkerSets of a serving job, with one group of pods per engine.
 
-If several engines share a host, a group is a single pod that runs all engines of that host.
+If several engines share a host, a group is a single pod that runs all engines of that host. If the
+plan names the hosts, each pod is bound to its host; an engine of several hosts then has a
+LeaderWorkerSet of its own, because all groups of a LeaderWorkerSet have the same pod templates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from parc.backends.kubernetes.config_map import MOUNT, config_map
+from parc.backends.kubernetes.config_map import MOUNT, config_map, config_map_volume
 from parc.backends.kubernetes.object_names import dns_label
-from parc.backends.kubernetes.pod import pod_spec
+from parc.backends.kubernetes.pod import FIND_NODE_RANK, bind_to_hosts, node_variables, pod_spec
+from parc.backends.kubernetes.probes import port_name, server_settings
 from parc.backends.kubernetes.slices import QUEUE, REQUIRED, topology_label
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.ir import Artifact, ServingPlan
 
 GROUP = "metadata.labels['leaderworkerset.sigs.k8s.io/group-index']"
-NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
+NAME_LABEL = "app.kubernetes.io/name"
 WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 TOGETHER = "kueue.x-k8s.io/podset-group-name"
-HEALTH_SECONDS = 10
 
 
 def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
@@ -27,7 +30,7 @@ def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
 
 
 def hosts_per_group(plan: ServingPlan) -> int:
-    """Return the number of hosts per group of the LeaderWorkerSet.
+    """Return the number of hosts per group of pods.
 
     A group contains all hosts of one engine, or a single host if several engines share it.
     """
@@ -35,109 +38,163 @@ def hosts_per_group(plan: ServingPlan) -> int:
 
 
 def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
-    """Return the ConfigMap with the script, the LeaderWorkerSet and the Service."""
+    """Return the ConfigMap with the script, the LeaderWorkerSets and the Service."""
     job, name = plan.problem.launch.kubernetes, dns_label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
-    config = f"{name}-plan"
+    files, config = serving_files(plan), f"{name}-plan"
+    leader, worker = _pod_specs(plan, config_map_volume(config, files))
     return [
-        config_map(config, metadata, serving_files(plan)),
-        _build_leader_worker_set(plan, name, metadata, config),
+        config_map(config, metadata, files),
+        *(
+            _build_leader_worker_set(plan, {"name": one, **metadata}, leader, worker, hosts)
+            for one, hosts in set_hosts(plan)
+        ),
         _build_service(plan, name, metadata),
     ]
 
 
-def pod_names(plan: ServingPlan) -> tuple[str, ...]:
-    """Return the DNS names of all pods, in the order of node ranks.
+def set_hosts(plan: ServingPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the name of each LeaderWorkerSet and the hosts to which its pods are bound.
 
-    In group g the leader is ``NAME-g``, and worker i (from 1) is ``NAME-g-i``.
+    There are no such hosts if the plan does not name them.
     """
     name, size = dns_label(plan.problem.name), hosts_per_group(plan)
-    return tuple(
-        f"{name}-{node // size}" + (f"-{node % size}" if node % size else "") + f".{name}"
-        for node in range(len(plan.placement.hosts))
-    )
+    hosts = tuple(host.name for host in plan.placement.hosts)
+    if not plan.problem.cluster.named:
+        yield name, ()
+    elif size == 1:
+        yield name, hosts
+    else:
+        for engine_index in range(len(hosts) // size):
+            yield f"{name}-{engine_index}", hosts[engine_index * size : (engine_index + 1) * size]
+
+
+def host_addresses(plan: ServingPlan) -> tuple[str, ...]:
+    """Return an address for each node rank, through which the pods of an engine find each other.
+
+    In group g the leader is ``NAME-g``, and worker i (from 1) is ``NAME-g-i``. If the plan names
+    the hosts, the LeaderWorkerSet of engine e is ``NAME-e`` and has one group; its workers run on
+    the other hosts of the engine in any order, so that only the leader has an address in advance.
+    """
+    name, size = dns_label(plan.problem.name), hosts_per_group(plan)
+    named = plan.problem.cluster.named
+    addresses = []
+    for node, host in enumerate(plan.placement.hosts):
+        group, worker = divmod(node, size)
+        if named and worker:
+            addresses.append(host.name)
+        elif named:
+            addresses.append(f"{name}-{group}-0.{name}-{group}")
+        else:
+            addresses.append(f"{name}-{group}" + (f"-{worker}" if worker else "") + f".{name}")
+    return tuple(addresses)
+
+
+def role_ports(plan: ServingPlan) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
+    """Return the distinct tuples of API ports of the leader pods, and of the worker pods.
+
+    All pods of a role have the same template, so more than one tuple cannot be expressed.
+    """
+    servers = engine(plan.problem.framework).api_ports(plan)
+    size = hosts_per_group(plan)
+    leaders: set[tuple[int, ...]] = set()
+    workers: set[tuple[int, ...]] = set()
+    for node in range(len(plan.placement.hosts)):
+        ports = tuple(sorted(port for place, port in servers if place == node))
+        (workers if node % size else leaders).add(ports)
+    return leaders, workers or {()}
 
 
 def _build_leader_worker_set(
-    plan: ServingPlan, name: str, metadata: dict[str, Any], config: str
+    plan: ServingPlan,
+    head: dict[str, Any],
+    leader: dict[str, Any],
+    worker: dict[str, Any],
+    hosts: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return the LeaderWorkerSet ``name``, whose pods mount the ConfigMap ``config``."""
+    """Return the LeaderWorkerSet with the metadata ``head`` and the pod specs of its two roles.
+
+    Its pods are bound to ``hosts``, the leader of several hosts to the first one.
+    """
     job, size = plan.problem.launch.kubernetes, hosts_per_group(plan)
-    head: dict[str, Any] = {"name": name, **metadata}
+    template: dict[str, Any] = {"labels": {NAME_LABEL: dns_label(plan.problem.name)}}
     if job.queue:
-        head["labels"] = {QUEUE: job.queue}
-    template: dict[str, Any] = {"labels": {"app.kubernetes.io/name": name}}
-    if job.queue and size > 1:
+        head = {**head, "labels": {QUEUE: job.queue}}
+    if job.queue and size > 1 and not hosts:
         # Kueue places leader and workers of a group together in one rack or NVLink domain.
         template["annotations"] = {
             REQUIRED: topology_label(plan.problem.cluster, job),
             TOGETHER: "engine",
         }
-    spec = _worker_pod_spec(plan, config)
+    if hosts:
+        first, others = (hosts, hosts) if size == 1 else (hosts[:1], hosts[1:])
+        leader, worker = bind_to_hosts(leader, first), bind_to_hosts(worker, others)
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
         "metadata": head,
         "spec": {
-            "replicas": len(plan.placement.hosts) // size,
+            "replicas": 1 if hosts and size > 1 else len(plan.placement.hosts) // size,
             "startupPolicy": "LeaderCreated",
             "networkConfig": {"subdomainPolicy": "Shared"},
             "leaderWorkerTemplate": {
                 "size": size,
                 "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": {"metadata": template, "spec": _leader_pod_spec(plan, spec)},
-                "workerTemplate": {"metadata": template, "spec": spec},
+                "leaderTemplate": {"metadata": template, "spec": leader},
+                "workerTemplate": {"metadata": template, "spec": worker},
             },
         },
     }
 
 
-def _worker_pod_spec(plan: ServingPlan, config: str) -> dict[str, Any]:
-    """Return the spec of a worker pod, which runs the engine's script.
-
-    The environment of the pod contains its node rank and the names of all pods.
-    """
-    rank = f"NODE_RANK=$((GROUP_INDEX * {hosts_per_group(plan)} + LWS_WORKER_INDEX))"
-    script = engine(plan.problem.framework).host_script
-    command = {
-        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{script}"],
-        "env": [
-            {"name": "GROUP_INDEX", "valueFrom": {"fieldRef": {"fieldPath": GROUP}}},
-            {"name": "PARC_HOSTS", "value": " ".join(pod_names(plan))},
-        ],
-        "ports": [{"containerPort": plan.problem.endpoint.port, "name": "api"}],
-    }
-    files = serving_files(plan)
-    spec = pod_spec(plan.problem, plan.placement.ranks_per_node, files, config, command)
+def _pod_specs(plan: ServingPlan, volume: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the specs of a leader pod and of a worker pod, which run the engine's script."""
+    serving = engine(plan.problem.framework)
+    script = f"bash {MOUNT}/{serving.host_script}"
+    addresses = {"name": "PARC_HOSTS", "value": " ".join(host_addresses(plan))}
+    if plan.problem.cluster.named:
+        start = FIND_NODE_RANK + script
+        names = tuple(host.name for host in plan.placement.hosts)
+        # The script contains the names of the hosts; engines of one host need no addresses.
+        env = [*node_variables(names), *([addresses] if hosts_per_group(plan) > 1 else [])]
+    else:
+        rank = f"GROUP_INDEX * {hosts_per_group(plan)} + LWS_WORKER_INDEX"
+        start = f"NODE_RANK=$(({rank})) exec {script}"
+        index = {"name": "GROUP_INDEX", "valueFrom": {"fieldRef": {"fieldPath": GROUP}}}
+        env = [index, addresses]
+    command = {"command": ["bash", "-c", start], "env": env}
+    minutes = plan.problem.launch.kubernetes.startup_minutes
+    leader, worker = (
+        pod_spec(
+            plan.problem,
+            plan.placement.ranks_per_node,
+            volume,
+            command | server_settings(min(ports), serving.health_path, minutes),
+        )
+        for ports in role_ports(plan)
+    )
     # LeaderWorkerSet creates its pods through StatefulSets, which allow only Always.
-    return {**spec, "restartPolicy": "Always"}
-
-
-def _leader_pod_spec(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return ``spec`` with a readiness probe, which sends requests to the leader's API server."""
-    (container,) = spec["containers"]
-    path = engine(plan.problem.framework).health_path
-    request = {"httpGet": {"path": path, "port": plan.problem.endpoint.port}}
-    probe = {"readinessProbe": {**request, "periodSeconds": HEALTH_SECONDS}}
-    return {**spec, "containers": [{**container, **probe}]}
+    always = {"restartPolicy": "Always"}
+    return {**leader, **always}, {**worker, **always}
 
 
 def _build_service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the Service that sends requests to the API servers.
 
-    With the engine's internal load balancer only the leaders run an API server; with any other load
-    balancer every pod does.
+    Its selector matches the leaders, and also the workers if these run API servers. Clients share
+    their requests between its ports if a pod runs several API servers.
     """
-    selector = {NAME_LABEL: name}
-    if plan.problem.endpoint.load_balancer == "internal":
-        selector[WORKER_LABEL] = "0"
-    port = plan.problem.endpoint.port
+    leaders, workers = role_ports(plan)
+    selector = {NAME_LABEL: name} | ({} if min(workers) else {WORKER_LABEL: "0"})
+    ports = min(leaders)
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": f"{name}-api", **metadata},
         "spec": {
             "selector": selector,
-            "ports": [{"name": "api", "port": port, "targetPort": port}],
+            "ports": [
+                {"name": port_name(port, ports), "port": port, "targetPort": port} for port in ports
+            ],
         },
     }

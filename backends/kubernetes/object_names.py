@@ -40,3 +40,26 @@ def is_label_value(text: str) -> bool:
 def is_quantity(text: str) -> bool:
     """Return True if ``text`` is a quantity of a resource, such as ``8``, ``64Gi`` or ``500m``."""
     return bool(_QUANTITY.fullmatch(text))
+
+
+_TAINT = re.compile(
+    rf"(?P<key>({_PREFIX})?{_PART})(=(?P<value>({_PART})?))?"
+    r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
+)
+
+
+def is_taint(text: str) -> bool:
+    """Return True if ``text`` names a taint: KEY, KEY:EFFECT, KEY=VALUE or KEY=VALUE:EFFECT."""
+    return bool(_TAINT.fullmatch(text))
+
+
+def toleration(taint: str) -> dict[str, str]:
+    """Return the toleration of ``taint``.
+
+    Without a value it tolerates all values of the taint, without an effect all effects.
+    """
+    found = _TAINT.fullmatch(taint)
+    parts = found.groupdict() if found else {"key": taint}
+    value, effect = parts.get("value"), parts.get("effect")
+    match = {"operator": "Exists"} if value is None else {"operator": "Equal", "value": value}
+    return {"key": str(parts["key"]), **match, **({"effect": effect} if effect else {})}

@@ -1,24 +1,44 @@
-"""The spec of a pod that runs on one host: container, resources, volumes and node selector."""
+"""The spec of a pod that runs on one host: container, resources, volumes and permitted nodes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.config_map import MOUNT, config_map_volume
-from parc.backends.kubernetes.object_names import dns_label
-from parc.compiler.ir import Artifact, Task
+from parc.backends.kubernetes.config_map import MOUNT
+from parc.backends.kubernetes.object_names import dns_label, toleration
+from parc.compiler.ir import KubernetesJob, Task
 
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 """Resource names that the device plugins of the vendors register."""
+HOSTNAME = "kubernetes.io/hostname"
+"""Label with the name of a node, which every kubelet sets."""
+FIND_NODE_RANK = (
+    "rank=0; for name in $NODE_NAMES; do "
+    '[[ $name != "$NODE_NAME" ]] || export NODE_RANK=$rank; rank=$((rank + 1)); done; '
+    ': "${NODE_RANK:?the plan has no host $NODE_NAME}"; exec '
+)
+"""Bash commands that set the node rank of a pod whose plan names the hosts."""
+
+
+def node_variables(hosts: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the environment entries that ``FIND_NODE_RANK`` reads.
+
+    They are the name of the node that runs the pod, and the names of all hosts by node rank.
+    """
+    own = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    return [
+        {"name": "NODE_NAME", "valueFrom": own},
+        {"name": "NODE_NAMES", "value": " ".join(hosts)},
+    ]
 
 
 def pod_spec(
-    task: Task, gpus: int, files: tuple[Artifact, ...], config: str, command: dict[str, Any]
+    task: Task, gpus: int, plan_volume: dict[str, Any], command: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the spec of a pod that requests ``gpus`` GPUs.
 
-    ``command`` contains the command and the environment of the container. The pod mounts ``files``
-    from the ConfigMap named ``config``.
+    ``command`` contains the command, environment, ports and probes of the container.
+    ``plan_volume`` is the volume with the files of the plan.
     """
     job = task.launch.kubernetes
     limits = {
@@ -32,9 +52,12 @@ def pod_spec(
         "image": job.image,
         **command,
         "env": [*command["env"], *_inherited_variables(task)],
-        "resources": {"limits": limits, "requests": dict(limits)},
+        "resources": {"limits": limits, "requests": {**limits, **dict(job.requests)}},
         # RDMA registers (pins) memory, which needs IPC_LOCK.
-        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"add": ["IPC_LOCK"]},
+        },
         "volumeMounts": [
             {"name": "plan", "mountPath": MOUNT},
             # The container default of 64 MiB is too small for the shared-memory transport of NCCL
@@ -46,25 +69,50 @@ def pod_spec(
             ),
         ],
     }
-    spec: dict[str, Any] = {
+    return {
         "restartPolicy": "Never",
         # Time to save a checkpoint, the same as before Slurm's time limit.
         "terminationGracePeriodSeconds": task.launch.slurm.signal_seconds,
+        **_pod_settings(job),
+        "containers": [container],
+        "volumes": [
+            plan_volume,
+            {"name": "shared-memory", "emptyDir": memory},
+            *(
+                {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+                for name, (claim, _) in zip(claims, job.claims, strict=True)
+            ),
+        ],
     }
+
+
+def bind_to_hosts(spec: dict[str, Any], hosts: tuple[str, ...]) -> dict[str, Any]:
+    """Return the pod spec ``spec`` with the requirement that the pod runs on one of ``hosts``.
+
+    A pod requests all GPUs of its host, so two pods never share a host.
+    """
+    expression = {"key": HOSTNAME, "operator": "In", "values": list(hosts)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return {**spec, "affinity": affinity}
+
+
+def _pod_settings(job: KubernetesJob) -> dict[str, Any]:
+    """Return the keys of a pod spec for the settings that are not those of the container."""
+    spec: dict[str, Any] = {}
     if job.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if job.node_selector:
         spec["nodeSelector"] = dict(job.node_selector)
-    spec["containers"] = [container]
-    spec["volumes"] = [
-        config_map_volume(config, files),
-        {"name": "shared-memory", "emptyDir": memory},
-        *(
-            {"name": name, "persistentVolumeClaim": {"claimName": claim}}
-            for name, (claim, _) in zip(claims, job.claims, strict=True)
-        ),
-    ]
-    return spec
+    if job.tolerations:
+        spec["tolerations"] = [toleration(taint) for taint in job.tolerations]
+    if job.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in job.pull_secrets]
+    user, group = job.run_as_user, job.run_as_group
+    context = {} if user is None else {"runAsUser": user}
+    # Without fsGroup, the processes may be unable to write to a mounted claim.
+    context |= {} if group is None else {"runAsGroup": group, "fsGroup": group}
+    return spec | ({"securityContext": context} if context else {})
 
 
 def _inherited_variables(task: Task) -> list[dict[str, Any]]:

@@ -1,15 +1,18 @@
 """Checks of ``launch.kubernetes``.
 
-They report values that the API server would reject, and racks to which pods cannot be bound.
+They report values that the API server would reject, racks to which pods cannot be bound, and API
+servers that a pod template cannot express.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from parc.backends.kubernetes.config_map import MOST_BYTES, mounted_files
-from parc.backends.kubernetes.jobset import HOSTS
-from parc.backends.kubernetes.leaderworkerset import serving_files
+from parc.backends.kubernetes.jobset import HOSTS, LEADER, training_objects
+from parc.backends.kubernetes.leaderworkerset import role_ports, serving_files, serving_objects
 from parc.backends.kubernetes.object_names import (
     MOST_LABEL,
     dns_label,
@@ -17,6 +20,7 @@ from parc.backends.kubernetes.object_names import (
     is_label_value,
     is_qualified_name,
     is_quantity,
+    is_taint,
 )
 from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
 from parc.backends.shared.launch_rules import check_setup_and_variables
@@ -30,28 +34,64 @@ AT = "launch.kubernetes"
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
     """Report problems with the Kubernetes settings of a training plan.
 
-    These are names, image, labels and resource quantities, files that are too large to mount, and
-    racks of the plan to which pods cannot be bound.
+    These are names, image, labels and resource quantities, objects that are too large, and racks of
+    the plan to which pods cannot be bound.
     """
     hosts = len(plan.placement.hosts)
     # JobSet names pods NAME-JOB-INDEX-INDEX-xxxxx, with five random characters.
-    _check_names(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
-    _check_config_map_size(mounted_files(plan), sink)
+    suffixes = [f"-{HOSTS}-{hosts}-{hosts}-abcde"]
+    if plan.problem.cluster.named:
+        suffixes = [f"-{LEADER}-0-0-abcde", f"-{HOSTS}-0-{hosts}-abcde"]
+    _check_names(plan.problem, max(suffixes, key=len), sink)
+    _check_host_names(plan, sink)
+    _check_unused(plan.problem, "startup_minutes", "a training job has no startup probe", sink)
+    if _check_config_map_size(mounted_files(plan), sink):
+        _check_object_sizes(training_objects(plan)[1:], sink)
     _check_racks(plan, sink)
-    _check_host_names(plan.problem, hosts, sink)
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     """Report problems with the Kubernetes settings of a serving plan.
 
-    These are invalid names, labels and quantities, a missing image, and files that are too large to
-    mount.
+    These are invalid names, labels and quantities, a missing image, objects that are too large, and
+    API servers that only some pods of a template would start.
     """
     hosts = len(plan.placement.hosts)
-    _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
-    _check_config_map_size(serving_files(plan), sink)
+    _check_names(plan.problem, f"-{hosts}-0-{hosts}", sink)
+    _check_host_names(plan, sink)
     check_setup_and_variables(plan, sink)
-    _check_host_names(plan.problem, hosts, sink)
+    if _check_api_servers(plan, sink) and _check_config_map_size(serving_files(plan), sink):
+        _check_object_sizes(serving_objects(plan)[1:], sink)
+
+
+def _check_unused(task: Task, field: str, reason: str, sink: Sink) -> None:
+    """Report that the spec sets a field that this kind of job does not use (E13)."""
+    path = f"{AT}.{field}"
+    if sink.positions.is_path_in_spec(path):
+        finding = Finding(
+            f"{path} has no effect on {task.name!r:.80}", label=reason,
+            fix=f"remove {path}", targets=TARGETS,
+        )  # fmt: skip
+        sink.report("E13", finding, at=path, key=True)
+
+
+def _check_api_servers(plan: ServingPlan, sink: Sink) -> bool:
+    """Return True if all pods of a template run the same API servers; otherwise report L32."""
+    leaders, workers = role_ports(plan)
+    uniform = len(leaders) == len(workers) == 1
+    if uniform and (min(workers) in ((), min(leaders))) and min(leaders):
+        return True
+    found = sorted({ports for role in (leaders, workers) for ports in role})
+    texts = [", ".join(map(str, ports)) or "none" for ports in found]
+    finding = Finding(
+        "the pods of this plan run different API servers, but have the same template",
+        label=f"ports of the API servers of a pod: {'; '.join(texts)}",
+        help="a Service would send requests to pods without an API server",
+        fix="launch.load_balancer: internal",
+        targets=TARGETS,
+    )
+    sink.report("L32", finding, at="launch.load_balancer")
+    return False
 
 
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
@@ -83,16 +123,18 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
 
 
 def _check_pod_names(written: str, suffix: str, sink: Sink) -> None:
-    """Report a job name that makes the names of pods empty or too long (L25).
+    """Report a job name with which the names of pods and Services are not DNS labels (L25).
 
     ``suffix`` is the longest text that Kubernetes appends to the job's name to name a pod.
     """
     name, limit = dns_label(written), MOST_LABEL - len(suffix)
-    if 0 < len(name) <= limit:
+    if 0 < len(name) <= limit and not name[0].isdigit():
         return
+    label = f"as a DNS label the name has {len(name)} characters, must have 1 to {limit}"
     finding = Finding(
-        f"{written!r} cannot be used in the names of pods",
-        label=f"as a DNS label the name has {len(name)} characters, must have 1 to {limit}",
+        f"{written!r} cannot be used in the names of pods and Services",
+        # RFC 1035: Kubernetes requires a letter at the start of a Service's name.
+        label="the name must start with a letter" if name[:1].isdigit() else label,
         help="use letters, digits and dashes; dots and underscores become dashes",
         targets=TARGETS,
     )
@@ -116,17 +158,34 @@ def _invalid_values(job: KubernetesJob) -> Iterator[InvalidValue]:
     for name, value in job.node_selector:
         if not is_qualified_name(name) or not is_label_value(value):
             yield f"{AT}.node_selector", f"{name}: {value}", "node label"
+    yield from _invalid_entries(job)
     yield from _invalid_resources(job)
     yield from _invalid_claims(job)
 
 
+def _invalid_entries(job: KubernetesJob) -> Iterator[InvalidValue]:
+    """Yield the invalid tolerations and names of Secrets."""
+    for place, taint in enumerate(job.tolerations):
+        if not is_taint(taint):
+            yield f"{AT}.tolerations[{place}]", taint, "taint such as KEY=VALUE:NoSchedule"
+    for place, secret in enumerate(job.pull_secrets):
+        if not is_dns_label(secret):
+            yield f"{AT}.pull_secrets[{place}]", secret, "DNS label"
+
+
 def _invalid_resources(job: KubernetesJob) -> Iterator[InvalidValue]:
-    """Yield the invalid names and quantities in ``launch.kubernetes.resources``."""
+    """Yield the invalid names and quantities in ``resources`` and ``requests``."""
     for name, quantity in job.resources:
         if not is_qualified_name(name):
             yield f"{AT}.resources", name, "resource name"
         elif not is_quantity(quantity):
             yield f"{AT}.resources.{name}", quantity, "quantity such as 8 or 64Gi"
+    for name, quantity in job.requests:
+        # The API server rejects a request for devices without an equal limit.
+        if "/" in name or not is_qualified_name(name) or name in dict(job.resources):
+            yield f"{AT}.requests", name, "resource without a limit, such as cpu or memory"
+        elif not is_quantity(quantity):
+            yield f"{AT}.requests.{name}", quantity, "quantity such as 96 or 1Ti"
 
 
 def _invalid_claims(job: KubernetesJob) -> Iterator[InvalidValue]:
@@ -138,11 +197,11 @@ def _invalid_claims(job: KubernetesJob) -> Iterator[InvalidValue]:
             yield f"{AT}.claims.{claim}", path, "absolute path without a colon"
 
 
-def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> None:
-    """Report mounted files that are too large for a ConfigMap (L26)."""
+def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> bool:
+    """Return True if the mounted files fit in a ConfigMap; otherwise report L26."""
     size = sum(len(file.text.encode()) + len(file.path) for file in files)
     if size <= MOST_BYTES:
-        return
+        return True
     largest = max(files, key=lambda file: len(file.text))
     finding = Finding(
         f"the files of the plan have {size:,} bytes, but a ConfigMap holds at most {MOST_BYTES:,}",
@@ -151,21 +210,37 @@ def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> None:
         targets=TARGETS,
     )
     sink.report("L26", finding, at="cluster")
+    return False
 
 
-def _check_host_names(task: Task, hosts: int, sink: Sink) -> None:
-    """Report a plan that names its hosts, because no manifest binds pods to hosts (F05)."""
-    selector = task.launch.kubernetes.node_selector
-    if not task.cluster.named or selector:
+def _check_object_sizes(objects: Sequence[dict[str, Any]], sink: Sink) -> None:
+    """Report objects that are too large for the API server, because they name many hosts (L26)."""
+    for one in objects:
+        size = len(json.dumps(one))
+        if size > MOST_BYTES:
+            finding = Finding(
+                f"the {one['kind']} has {size:,} bytes, but etcd holds at most {MOST_BYTES:,}",
+                label="its pod templates contain the names of the hosts",
+                help="set cluster.nodes to a number of nodes instead of host names, and set "
+                "nodes_per_rack",
+                targets=TARGETS,
+            )
+            sink.report("L26", finding, at="cluster")
+
+
+def _check_host_names(plan: Plan | ServingPlan, sink: Sink) -> None:
+    """Report a host name that is not a node label, so that no pod can be bound to it (L25)."""
+    if not plan.problem.cluster.named:
         return
-    finding = Finding(
-        f"the plan names {hosts} hosts, but Kubernetes chooses the hosts of the pods",
-        label="no manifest contains these names, so ranks may run on other hosts than planned",
-        help="set cluster.nodes and nodes_per_rack; or label these hosts, and select the label "
-        "with launch.kubernetes.node_selector",
-        targets=TARGETS,
-    )
-    sink.report("F05", finding, at="cluster")
+    wrong = [host.name for host in plan.placement.hosts if not is_label_value(host.name)]
+    if wrong:
+        finding = Finding(
+            f"{wrong[0]!r:.80} cannot be the value of the node label kubernetes.io/hostname",
+            label=f"{len(wrong)} of {len(plan.placement.hosts)} host names are not label values",
+            help="write the names of kubectl get nodes; a label has at most 63 characters",
+            targets=TARGETS,
+        )
+        sink.report("L25", finding, at="cluster")
 
 
 def _check_racks(plan: Plan, sink: Sink) -> None:
@@ -173,7 +248,8 @@ def _check_racks(plan: Plan, sink: Sink) -> None:
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
     racks = len({host.rack for host in hosts})
-    if racks == 1 or (job.queue and hosts_per_slice(cluster, hosts) > 1):
+    # Pods that are bound to the hosts of the plan need no racks.
+    if cluster.named or racks == 1 or (job.queue and hosts_per_slice(cluster, hosts) > 1):
         return
     if not job.queue and replicated_job_count(cluster, hosts, job) > 1:
         return

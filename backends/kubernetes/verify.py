@@ -8,22 +8,31 @@ of pods and GPUs with the rank map.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, cast
 
 from parc.backends.kubernetes.verify_objects import (
     JOB_POD,
-    LEADER,
-    TEMPLATE,
     Manifest,
-    expected_serving_objects,
+    environment_line,
     expected_training_objects,
-    pods_reached_by_service,
     read_job_set_settings,
-    read_serving_settings,
+    replicated_pods,
 )
 from parc.backends.kubernetes.verify_pods import VENDOR_RESOURCES
+from parc.backends.kubernetes.verify_serving import (
+    LEADER,
+    TEMPLATE,
+    Servers,
+    expected_serving_objects,
+    group_documents,
+    number_of_pods,
+    pods_per_group,
+    read_serving_settings,
+    verify_endpoint,
+)
 from parc.backends.kubernetes.verify_yaml import (
     ABSENT,
     Path,
@@ -41,17 +50,14 @@ from parc.backends.verifier import (
     JobShape,
     Verifier,
 )
-from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_program import SHOWN, report_program_change
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
-JOB: Path = ("spec", "replicatedJobs", 0)
-KINDS = {
-    JOBSET: ["ConfigMap", "JobSet"],
-    GROUPS: ["ConfigMap", "LeaderWorkerSet", "Service"],
-}
+KINDS = {JOBSET: ("ConfigMap", "JobSet"), GROUPS: ("ConfigMap", "LeaderWorkerSet", "Service")}
+"""Manifest -> kinds of its objects. Several LeaderWorkerSets may follow each other."""
 
 
 class KubernetesVerifier(Verifier):
@@ -63,8 +69,9 @@ class KubernetesVerifier(Verifier):
             "problem.launch.kubernetes.rack_label": "only a queue or several racks use a label",
             "problem.launch.kubernetes.domain_label": "only a queue or several racks use a label",
             "problem.launch.kubernetes.max_restarts": "a LeaderWorkerSet has no such limit",
+            "problem.launch.kubernetes.startup_minutes": "a training job has no startup probe",
             "problem.launch.kubernetes.secret": "only variables from the environment use it",
-            "placement.hosts": "Kubernetes chooses the hosts; F05 warns if the plan names them",
+            "placement.hosts": "without host names in the spec, Kubernetes chooses the hosts",
             "problem.cluster": "the pods request GPUs, and labels select the racks",
         }
     )
@@ -95,33 +102,45 @@ class KubernetesVerifier(Verifier):
         if serving is None:
             return
         engine = cast(EngineVerifier | None, verifier_of_backend(serving.problem["framework"]))
-        if engine is not None:
-            expected = expected_serving_objects(serving, engine.file, engine.health_path)
-            _verify_objects(serving, expected, sink)
-            _verify_endpoint(serving, engine.api_ports(artifacts), sink)
+        if engine is None:
+            return
+        places = engine.api_ports(artifacts)
+        if places is None:
+            size, nodes = pods_per_group(serving.plan), len(serving.plan["placement"]["hosts"])
+            port = serving.problem["endpoint"]["port"]
+            places = [(node, port) for node in range(0, nodes, size)]
+        servers = Servers(engine.file, engine.health_path, tuple(places))
+        _verify_objects(serving, expected_serving_objects(serving, servers), sink)
+        verify_endpoint(serving, servers.places, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report numbers of pods or GPUs that differ from the rank map (A07)."""
-        checks = ((JOBSET, _verify_pods, JOB_POD), (GROUPS, _verify_pod_groups, LEADER))
-        for file, verify, pod in checks:
-            if file in artifacts:
-                document = _job_object(file, artifacts[file])
-                verify(document, len(job.hosts), sink)
-                _verify_gpus(file, document, pod, job.ranks_per_node, sink)
+        if JOBSET in artifacts:
+            document = _read_objects(JOBSET, artifacts[JOBSET])[1]
+            _verify_pods(document, job.hosts, sink)
+            _verify_gpus(JOBSET, document, JOB_POD, job.ranks_per_node, sink)
+        if GROUPS in artifacts:
+            documents = group_documents(_read_objects(GROUPS, artifacts[GROUPS]))
+            _verify_pod_groups(documents, job.hosts, sink)
+            for document in documents:
+                _verify_gpus(GROUPS, document, LEADER, job.ranks_per_node, sink)
 
 
-def _job_object(file: str, text: str) -> YamlDocument:
-    """Return the JobSet or the LeaderWorkerSet of the manifest ``file``, whose content is ``text``.
+def _read_objects(file: str, text: str) -> tuple[YamlDocument, ...]:
+    """Return the objects of the manifest ``file``, whose content is ``text``.
 
     Raises:
         MalformedFileError: the manifest does not contain exactly the objects that PARC emits.
     """
     documents = read_documents(file, text)
-    kinds = [one.value_at("kind") for one in documents]
-    if kinds != KINDS[file]:
-        message = f"the objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
+    kinds = [str(one.value_at("kind")) for one in documents]
+    if tuple(kind for kind, _ in groupby(kinds)) != KINDS[file] or (
+        kinds.count("ConfigMap") + kinds.count("JobSet") + kinds.count("Service")
+        != len(KINDS[file]) - ("LeaderWorkerSet" in KINDS[file])
+    ):
+        message = f"the objects are {', '.join(kinds)}, must be {', '.join(KINDS[file])}"
         raise MalformedFileError(file, 1, message)
-    return documents[1]
+    return documents
 
 
 def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
@@ -132,13 +151,16 @@ def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
     """
     if file not in artifacts or PLAN not in artifacts:
         return None
-    _job_object(file, artifacts[file])
-    documents = read_documents(file, artifacts[file])
+    documents = _read_objects(file, artifacts[file])
     return Manifest(file, documents, read_plan(artifacts[PLAN]))
 
 
 def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Sink) -> None:
     """Report values of the manifest that differ from those of the ``expected`` objects (A18)."""
+    if len(manifest.documents) != len(expected):
+        message = f"the manifest has {len(manifest.documents)} objects, must have {len(expected)}"
+        report_program_change(manifest.file, 1, message, sink)
+        return
     for document, must in zip(manifest.documents, expected, strict=True):
         changes = list(iterate_value_differences(must, document.value))
         for path, wanted, found in changes[:SHOWN]:
@@ -199,71 +221,50 @@ def _commands_or_text(path: str, text: str) -> Any:
     return [line.text for line in script.lines], exports
 
 
-def _verify_endpoint(
-    manifest: Manifest, servers: Iterable[tuple[int, int]] | None, sink: Sink
-) -> None:
-    """Report API servers that the Service does not reach (A19).
-
-    ``servers`` contains (node rank, port) of each API server, or is None if these are unknown.
-    """
-    service, plan = manifest.documents[2], manifest.plan
-    size = manifest.job.value_at("spec", "leaderWorkerTemplate", "size")
-    if servers is None or type(size) is not int or size < 1:
-        return
-    nodes = len(plan["placement"]["hosts"])
-    pods = pods_reached_by_service(service, size, nodes, manifest.name)
-    ports = service.value_at("spec", "ports")
-    targets = [one.get("targetPort") for one in ports or () if isinstance(one, dict)]
-    found = list(servers)
-    missed = [(node, port) for node, port in found if node not in pods or port not in targets]
-    if not missed:
-        return
-    node, port = missed[0]
-    message = (
-        f"the Service reaches {len(found) - len(missed)} of {len(found)} API servers of the plan"
-    )
-    finding = Finding(
-        message,
-        f"for example, port {port} of node rank {node} is not a target port of the Service",
-        help="the engines behind the other servers get no requests: give each engine all GPUs of a "
-        "host (layout.tp), or use a load balancer that knows the ports of all API servers",
-    )
-    line = service.line("spec", "ports")
-    sink.report("A19", finding, span=Span(manifest.file, line, 1))
-
-
-def _verify_pods(job: YamlDocument, hosts: int, sink: Sink) -> None:
+def _verify_pods(job: YamlDocument, hosts: list[str], sink: Sink) -> None:
     """Report a JobSet that does not have one pod per host, or assigns wrong node ranks (A07).
 
-    The number of jobs times the pods per job must equal ``hosts``. The node rank must increase by
-    the pods per job from one job to the next.
+    Without names of nodes, the node rank must increase by the pods per job from one job to the
+    next. With names, these must be those of the rank map.
     """
-    replicas = positive_integer_or_zero(job.value_at(*JOB, "replicas"))
-    pods = positive_integer_or_zero(job.value_at(*JOB, "template", "spec", "completions"))
+    pods = list(replicated_pods(job))
+    names, _ = environment_line(job, JOB_POD, "NODE_NAMES")
+    first: Path = ("spec", "replicatedJobs", 0)
+    each = positive_integer_or_zero(job.value_at(*first, "template", "spec", "completions"))
     step = _rank_step_per_job(job, (*JOB_POD, "containers", 0), "JOB_INDEX")
-    if replicas * pods != hosts or step != pods:
-        message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
-        sink.report("A07", message, span=Span(JOBSET, job.line(*JOB, "replicas"), 1))
+    right = names.split() == hosts if isinstance(names, str) else step == each
+    if sum(pods) != len(hosts) or not right:
+        message = f"{sum(pods)} pods in {JOBSET}, the rank map has {len(hosts)} hosts"
+        _report_node_ranks(message, right, Span(JOBSET, job.line(*first, "replicas"), 1), sink)
 
 
-def _verify_pod_groups(job: YamlDocument, hosts: int, sink: Sink) -> None:
-    """Report a LeaderWorkerSet without one pod per host, or with wrong node ranks (A07).
+def _verify_pod_groups(groups: Sequence[YamlDocument], hosts: list[str], sink: Sink) -> None:
+    """Report LeaderWorkerSets without one pod per host, or with wrong node ranks (A07).
 
-    The number of groups times the pods per group must equal ``hosts``, and PARC_HOSTS must name
-    every pod. The node rank must increase by the pods per group from one group to the next.
+    Without names of nodes, PARC_HOSTS must name every pod, and the node rank must increase by the
+    pods per group from one group to the next. With names, these must be those of the rank map.
     """
-    container: Path = (*LEADER, "containers", 0)
-    groups = positive_integer_or_zero(job.value_at("spec", "replicas"))
-    size = positive_integer_or_zero(job.value_at(*TEMPLATE, "size"))
-    step = _rank_step_per_job(job, container, "GROUP_INDEX")
-    names = job.value_at(*container, "env", 1, "value")
-    count = len(names.split()) if isinstance(names, str) else 0
-    if groups * size != hosts or step != size or count != hosts:
-        message = (
-            f"{groups} x {size} pods and {count} pod names in {GROUPS}, "
-            f"the rank map has {hosts} hosts"
-        )
-        sink.report("A07", message, span=Span(GROUPS, job.line("spec", "replicas"), 1))
+    pods, right = sum(number_of_pods(job) for job in groups), True
+    for job in groups:
+        names, _ = environment_line(job, LEADER, "NODE_NAMES")
+        addresses, _ = environment_line(job, LEADER, "PARC_HOSTS")
+        size = positive_integer_or_zero(job.value_at(*TEMPLATE, "size"))
+        step = _rank_step_per_job(job, (*LEADER, "containers", 0), "GROUP_INDEX")
+        count = len(addresses.split()) if isinstance(addresses, str) else 0
+        if isinstance(names, str):
+            right &= names.split() == hosts and count in (0, len(hosts))
+        else:
+            right &= step == size and count == len(hosts)
+    if pods != len(hosts) or not right:
+        message = f"{pods} pods in {GROUPS}, the rank map has {len(hosts)} hosts"
+        span = Span(GROUPS, groups[0].line("spec", "replicas"), 1)
+        _report_node_ranks(message, right, span, sink)
+
+
+def _report_node_ranks(message: str, right: bool, span: Span, sink: Sink) -> None:
+    """Report A07 at ``span``; ``right`` is False if the pods set other node ranks."""
+    note = "" if right else "; the pods would set other node ranks"
+    sink.report("A07", f"{message}{note}", span=span)
 
 
 def _rank_step_per_job(job: YamlDocument, container: Path, index: str) -> int:

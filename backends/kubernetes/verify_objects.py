@@ -20,7 +20,6 @@ from parc.backends.kubernetes.verify_pods import (
     secret_variables,
 )
 from parc.backends.kubernetes.verify_racks import (
-    TOPOLOGY,
     job_count,
     slice_annotations,
     topology_label,
@@ -30,11 +29,14 @@ from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_in
 from parc.backends.verifier import DerivedSetting
 
 QUEUE = "kueue.x-k8s.io/queue-name"
-LWS = "leaderworkerset.sigs.k8s.io"
 JOB_POD: Path = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
-TEMPLATE: Path = ("spec", "leaderWorkerTemplate")
-LEADER: Path = (*TEMPLATE, "leaderTemplate", "spec")
-INTERNAL = "internal"
+JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
+FIND_RANK = (
+    "rank=0; for name in $NODE_NAMES; do "
+    '[[ $name != "$NODE_NAME" ]] || export NODE_RANK=$rank; rank=$((rank + 1)); done; '
+    ': "${NODE_RANK:?the plan has no host $NODE_NAME}"; exec '
+)
+"""Commands with which a pod finds its node rank by the name of its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,16 @@ class Manifest:
 
     @property
     def job(self) -> YamlDocument:
-        """The JobSet or the LeaderWorkerSet."""
+        """The JobSet, or the first LeaderWorkerSet."""
         return self.documents[1]
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names of the hosts to which the pods are bound, by node rank.
+
+        Empty if the plan has only a number of hosts.
+        """
+        return list(self.plan["placement"]["hosts"]) if self.problem["cluster"]["named"] else []
 
     @property
     def name(self) -> str:
@@ -71,11 +81,14 @@ class Manifest:
         vendor = self.problem["cluster"]["gpu"]["vendor"]
         return read_pod(self.job, spec, self.problem["launch"]["kubernetes"], vendor)
 
-    def job_metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the metadata of the job: name, namespace, queue and ``annotations``."""
+    def job_metadata(self, annotations: Mapping[str, str], suffix: str = "") -> dict[str, Any]:
+        """Return the metadata of the job: name, namespace, queue and ``annotations``.
+
+        ``suffix`` follows the name of the plan in the name of the job.
+        """
         queue = self.problem["launch"]["kubernetes"]["queue"]
         return {
-            "name": self.name,
+            "name": f"{self.name}{suffix}",
             **self.metadata,
             **({"labels": {QUEUE: queue}} if queue else {}),
             **({"annotations": dict(annotations)} if annotations else {}),
@@ -95,6 +108,16 @@ class Manifest:
             "metadata": {"name": f"{self.name}-plan", **self.metadata},
             "data": {key: found.get(key) for key in keys},
         }
+
+
+def environment_line(job: YamlDocument, spec: Path, name: str) -> tuple[Any, int]:
+    """Return the value of the variable ``name`` in the pod at ``spec``, and its line."""
+    env: Path = (*spec, "containers", 0, "env")
+    entries = job.value_at(*env)
+    for place, one in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(one, dict) and one.get("name") == name:
+            return one.get("value"), job.line(*env, place, "value")
+    return None, job.line(*env)
 
 
 def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[DerivedSetting]:
@@ -118,6 +141,10 @@ def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[DerivedSett
     )
     queue = job.value_at("metadata", "labels", QUEUE) or ""
     yield DerivedSetting(f"{KUBERNETES}.queue", queue, file, job.line("metadata", "labels"))
+    if manifest.hosts:
+        names, line = environment_line(job, spec, "NODE_NAMES")
+        hosts = names.split() if isinstance(names, str) else names
+        yield DerivedSetting("placement.hosts", hosts, file, line)
 
 
 def read_job_set_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
@@ -128,21 +155,31 @@ def read_job_set_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     yield DerivedSetting(
         f"{KUBERNETES}.max_restarts", job.value_at(*restarts), file, job.line(*restarts)
     )
-    jobs: Path = ("spec", "replicatedJobs", 0)
-    pods = positive_integer_or_zero(job.value_at(*jobs, "replicas")) * positive_integer_or_zero(
-        job.value_at(*jobs, "template", "spec", "completions")
-    )
+    pods = sum(replicated_pods(job))
     gpus = manifest.pod_settings(JOB_POD).gpus
     world = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
-    yield DerivedSetting("layout.world", world, file, job.line(*jobs, "replicas"), f"{pods} pods")
-    env: Path = (*JOB_POD, "containers", 0, "env", 2, "value")
-    port = job.value_at(*env)
+    line = job.line("spec", "replicatedJobs", 0, "replicas")
+    yield DerivedSetting("layout.world", world, file, line, f"{pods} pods")
+    port, line = environment_line(job, JOB_POD, "MASTER_PORT")
     number = int(port) if isinstance(port, str) and re.fullmatch(r"[0-9]{1,5}", port) else port
-    yield DerivedSetting("problem.launch.master_port", number, file, job.line(*env))
-    yield from _read_topology_settings(manifest, slice_annotations(manifest.plan), (*JOB_POD[:-1],))
+    yield DerivedSetting("problem.launch.master_port", number, file, line)
+    if not manifest.hosts:
+        notes = slice_annotations(manifest.plan)
+        yield from read_topology_settings(manifest, notes, (*JOB_POD[:-1],))
 
 
-def _read_topology_settings(
+def replicated_pods(job: YamlDocument) -> Iterator[int]:
+    """Yield the number of pods of each replicated job in a JobSet."""
+    jobs = job.value_at("spec", "replicatedJobs")
+    for place in range(len(jobs) if isinstance(jobs, list) else 0):
+        one: Path = ("spec", "replicatedJobs", place)
+        count = positive_integer_or_zero(job.value_at(*one, "replicas"))
+        yield count * positive_integer_or_zero(
+            job.value_at(*one, "template", "spec", "completions")
+        )
+
+
+def read_topology_settings(
     manifest: Manifest, annotations: Mapping[str, str], template: Path
 ) -> Iterator[DerivedSetting]:
     """Yield the node label that keeps pods together; nothing if ``annotations`` contain no label.
@@ -163,169 +200,88 @@ def _read_topology_settings(
 
 def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
     """Return the ConfigMap and the JobSet that PARC emits for the settings in the manifest."""
-    plan, job = manifest.plan, manifest.job
+    job, name, plan = manifest.job, manifest.name, manifest.plan
     pod = manifest.pod_settings(JOB_POD)
-    count = job_count(plan)
-    each = len(plan["placement"]["hosts"]) // count
-    line = f"NODE_RANK=$((JOB_INDEX * {each} + JOB_COMPLETION_INDEX))"
-    index = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
-    name = manifest.name
-    container = {
-        "command": ["bash", "-c", f"{line} exec bash {MOUNT}/torchrun/launch.sh"],
-        "env": [
-            {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {"fieldPath": index}}},
-            {"name": "MASTER_ADDR", "value": f"{name}-hosts-0-0.{name}"},
-            {
-                "name": "MASTER_PORT",
-                "value": job.value_at(*JOB_POD, "containers", 0, "env", 2, "value"),
-            },
-            *secret_variables(pod),
-        ],
-    }
-    notes = slice_annotations(plan)
+    jobs = (
+        _expected_jobs_on_hosts(manifest, pod) if manifest.hosts else _expected_jobs(manifest, pod)
+    )
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": topology_label(manifest.problem)}
-    indexed = {
-        "completionMode": "Indexed",
-        "completions": each,
-        "parallelism": each,
-        "backoffLimit": 0,
-        "template": {
-            **({"metadata": {"annotations": notes}} if notes else {}),
-            "spec": expected_pod(pod, f"{name}-plan", "Never", container),
-        },
-    }
+    several = not manifest.hosts and job_count(plan) > 1
     restarts = job.value_at("spec", "failurePolicy", "maxRestarts")
     job_set = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": manifest.job_metadata(exclusive if count > 1 else {}),
+        "metadata": manifest.job_metadata(exclusive if several else {}),
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": name},
             "failurePolicy": {"maxRestarts": restarts},
-            "replicatedJobs": [{"name": "hosts", "replicas": count, "template": {"spec": indexed}}],
+            "replicatedJobs": jobs,
         },
     }
     return [manifest.config_map(pod.files), job_set]
 
 
-def read_serving_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that the LeaderWorkerSet of a serving job contains."""
-    job, file = manifest.job, manifest.file
-    yield from read_shared_settings(manifest, LEADER)
-    pods = positive_integer_or_zero(job.value_at("spec", "replicas")) * positive_integer_or_zero(
-        job.value_at(*TEMPLATE, "size")
-    )
-    gpus = manifest.pod_settings(LEADER).gpus
-    total = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
-    yield DerivedSetting("layout.gpus", total, file, job.line("spec", "replicas"), f"{pods} pods")
-    port: Path = (*LEADER, "containers", 0, "ports", 0, "containerPort")
-    yield DerivedSetting("problem.endpoint.port", job.value_at(*port), file, job.line(*port))
-    yield from _read_topology_settings(manifest, _group_annotations(manifest), LEADER[:-1])
-
-
-def _group_size(plan: Mapping[str, Any]) -> int:
-    """Return the number of pods per group: the hosts of an engine, or 1 if engines share a host."""
-    return max(1, int(plan["layout"]["engine_gpus"]) // int(plan["placement"]["ranks_per_node"]))
-
-
-def _group_annotations(manifest: Manifest) -> dict[str, str]:
-    """Return the annotations with which Kueue puts the pods of a group into one rack."""
-    queue = manifest.problem["launch"]["kubernetes"]["queue"]
-    if not queue or _group_size(manifest.plan) == 1:
-        return {}
-    label = topology_label(manifest.problem)
-    return {f"{TOPOLOGY}-required-topology": label, f"{TOPOLOGY}-group-name": "engine"}
-
-
-def expected_serving_objects(
-    manifest: Manifest, script: str, health_path: str
-) -> list[dict[str, Any]]:
-    """Return the objects that PARC emits for the settings in the manifest.
-
-    The objects are the ConfigMap, the LeaderWorkerSet and the Service. ``script`` is the path of
-    the script that starts the processes of a host. ``health_path`` is the URL path that responds
-    once an engine is ready.
-    """
-    plan, job, name = manifest.plan, manifest.job, manifest.name
-    size, nodes, pod = (
-        _group_size(plan),
-        len(plan["placement"]["hosts"]),
-        manifest.pod_settings(LEADER),
-    )
-    port = job.value_at(*LEADER, "containers", 0, "ports", 0, "containerPort")
-    notes = _group_annotations(manifest)
+def _expected_jobs(manifest: Manifest, pod: PodSettings) -> list[dict[str, Any]]:
+    """Return the replicated job of a plan without host names."""
+    plan, count = manifest.plan, job_count(manifest.plan)
+    each, notes = len(plan["placement"]["hosts"]) // count, slice_annotations(plan)
+    rank = f"NODE_RANK=$((JOB_INDEX * {each} + JOB_COMPLETION_INDEX)) exec "
+    index = {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {"fieldPath": JOB_INDEX}}}
+    container = _expected_container(manifest, rank, [index], "hosts")
     template = {
-        "labels": {"app.kubernetes.io/name": name},
-        **({"annotations": notes} if notes else {}),
+        **({"metadata": {"annotations": notes}} if notes else {}),
+        "spec": expected_pod(pod, f"{manifest.name}-plan", "Never", container),
     }
-    rank = f"NODE_RANK=$((GROUP_INDEX * {size} + LWS_WORKER_INDEX))"
-    index = {"fieldRef": {"fieldPath": f"metadata.labels['{LWS}/group-index']"}}
-    container = {
-        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{script}"],
-        "env": [
-            {"name": "GROUP_INDEX", "valueFrom": index},
-            {"name": "PARC_HOSTS", "value": " ".join(_pod_names(name, nodes, size))},
-            *secret_variables(pod),
-        ],
-        "ports": [{"containerPort": port, "name": "api"}],
-    }
-    ready = {"httpGet": {"path": health_path, "port": port}, "periodSeconds": 10}
-    leader, worker = (
-        {"metadata": template, "spec": expected_pod(pod, f"{name}-plan", "Always", one)}
-        for one in ({**container, "readinessProbe": ready}, container)
-    )
-    groups = {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": manifest.job_metadata({}),
-        "spec": {
-            "replicas": nodes // size,
-            "startupPolicy": "LeaderCreated",
-            "networkConfig": {"subdomainPolicy": "Shared"},
-            "leaderWorkerTemplate": {
-                "size": size,
-                "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": leader,
-                "workerTemplate": worker,
-            },
-        },
-    }
-    return [manifest.config_map(pod.files), groups, _expected_service(manifest, port)]
+    return [_expected_job("hosts", count, each, template)]
 
 
-def _pod_names(name: str, nodes: int, size: int) -> Iterator[str]:
-    """Yield the DNS name of each pod by node rank; a leader has no worker index in its name."""
-    for node in range(nodes):
-        group, worker = divmod(node, size)
-        yield f"{name}-{group}-{worker}.{name}" if worker else f"{name}-{group}.{name}"
+def _expected_jobs_on_hosts(manifest: Manifest, pod: PodSettings) -> list[dict[str, Any]]:
+    """Return the replicated jobs of a plan with host names: the first host, and the other hosts."""
+    hosts, config = manifest.hosts, f"{manifest.name}-plan"
+    container = _expected_container(manifest, FIND_RANK, host_variables(hosts), "leader")
+    return [
+        _expected_job(
+            name, 1, len(part), {"spec": expected_pod(pod, config, "Never", container, part)}
+        )
+        for name, part in (("leader", hosts[:1]), ("hosts", hosts[1:]))
+        if part
+    ]
 
 
-def _expected_service(manifest: Manifest, port: Any) -> dict[str, Any]:
-    # With internal load balancing, only the leader of a group runs an API server.
-    internal = manifest.problem["endpoint"]["load_balancer"] == INTERNAL
-    leaders = {f"{LWS}/worker-index": "0"} if internal else {}
+def host_variables(hosts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the environment entries with the name of the pod's node, and those of all hosts."""
+    own = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    return [
+        {"name": "NODE_NAME", "valueFrom": own},
+        {"name": "NODE_NAMES", "value": " ".join(hosts)},
+    ]
+
+
+def _expected_container(
+    manifest: Manifest, rank: str, env: list[dict[str, Any]], first: str
+) -> dict[str, Any]:
+    """Return command and environment of the container; ``rank`` sets the node rank.
+
+    ``first`` is the name of the replicated job with the pod of node rank 0.
+    """
+    port, _ = environment_line(manifest.job, JOB_POD, "MASTER_PORT")
     return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": f"{manifest.name}-api", **manifest.metadata},
-        "spec": {
-            "selector": {f"{LWS}/name": manifest.name, **leaders},
-            "ports": [{"name": "api", "port": port, "targetPort": port}],
-        },
+        "command": ["bash", "-c", f"{rank}bash {MOUNT}/torchrun/launch.sh"],
+        "env": [
+            *env,
+            {"name": "MASTER_ADDR", "value": f"{manifest.name}-{first}-0-0.{manifest.name}"},
+            {"name": "MASTER_PORT", "value": port},
+            *secret_variables(manifest.pod_settings(JOB_POD)),
+        ],
     }
 
 
-def pods_reached_by_service(service: YamlDocument, size: int, nodes: int, name: str) -> set[int]:
-    """Return the node ranks of the pods that the selector of the Service matches."""
-    selector = service.value_at("spec", "selector")
-    found = set()
-    for node in range(nodes):
-        labels = {
-            f"{LWS}/name": name,
-            f"{LWS}/worker-index": str(node % size),
-            f"{LWS}/group-index": str(node // size),
-            "app.kubernetes.io/name": name,
-        }
-        if isinstance(selector, dict) and selector.items() <= labels.items():
-            found.add(node)
-    return found
+def _expected_job(name: str, count: int, pods: int, template: dict[str, Any]) -> dict[str, Any]:
+    indexed = {
+        "completionMode": "Indexed",
+        "completions": pods,
+        "parallelism": pods,
+        "backoffLimit": 0,
+        "template": template,
+    }
+    return {"name": name, "replicas": count, "template": {"spec": indexed}}

@@ -6,7 +6,7 @@ shares no code with the emitter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +27,17 @@ class PodSettings:
     gpu_resource: str
     gpus: Any
     resources: Pairs
-    """Resources in addition to the GPUs."""
+    """Resources with a limit, in addition to the GPUs."""
+    requests: Pairs
+    """Resources that are requested without a limit."""
     shared_memory: Any
     host_network: bool
     node_selector: Pairs
+    tolerations: list[Any]
+    """Tolerated taints in the syntax of kubectl taint."""
+    pull_secrets: list[Any]
+    user: Any
+    group: Any
     claims: Pairs
     """PersistentVolumeClaims with their mount paths."""
     grace_seconds: Any
@@ -64,7 +71,11 @@ def read_pod(
     """
     pod = _mapping_or_empty(document.value_at(*spec))
     container = next(iter(_mappings_in_list(pod.get("containers"))), {})
-    limits = _mapping_or_empty(_mapping_or_empty(container.get("resources")).get("limits"))
+    resources = _mapping_or_empty(container.get("resources"))
+    limits = _mapping_or_empty(resources.get("limits"))
+    requests = _mapping_or_empty(resources.get("requests"))
+    only_requested = {name: requests[name] for name in requests if name not in limits}
+    context = _mapping_or_empty(pod.get("securityContext"))
     extra = [name for name, _ in launch.get("resources", ())]
     default = launch.get("gpu_resource") or VENDOR_RESOURCES.get(vendor, "")
     resource = default if default in limits else next((n for n in limits if n not in extra), "")
@@ -80,12 +91,7 @@ def read_pod(
     ]
     config = _mapping_or_empty(_mapping_or_empty(volumes.get("plan")).get("configMap"))
     memory = _mapping_or_empty(_mapping_or_empty(volumes.get("shared-memory")).get("emptyDir"))
-    secrets = {
-        one["name"]: _mapping_or_empty(_mapping_or_empty(one.get("valueFrom")).get("secretKeyRef"))
-        for one in _mappings_in_list(container.get("env"))
-        if "secretKeyRef" in _mapping_or_empty(one.get("valueFrom"))
-        and isinstance(one.get("name"), str)
-    }
+    secrets = _secret_references(container)
     return PodSettings(
         inherited=tuple(secrets),
         secret=next((one.get("name") for one in secrets.values()), None),
@@ -93,6 +99,11 @@ def read_pod(
         gpu_resource=resource,
         gpus=limits.get(resource),
         resources=_name_value_pairs(limits, extra, without=resource),
+        requests=_name_value_pairs(only_requested, [n for n, _ in launch.get("requests", ())]),
+        tolerations=[_taint(one) for one in _mappings_in_list(pod.get("tolerations"))],
+        pull_secrets=[one.get("name") for one in _mappings_in_list(pod.get("imagePullSecrets"))],
+        user=context.get("runAsUser"),
+        group=context.get("runAsGroup"),
         shared_memory=memory.get("sizeLimit"),
         host_network=pod.get("hostNetwork") is True,
         node_selector=_name_value_pairs(
@@ -103,6 +114,39 @@ def read_pod(
         grace_seconds=pod.get("terminationGracePeriodSeconds"),
         files=tuple(str(item.get("path")) for item in _mappings_in_list(config.get("items"))),
     )
+
+
+def _secret_references(container: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return variable -> reference to a Secret, for each variable with such a reference."""
+    sources = {
+        one["name"]: _mapping_or_empty(one.get("valueFrom"))
+        for one in _mappings_in_list(container.get("env"))
+        if isinstance(one.get("name"), str)
+    }
+    return {
+        name: _mapping_or_empty(source["secretKeyRef"])
+        for name, source in sources.items()
+        if "secretKeyRef" in source
+    }
+
+
+def _taint(toleration: Mapping[str, Any]) -> str:
+    """Return the taint that ``toleration`` tolerates, as kubectl taint writes it."""
+    value, effect = toleration.get("value"), toleration.get("effect")
+    return "".join(
+        (
+            str(toleration.get("key", "")),
+            "" if value is None else f"={value}",
+            "" if effect is None else f":{effect}",
+        )
+    )
+
+
+def _expected_toleration(taint: str) -> dict[str, str]:
+    name, _, effect = taint.partition(":")
+    key, equal, value = name.partition("=")
+    match = {"operator": "Equal", "value": value} if equal else {"operator": "Exists"}
+    return {"key": key, **match, **({"effect": effect} if effect else {})}
 
 
 def _name_value_pairs(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
@@ -144,6 +188,11 @@ def read_pod_settings(
         (f"{KUBERNETES}.shared_memory", pod.shared_memory, volumes),
         (f"{KUBERNETES}.host_network", pod.host_network, document.line(*spec, "hostNetwork")),
         (f"{KUBERNETES}.node_selector", pod.node_selector, document.line(*spec, "nodeSelector")),
+        (f"{KUBERNETES}.requests", pod.requests, limits),
+        (f"{KUBERNETES}.tolerations", pod.tolerations, document.line(*spec, "tolerations")),
+        (f"{KUBERNETES}.pull_secrets", pod.pull_secrets, document.line(*spec, "imagePullSecrets")),
+        (f"{KUBERNETES}.run_as_user", pod.user, document.line(*spec, "securityContext")),
+        (f"{KUBERNETES}.run_as_group", pod.group, document.line(*spec, "securityContext")),
         (f"{KUBERNETES}.claims", pod.claims, volumes),
         (
             "problem.launch.slurm.signal_seconds",
@@ -156,7 +205,11 @@ def read_pod_settings(
 
 
 def expected_pod(
-    pod: PodSettings, config: str, restart: str, container: Mapping[str, Any]
+    pod: PodSettings,
+    config: str,
+    restart: str,
+    container: Mapping[str, Any],
+    hosts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the spec of the pod with the settings ``pod``.
 
@@ -165,27 +218,29 @@ def expected_pod(
         config: name of the ConfigMap with the files.
         restart: restart policy.
         container: command, environment, ports and probes of the container.
+        hosts: names of the hosts on which the pod may run; empty if it may run on any host.
     """
     limits = {pod.gpu_resource: pod.gpus, **{name: value for name, value in pod.resources}}
     claims = [(f"claim-{place}", *claim) for place, claim in enumerate(pod.claims)]
     mounts = [("plan", MOUNT), ("shared-memory", "/dev/shm")]
     mounts += [(volume, path) for volume, _, path in claims]
-    network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     items = [{"key": path.replace("/", "."), "path": path} for path in pod.files]
     # 365 is 0o555: everyone may read and execute the files.
     files = {"name": config, "defaultMode": 0o555, "items": items}
     return {
         "restartPolicy": restart,
         "terminationGracePeriodSeconds": pod.grace_seconds,
-        **(network if pod.host_network else {}),
-        **({"nodeSelector": dict(pod.node_selector)} if pod.node_selector else {}),
+        **_expected_placement(pod, hosts),
         "containers": [
             {
                 "name": "ranks",
                 "image": pod.image,
                 **container,
-                "resources": {"limits": limits, "requests": limits},
-                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+                "resources": {"limits": limits, "requests": {**limits, **dict(pod.requests)}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"add": ["IPC_LOCK"]},
+                },
                 "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
             }
         ],
@@ -200,4 +255,30 @@ def expected_pod(
                 for name, claim, _ in claims
             ),
         ],
+    }
+
+
+def _expected_placement(pod: PodSettings, hosts: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of a pod spec that say where and as whom the pod runs."""
+    network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    user = {} if pod.user is None else {"runAsUser": pod.user}
+    group = {} if pod.group is None else {"runAsGroup": pod.group, "fsGroup": pod.group}
+    on_hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [on_hosts]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {
+        **(network if pod.host_network else {}),
+        **({"nodeSelector": dict(pod.node_selector)} if pod.node_selector else {}),
+        **({"affinity": affinity} if hosts else {}),
+        **(
+            {"tolerations": [_expected_toleration(taint) for taint in pod.tolerations]}
+            if pod.tolerations
+            else {}
+        ),
+        **(
+            {"imagePullSecrets": [{"name": name} for name in pod.pull_secrets]}
+            if pod.pull_secrets
+            else {}
+        ),
+        **({"securityContext": user | group} if user or group else {}),
     }

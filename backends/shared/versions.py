@@ -1,11 +1,14 @@
 """Comparison of versions of frameworks and launchers.
 
-The module imports nothing, so that every table can use it.
+The module imports nothing of PARC, so that every table can use it.
 """
 
 from __future__ import annotations
 
+from functools import cache
 
+
+@cache
 def parse_version(version: str) -> tuple[int, ...]:
     """Return the numbers of a version: "0.19.6" becomes (0, 19, 6).
 

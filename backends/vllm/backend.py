@@ -147,6 +147,10 @@ class Vllm:
         """Return (name, value, reason) of each environment variable of the vLLM processes."""
         return serving_environment(plan)
 
+    def api_ports(self, plan: ServingPlan) -> tuple[tuple[int, int], ...]:
+        """Return (node rank, port) of each API server that ``vllm/serve.sh`` starts."""
+        return tuple((one.node, port) for one in plan_processes(plan) for port in one.ports)
+
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report parts of a plan that vLLM would reject or run slowly."""
         check_vllm(plan, sink)

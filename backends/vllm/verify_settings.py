@@ -237,7 +237,7 @@ def _read_number_formats(shared: SharedArguments) -> Iterator[DerivedSetting]:
     if quantized is True:
         weights = "fp8"
     elif activations == "bf16":
-        weights = frozenset({"bf16", "fp8", "int4", "nvfp4"})
+        weights = frozenset({"bf16", "fp8", "int4", "nvfp4", "mxfp4"})
     path = "problem.service.setup.weights"
     yield DerivedSetting(path, weights, "", dtype.line, dtype.setting("dtype"))
     kv = activations if cache.text in (None, "auto") else cache.text

@@ -2,6 +2,7 @@
 
     regret = measured(layout predicted to be fastest) / measured(fastest layout) - 1
 
+Only scored runs count: a source that warns of 40 % between repeated runs does not rank layouts.
 Repeated runs of a layout count once, with their median time. A sweep needs at least three layouts.
 ``tied_regret`` is the regret of the layout that a search picks: the simplest of those whose
 predictions are tied with the fastest.
@@ -70,7 +71,7 @@ def mean_and_worst(regrets: Sequence[float]) -> tuple[float, float]:
 
 
 def _sweep(name: str, cases: list[Case]) -> Sweep | None:
-    layouts = _layouts([case for case in cases if case.seconds])
+    layouts = _layouts([case for case in cases if case.scored])
     if len(layouts) < MIN_LAYOUTS:
         return None
     failed = [case for case in cases if case.run.oom]

@@ -64,8 +64,8 @@ class Run:
     oom: bool
     """True if the run ran out of memory."""
     tier: str
-    """A: configuration and measurement are stated. B: one value is derived. C: only the rank in a
-    sweep is scored."""
+    """A: configuration and measurement are stated. B: one value is derived. C: the time is not
+    scored, only whether the run fits."""
     sweep: str
     """Name of a sweep; its runs differ only in layout."""
     cluster: str

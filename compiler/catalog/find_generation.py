@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -31,8 +32,20 @@ def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generat
     Returns None after reporting a finding at the spec path ``at``: K01 (no such entry), K07 (file
     cannot be read), or K08 (a key is missing or invalid).
     """
+    # A subclass of Library may have other entries. An invalid entry is read again to report it.
+    is_shared = type(library) is Library and name in library.names(KIND)
+    if is_shared and (shared := _catalog_generation(name)) is not None:
+        return shared
     entry = look_up_entry(KIND, name, library, sink, at)
     return None if entry is None else _GenerationReader(entry, library, sink, at).generation()
+
+
+@cache
+def _catalog_generation(name: str) -> Generation | None:
+    """Return a generation of the catalog, read once per process; None if it is invalid."""
+    library, sink = Library(), Sink()
+    entry = CatalogEntry(KIND, name, library.entry(KIND, name))
+    return _GenerationReader(entry, library, sink, "").generation()
 
 
 class _GenerationReader:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.largest_load import estimate_largest_load
+from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
-from parc.compiler.cost.serving.traffic import estimate_serving
-from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.cost.serving.traffic import estimate_deployment
+from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
+from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
+from parc.compiler.ir.serving_plan import LatencyName
 from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
 """Relative difference up to which two estimates count as equal, so that the simpler layout wins."""
+WAITING = 1e-6
+"""Number of waiting requests up to which no request counts as waiting, because of rounding."""
 SUSTAINED = 0.97
 """Fraction of the request rate in the spec that the estimated throughput must reach."""
 
@@ -21,29 +29,35 @@ SUSTAINED = 0.97
 def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
-    With the goal fewest-gpus, this is the smallest number of replicas that meets all limits. With
-    other goals, it is the largest number that the hosts can run, up to the number of concurrent
-    requests.
+    If GPUs are minimized, this is the smallest number of replicas that meets all limits and,
+    if there is no limit on the time to the first token, keeps no request waiting. With other goals,
+    it is the largest number that the hosts can run, up to the number of concurrent
+    requests. If PARC searches for the load, the estimate is that of the largest load.
     """
-    counts = _replica_counts(problem, layout)
-    if problem.goals.maximize != "fewest-gpus" and problem.pins.replicas is None:
+    counts = allowed_replica_counts(problem, layout)
+    if problem.pins.replicas is None:
         counts = _without_idle_replicas(problem, counts)
     found = _estimate_with_replicas(problem, layout, counts[-1])
-    if problem.goals.maximize != "fewest-gpus" or first_missed_limit(problem, found):
+    if not problem.minimizes_gpus or _needs_more_replicas(problem, found):
         return found
     low, high = 0, len(counts) - 1
     # Bisection, because more replicas never make an estimate worse.
     while low < high:
         middle = (low + high) // 2
         fewer = _estimate_with_replicas(problem, layout, counts[middle])
-        if first_missed_limit(problem, fewer):
+        if _needs_more_replicas(problem, fewer):
             low = middle + 1
         else:
             high, found = middle, fewer
     return found
 
 
-def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> Sequence[int]:
+def _needs_more_replicas(problem: ServingProblem, found: ServingEstimate) -> bool:
+    """Return True if the estimate misses a limit or keeps requests waiting."""
+    return first_missed_limit(problem, found) is not None or _is_overloaded(problem, found)
+
+
+def allowed_replica_counts(problem: ServingProblem, layout: ServingLayout) -> Sequence[int]:
     """Return the numbers of replicas to choose from, in ascending order.
 
     If the spec sets ``layout.replicas``, this number is the only choice.
@@ -75,15 +89,81 @@ def _estimate_with_replicas(
     service = problem.service
     stages = layout.stages if layout.pp == 1 else stage_layers(problem, layout)
     complete = replace(layout, replicas=replicas, stages=stages)
-    model, cluster = problem.model, problem.cluster
-    return estimate_serving(model, cluster, service.setup, complete, service.traffic)
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, complete)
+    if not is_load_searched(problem):
+        return estimate_deployment(deployment, service.traffic)
+    goals = problem.goals
+    limits = (goals.ttft_seconds, goals.tpot_seconds, goals.e2e_seconds)
+    ttft, tpot, e2e = (float("inf") if limit is None else limit for limit in limits)
+    return estimate_largest_load(deployment, service.traffic, (ttft, tpot, e2e))
+
+
+def estimate_at(
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None = None
+) -> ServingEstimate:
+    """Return the estimate of ``layout`` as it is, under the load of the spec.
+
+    If the load is searched, ``request_rate`` is the load in requests per second.
+    """
+    service, traffic = problem.service, problem.service.traffic
+    if request_rate is not None:
+        traffic = replace(traffic, request_rate=request_rate)
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, layout)
+    return replace(estimate_deployment(deployment, traffic), solved_request_rate=request_rate)
+
+
+def simulate_service(
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None
+) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service.
+
+    ``request_rate`` is the rate that the search determined, in requests per second; None if the
+    load is that of the spec. The result is None if there is no load.
+    """
+    service, traffic = problem.service, problem.service.traffic
+    if request_rate is not None:
+        traffic = replace(traffic, request_rate=request_rate)
+    if not traffic.is_load_given:
+        return None
+    # The hosts do not change the result, and are slow to compare.
+    cluster = replace(problem.cluster, racks=(), spare=(), wired_hosts=())
+    each = tuple(
+        (one.latency, one.seconds)
+        for one in problem.goals.latency_limits
+        if one.statistic == "each"
+    )
+    deployed = (problem.model, cluster, service.setup, layout)
+    return _simulate(deployed, traffic, each)
+
+
+@lru_cache(maxsize=64)
+def _simulate(
+    deployed: tuple[Model, Cluster, ServingSetup, ServingLayout],
+    traffic: Traffic,
+    each: tuple[tuple[LatencyName, float], ...],
+) -> ServiceStatistics | None:
+    """Return the simulated statistics; results are kept, because searches need them repeatedly.
+
+    ``each`` contains upper limits on the latencies of every request, in seconds.
+    """
+    return simulate(build_deployment(*deployed), traffic, request_limits=dict(each))
+
+
+def is_load_searched(problem: ServingProblem) -> bool:
+    """Return True if the load is the largest one within the latency limits.
+
+    This is the case if the spec has latency limits and no load. With the goal latency, the load is
+    as many requests as fit in memory.
+    """
+    goals, traffic = problem.goals, problem.service.traffic
+    return goals.has_latency_limit and not traffic.is_load_given and goals.maximize != "latency"
 
 
 def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
     """Return the first limit of the spec that the estimate misses; None if it meets all limits.
 
-    The result is V01, the diagnostic for too little memory, or the name of a goal: ttft, tpot or
-    request_rate.
+    The result is V01, the diagnostic for too little memory, or the name of a goal: ttft, tpot, e2e
+    or request_rate.
     """
     goals, rate = problem.goals, problem.service.traffic.request_rate
     if not found.fits:
@@ -92,9 +172,18 @@ def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str |
         return "ttft"
     if goals.tpot_seconds is not None and found.tpot_seconds > goals.tpot_seconds:
         return "tpot"
+    if goals.e2e_seconds is not None and request_seconds(problem, found) > goals.e2e_seconds:
+        return "e2e"
     if rate is not None and found.requests_per_second < SUSTAINED * rate:
         return "request_rate"
     return None
+
+
+def _is_overloaded(problem: ServingProblem, found: ServingEstimate) -> bool:
+    """Return True if requests wait for a place in the cache, and no limit bounds the wait."""
+    goals = problem.goals
+    limited = goals.ttft_seconds is not None or goals.e2e_seconds is not None
+    return not limited and found.waiting > WAITING
 
 
 def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
@@ -116,39 +205,46 @@ def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> 
     ]
     best = min(tried, key=lambda one: objective_value(problem, one))
     first = tried[0]
-    slack = objective_value(problem, best)[0] * (1 + TIE)
-    return first if first.fits and objective_value(problem, first)[0] <= slack else best
+    pairs = zip(objective_value(problem, first), objective_value(problem, best), strict=True)
+    is_tied = all(mine <= other * (1 + TIE) for mine, other in pairs)
+    return first if first.fits and is_tied else best
+
+
+def request_seconds(problem: ServingProblem, found: ServingEstimate) -> float:
+    """Return the mean time in seconds from the arrival of a request to its last token."""
+    # The first output token is part of the time to first token.
+    later = max(problem.service.traffic.output_tokens - 1, 0.0)
+    return found.ttft_seconds + later * found.tpot_seconds
 
 
 def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
     """Return (value to minimize, tie-breaker) of an estimate for the goal of the spec.
 
-    Both values are infinite if the layout does not fit into memory.
+    Both values are infinite if the layout does not fit into memory. If GPUs are minimized, a
+    deployment that keeps requests waiting counts as larger than the cluster, and the one with the
+    highest throughput wins.
     """
     if not found.fits:
         return float("inf"), float("inf")
     traffic, goal = problem.service.traffic, problem.goals.maximize
-    # The first output token is part of the time to first token.
-    later = max(traffic.output_tokens - 1, 0.0)
-    latency = found.ttft_seconds + later * found.tpot_seconds
+    latency = request_seconds(problem, found)
     seconds_per_token = 1 / found.tokens_per_second
-    if goal == "fewest-gpus":
+    if problem.minimizes_gpus:
+        if _is_overloaded(problem, found):
+            return problem.cluster.gpus + 1.0, seconds_per_token
         second = latency if traffic.request_rate else seconds_per_token
         return _occupied_gpus(problem, found.layout), second
     if goal == "latency" or traffic.request_rate is not None:
         return latency, latency
+    if goal == "lowest-cost":
+        return _occupied_gpus(problem, found.layout) * seconds_per_token, seconds_per_token
     return seconds_per_token, seconds_per_token
 
 
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
-    """Return the number of GPUs that other jobs cannot use while the service runs.
-
-    A service on one host occupies only the GPUs that it uses. A service on several hosts occupies
-    all GPUs of these hosts.
-    """
-    gpus = problem.cluster.node.gpus
-    hosts = service_hosts(layout, gpus) or 1
-    return float(layout.gpus if hosts == 1 else hosts * gpus)
+    """Return the number of GPUs that other jobs cannot use while the service runs."""
+    hosts = service_hosts(layout, problem.cluster.node.gpus) or 1
+    return float(problem.cluster.occupied_gpus(hosts, layout.gpus))
 
 
 def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:
@@ -165,7 +261,7 @@ def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[
         return []
     primary, secondary = objective_value(problem, ordered[0])
     # A number of GPUs is exact, so only equal numbers are tied.
-    slack = 1.0 if problem.goals.maximize == "fewest-gpus" else 1 + TIE
+    slack = 1.0 if problem.minimizes_gpus else 1 + TIE
 
     def is_tied(found: ServingEstimate) -> bool:
         first, second = objective_value(problem, found)

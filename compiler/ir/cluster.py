@@ -170,6 +170,8 @@ class Cluster:
     upper: tuple[SwitchTier, ...]
     """Tiers of switches above the leaf tier, nearest first; empty if the spec describes only
     racks."""
+    price_per_gpu_hour: float | None = None
+    """Price of one GPU for one hour, in the currency of the user; None if unknown."""
     wired_hosts: tuple[tuple[tuple[str, ...], int], ...] = field(
         default=(), metadata=NOT_SERIALIZED
     )
@@ -209,6 +211,14 @@ class Cluster:
     def nodes(self) -> int:
         """Number of usable hosts in the cluster."""
         return sum(len(rack.hosts) for rack in self.racks)
+
+    def occupied_gpus(self, hosts: int, gpus: int) -> int:
+        """Return the number of GPUs that other jobs cannot use while a job runs.
+
+        A job of ``gpus`` GPUs on one host occupies only these GPUs. A job on several hosts occupies
+        all GPUs of its ``hosts`` hosts.
+        """
+        return gpus if hosts == 1 else hosts * self.node.gpus
 
     @property
     def gpus(self) -> int:

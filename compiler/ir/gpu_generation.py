@@ -64,6 +64,9 @@ class Efficiency:
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate
     FlashAttention."""
+    flash_attention_2: bool = False
+    """True if the attention core is FlashAttention-2 on a GPU whose kernel benchmarks used newer
+    kernels, such as cuDNN or FlashAttention-3 on Hopper."""
     overlaps_tp: bool = True
     """True if weight gradients overlap with tensor-parallel collectives of the backward pass, as in
     Megatron-Core and nanotron. False for programs that let DTensor insert the collectives."""

@@ -56,6 +56,17 @@ class Plan:
     placement: Placement
     search: Search
 
+    @property
+    def occupied_gpus(self) -> int:
+        """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
+        return self.problem.cluster.occupied_gpus(len(self.placement.hosts), self.layout.world)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Price of the occupied GPUs for one hour; None if the spec states no price."""
+        price = self.problem.cluster.price_per_gpu_hour
+        return None if price is None else price * self.occupied_gpus
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:

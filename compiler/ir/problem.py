@@ -44,6 +44,8 @@ class Job:
     gradient_precision: Literal["fp32", "bf16"]
     """Number format in which gradients are accumulated and reduced; ignored if ``precision`` is
     fp16, because gradients are 16-bit then."""
+    moment_precision: Literal["fp32", "bf16"]
+    """Number format of Adam's two moments."""
     moe_dispatcher: Dispatcher
     """Library that sends tokens to their experts and back; ``auto`` is a plain all-to-all."""
     moe_overlap: bool
@@ -218,7 +220,15 @@ class KubernetesJob:
     gpu_resource: str
     """Kubernetes resource name of a GPU; empty = the resource name of the GPU's vendor."""
     resources: tuple[tuple[str, str], ...]
+    """(name, quantity) pairs of resources that are requested and limited."""
+    requests: tuple[tuple[str, str], ...]
+    """(name, quantity) pairs of resources that are requested without a limit."""
     node_selector: tuple[tuple[str, str], ...]
+    tolerations: tuple[str, ...]
+    """Tolerated taints: ``KEY``, ``KEY:EFFECT``, ``KEY=VALUE`` or ``KEY=VALUE:EFFECT``."""
+    pull_secrets: tuple[str, ...]
+    run_as_user: int | None
+    run_as_group: int | None
     claims: tuple[tuple[str, str], ...]
     """(name of a PersistentVolumeClaim, mount path) pairs."""
     host_network: bool
@@ -226,6 +236,8 @@ class KubernetesJob:
     secret: str
     """Name of the Secret with the variables of ``Launch.env_inherited``; empty = the run name."""
     max_restarts: int
+    startup_minutes: int
+    """Maximum time in which an engine starts, for services."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
+from parc.compiler.ir.serialize import NOT_SERIALIZED
 
-WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4"]
+WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"]
 WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
 """Weights that share one scale along a split dimension: DeepSeek's format for fp8, AWQ and GPTQ for
-int4, NVIDIA's format for nvfp4."""
+int4, NVIDIA's format for nvfp4. Engines pad mxfp4 weights to whole blocks on each rank."""
 KvPrecision = Literal["bf16", "fp16", "fp8"]
 
 
@@ -114,11 +115,54 @@ class ServingSetup:
 
 
 @dataclass(frozen=True, slots=True)
+class Lengths:
+    """Distribution of the lengths of prompts and answers around their means.
+
+    Lengths are lognormal with the coefficients of variation, uniform with ``range_ratio``, and all
+    equal if all values are 0.
+    """
+
+    input_cv: float = 0.0
+    """Coefficient of variation (standard deviation / mean) of prompt lengths."""
+    output_cv: float = 0.0
+    """Coefficient of variation of answer lengths."""
+    range_ratio: float = 0.0
+    """Largest deviation of uniform lengths from the mean, divided by the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """Recorded request."""
+
+    seconds: float
+    """Time of arrival after the start of the trace."""
+    input_tokens: int
+    output_tokens: int
+    blocks: tuple[int, ...] = ()
+    """Identifiers of the blocks of 512 prompt tokens; equal prefixes have equal identifiers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Recorded requests that the simulation replays."""
+
+    path: str
+    digest: str
+    """SHA-256 of the text of the file."""
+    count: int
+    """Number of requests."""
+    seconds: float
+    """Time from the first to the last arrival."""
+    requests: tuple[TraceRequest, ...] = field(default=(), metadata=NOT_SERIALIZED)
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """Lengths and arrival pattern of requests.
 
-    At most one of ``concurrency`` and ``request_rate`` is set. If neither is set, as many requests
-    run at a time as fit in memory (offline inference).
+    At most one of ``concurrency`` and ``request_rate`` is set. If neither is set, the load is the
+    largest request rate within the latency limits; without limits, as many requests run at a time
+    as fit in memory (offline inference).
     """
 
     input_tokens: float
@@ -128,6 +172,23 @@ class Traffic:
     replaces each one that ends."""
     request_rate: float | None = None
     """Mean requests per second, summed over all replicas; arrivals are Poisson-distributed."""
+    burstiness: float = 1.0
+    """Shape of the gamma distribution of the times between arrivals. 1: Poisson arrivals; smaller
+    values: arrivals in bursts. Only used with ``request_rate``."""
+    lengths: Lengths = Lengths()
+    prefix_hit: float = 0.0
+    """Fraction of the tokens of each prompt that the prefix cache stores."""
+    trace: Trace | None = None
+
+    @property
+    def computed_input_tokens(self) -> float:
+        """Mean number of prompt tokens that are not in the prefix cache."""
+        return self.input_tokens * (1 - self.prefix_hit)
+
+    @property
+    def is_load_given(self) -> bool:
+        """True if the concurrency or the request rate is set."""
+        return self.concurrency is not None or self.request_rate is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +256,43 @@ class ServingMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Distribution:
+    """Mean and percentiles of a simulated quantity."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    curve: tuple[float, ...] = ()
+    """Percentiles 0, 5, 10, ..., 100 for plots."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatistics:
+    """Latency, throughput and load of a service in an event simulation."""
+
+    requests: int
+    """Number of requests whose times were recorded, after a warm-up."""
+    ttft_seconds: Distribution
+    tpot_seconds: Distribution
+    """Seconds per output token after the first one, as the mean of each request."""
+    e2e_seconds: Distribution
+    """Seconds from the arrival of a request to its last token."""
+    tokens_per_second: float
+    """Output tokens per second, summed over all replicas."""
+    requests_per_second: float
+    queue: Distribution
+    """Waiting requests per data-parallel rank, over time."""
+    cache: Distribution
+    """Fraction of the KV cache that running requests occupy, over time."""
+    preemptions: int
+    """Number of times that a request lost its cache and was computed again."""
+    within_limits: float | None = None
+    """Share of requests whose latencies were all within the limits of each request; None without
+    such limits."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServingEstimate:
     """Estimated latency and throughput of a deployment.
 
@@ -219,6 +317,14 @@ class ServingEstimate:
     """Time of a decode step that contains no prefill."""
     prefill_seconds: float
     """Seconds by which the prefill of one request lengthens the engine's steps."""
+    waiting: float = 0.0
+    """Mean number of requests, in all replicas together, that wait until the cache and the engine
+    can accept them."""
+    solved_request_rate: float | None = None
+    """Largest number of requests per second within the latency limits, for which all figures are
+    estimated; None if the traffic states a load, or if there are no limits."""
+    simulated: ServiceStatistics | None = None
+    """Statistics of an event simulation under the load; None without a load."""
 
     @property
     def kv_tokens(self) -> float:

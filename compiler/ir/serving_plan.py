@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from parc.compiler.ir.finding import Finding
@@ -59,18 +59,82 @@ class Endpoint:
     balancer per host (hybrid), or a load balancer of the user (external)."""
 
 
+LatencyName = Literal["ttft", "tpot", "e2e"]
+LATENCIES: tuple[LatencyName, ...] = ("ttft", "tpot", "e2e")
+"""Names of the latencies that goals can limit."""
+MOST_MEAN_PER_MEDIAN = 2.0
+"""Largest ratio of mean and median of a latency that the search expects. The simulation decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLimit:
+    """Upper limit on one statistic of a latency."""
+
+    latency: LatencyName
+    statistic: Literal["mean", "p50", "p90", "p99", "each"]
+    """Statistic that is limited; ``each`` limits the latency of every request, and the share of
+    requests that exceed a limit is bounded by ``ServingGoals.goodput``."""
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """Name of the limited statistic: ``ttft`` for the mean, otherwise such as ``ttft p99``."""
+        return self.latency if self.statistic == "mean" else f"{self.latency} {self.statistic}"
+
+
 @dataclass(frozen=True, slots=True)
 class ServingGoals:
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
-    maximize: Literal["throughput", "fewest-gpus", "latency"]
-    ttft_seconds: float | None
-    """Upper limit on the mean time to the first token; None: no limit."""
-    tpot_seconds: float | None
-    """Upper limit on the mean time per output token; None: no limit."""
+    maximize: Literal["throughput", "fewest-gpus", "lowest-cost", "latency"]
+    latency_limits: tuple[LatencyLimit, ...]
+    goodput: float | None
+    """Minimum share of requests that meet all limits on ``each`` request; None if there are no such
+    limits."""
     memory_headroom: float
     """Fraction of device memory that the engine must leave free, for example 0.08 for 8 %."""
     limits: tuple[SizeLimit, ...] = ()
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """Upper limit on the mean time to the first token; None: no limit."""
+        return self.mean_limit("ttft")
+
+    @property
+    def tpot_seconds(self) -> float | None:
+        """Upper limit on the mean time per output token; None: no limit."""
+        return self.mean_limit("tpot")
+
+    @property
+    def e2e_seconds(self) -> float | None:
+        """Upper limit on the mean time of a request; None: no limit."""
+        return self.mean_limit("e2e")
+
+    @property
+    def has_latency_limit(self) -> bool:
+        """True if the spec limits a latency."""
+        return bool(self.latency_limits)
+
+    def with_higher_limit(self, raised: LatencyLimit, factor: float) -> ServingGoals:
+        """Return goals in which the limit ``raised`` is multiplied by ``factor``."""
+        limits = tuple(
+            replace(one, seconds=one.seconds * factor) if one == raised else one
+            for one in self.latency_limits
+        )
+        return replace(self, latency_limits=limits)
+
+    def mean_limit(self, latency: LatencyName) -> float | None:
+        """Return the value in seconds above which the mean of a latency misses a limit.
+
+        A limit on a percentile bounds the mean too, because few requests are much slower than the
+        mean, so that the mean is below the higher percentiles.
+        """
+        bounds = [
+            one.seconds * (MOST_MEAN_PER_MEDIAN if one.statistic == "p50" else 1)
+            for one in self.latency_limits
+            if one.latency == latency
+        ]
+        return min(bounds, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +164,15 @@ class ServingProblem(Task):
     goals: ServingGoals
     pins: ServingPins
     endpoint: Endpoint
+
+    @property
+    def minimizes_gpus(self) -> bool:
+        """True if the plan must serve the load with as few GPUs as possible."""
+        goal = self.goals.maximize
+        # On one cluster, all GPUs cost the same.
+        return goal == "fewest-gpus" or (
+            goal == "lowest-cost" and self.service.traffic.is_load_given
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +261,19 @@ class ServingCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class NearMiss:
+    """Deployment that is much better than the plan, but misses one latency limit by a little."""
+
+    limit: LatencyLimit
+    """Limit of the spec that the deployment misses."""
+    higher_seconds: float
+    """Higher limit that the deployment meets."""
+    gain: float
+    """Factor by which the deployment needs fewer GPUs or yields more tokens per second."""
+    candidate: ServingCandidate
+
+
+@dataclass(frozen=True, slots=True)
 class ServingSearch:
     """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
@@ -200,6 +286,8 @@ class ServingSearch:
     rejected: tuple[ServingCandidate, ...] = ()
     """For each tensor-parallel size other than the chosen one, the best candidate; reports compare
     them with the choice."""
+    near_misses: tuple[NearMiss, ...] = ()
+    """For each latency limit at most one deployment that a slightly higher limit would allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +301,17 @@ class ServingPlan:
     estimate: ServingEstimate
     placement: Placement
     search: ServingSearch
+
+    @property
+    def occupied_gpus(self) -> int:
+        """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
+        return self.problem.cluster.occupied_gpus(len(self.placement.hosts), self.layout.gpus)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Price of the occupied GPUs for one hour; None if the spec states no price."""
+        price = self.problem.cluster.price_per_gpu_hour
+        return None if price is None else price * self.occupied_gpus
 
 
 @dataclass(frozen=True, slots=True)

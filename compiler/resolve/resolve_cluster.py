@@ -61,6 +61,7 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         unavailable=tuple(hosts.unavailable),
         named=hosts.named,
         upper=upper,
+        price_per_gpu_hour=complete.price_per_gpu_hour,
         wired_hosts=tuple(Counter(host.switch_path for host in members).items()),
     )
 

@@ -94,12 +94,18 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
         domain_label=spec.domain_label,
         gpu_resource=spec.gpu_resource or "",
         resources=tuple(sorted(spec.resources.items())),
+        requests=tuple(sorted(spec.requests.items())),
         node_selector=tuple(sorted(spec.node_selector.items())),
+        tolerations=spec.tolerations,
+        pull_secrets=spec.pull_secrets,
+        run_as_user=spec.run_as_user,
+        run_as_group=spec.run_as_group,
         claims=tuple(sorted(spec.claims.items())),
         host_network=spec.host_network,
         shared_memory=spec.shared_memory,
         secret=spec.secret or "",
         max_restarts=spec.max_restarts,
+        startup_minutes=spec.startup_minutes,
     )
 
 

@@ -5,16 +5,20 @@ The engine is accepted only if its backend declares all constants and mesh axes 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from typing import Literal
 
 from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
+from parc.compiler.catalog.library import TextReader
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import (
+    LATENCIES,
     Endpoint,
+    LatencyLimit,
     Service,
     ServingGoals,
     ServingPins,
@@ -22,6 +26,7 @@ from parc.compiler.ir.serving_plan import (
 )
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
@@ -29,27 +34,32 @@ from parc.compiler.resolve.resolve_launch import (
     spec_digest,
 )
 from parc.compiler.resolve.resolve_targets import resolve_targets
+from parc.compiler.resolve.resolve_traffic import resolve_traffic
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
-    ServiceSpec,
+    LatencyLimitSpec,
     ServingGoalsSpec,
     ServingLayoutSpec,
     ServingLimitsSpec,
     ServingSpec,
-    TrafficSpec,
 )
 
-_REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
+_STATISTICS: tuple[Literal["mean", "p50", "p90", "p99"], ...] = ("mean", "p50", "p90", "p99")
 
 
 def resolve_service(
-    spec: ServingSpec, model: Model, cluster: Cluster, sink: Sink
+    spec: ServingSpec, model: Model, cluster: Cluster, library: TextReader, sink: Sink
 ) -> ServingProblem | None:
-    """Return the problem that the serving search solves; None if an error leaves it incomplete."""
+    """Return the problem that the serving search solves; None if an error leaves it incomplete.
+
+    ``library`` reads the trace of the traffic.
+    """
     report_training_keys(spec, sink)
+    _check_latency_limits(spec.goals, sink)
     targets = resolve_targets(spec, sink)
-    checkpoint = _resolve_checkpoint(spec.job, model, sink)
-    if targets is None or checkpoint is None:
+    checkpoint = resolve_checkpoint(spec.job, model, sink)
+    traffic = resolve_traffic(spec.job.traffic, library, sink)
+    if targets is None or checkpoint is None or traffic is None:
         return None
     resolved = resolve_engine(targets.framework, model, sink)
     if resolved is None:
@@ -58,7 +68,7 @@ def resolve_service(
     job = spec.job
     service = Service(
         checkpoint=checkpoint,
-        traffic=_resolve_traffic(job.traffic),
+        traffic=traffic,
         setup=_resolve_number_formats_and_limits(
             spec, model, engine.default_batch(cluster.gpu), constants
         ),
@@ -70,6 +80,7 @@ def resolve_service(
     check_service(service, engine, cluster.gpu, sink)
     check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink)
+    goals = _resolve_goals(spec.goals, service.traffic)
     return ServingProblem(
         name=spec.name,
         model=model,
@@ -78,39 +89,12 @@ def resolve_service(
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, (model, cluster)),
+        digest=spec_digest(spec, (model, cluster, *((traffic.trace,) if traffic.trace else ()))),
         spec_json=spec_as_json(spec),
         service=service,
-        goals=_resolve_goals(spec.goals),
+        goals=goals,
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
-    )
-
-
-def _resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
-    """Return the path or repository name of the checkpoint that the engine loads.
-
-    None after an error: neither the spec nor the catalog names a checkpoint (X08).
-    """
-    if job.checkpoint is not None:
-        return job.checkpoint
-    repository = _REPOSITORY.fullmatch(model.source.strip())
-    if repository is not None:
-        return repository[1]
-    finding = Finding(
-        "job.checkpoint is not set",
-        label=f"the source of {model.name} is no repository that an engine can load",
-        help="valid values: a repository on a model hub, or a folder that exists on every host",
-        fix="job.checkpoint: /models/my-model",
-    )
-    sink.report("X08", finding, at="job.kind")
-    return None
-
-
-def _resolve_traffic(spec: TrafficSpec) -> Traffic:
-    """Return the requests that the service must handle."""
-    return Traffic(
-        float(spec.input_tokens), float(spec.output_tokens), spec.concurrency, spec.request_rate
     )
 
 
@@ -145,17 +129,60 @@ def _resolve_number_formats_and_limits(
     )
 
 
-def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
+def _resolve_goals(spec: ServingGoalsSpec, traffic: Traffic) -> ServingGoals:
     """Return the goals of the search.
 
     They contain a size limit for each axis that ``goals.limits`` of the spec sets.
     """
+    maximize = spec.maximize
+    if maximize == "auto":
+        # GPUs beyond those that the load needs cost money without serving more requests.
+        maximize = "fewest-gpus" if traffic.is_load_given else "throughput"
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: ParallelSizeLimit | None = getattr(spec.limits, axis)
         if limit is not None:
             limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
-    return ServingGoals(spec.maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
+    return ServingGoals(
+        maximize,
+        tuple(_resolve_latency_limits(spec)),
+        spec.goodput,
+        spec.memory_headroom,
+        tuple(limits),
+    )
+
+
+def _check_latency_limits(spec: ServingGoalsSpec, sink: Sink) -> None:
+    """Report limits without a value, and a share of requests without a limit (X08)."""
+    for latency in LATENCIES:
+        written = getattr(spec, latency)
+        if isinstance(written, LatencyLimitSpec) and not written.model_fields_set:
+            finding = Finding(
+                f"goals.{latency} has no limit",
+                help=f"valid keys: {', '.join(LatencyLimitSpec.model_fields)}",
+                fix=f"goals.{latency}: {{p99: 2s}}",
+            )
+            sink.report("X08", finding, at=f"goals.{latency}")
+    if spec.goodput is not None and not any(
+        one.statistic == "each" for one in _resolve_latency_limits(spec)
+    ):
+        finding = Finding(
+            "goals.goodput needs a limit that each request must meet",
+            help="set goals.ttft, goals.tpot or goals.e2e to a time, without a statistic",
+            fix="goals.ttft: 2s",
+        )
+        sink.report("X08", finding, at="goals.goodput")
+
+
+def _resolve_latency_limits(spec: ServingGoalsSpec) -> Iterator[LatencyLimit]:
+    """Yield the latency limits of the spec, the mean of a latency before its percentiles."""
+    for latency in LATENCIES:
+        written: float | LatencyLimitSpec | None = getattr(spec, latency)
+        if isinstance(written, LatencyLimitSpec):
+            values = ((one, getattr(written, one)) for one in _STATISTICS)
+            yield from (LatencyLimit(latency, one, limit) for one, limit in values if limit)
+        elif written is not None:
+            yield LatencyLimit(latency, "mean" if spec.goodput is None else "each", written)
 
 
 def _resolve_pins(spec: ServingLayoutSpec) -> ServingPins:

@@ -14,17 +14,20 @@ PREFILL_CONTEXT_SIZES = (1, 2, 4, 8)
 """Prefill context-parallel sizes that are tried if the spec does not fix one."""
 
 
-def enumerate_serving_layouts(problem: ServingProblem, engine: Engine) -> Iterator[ServingLayout]:
+def enumerate_serving_layouts(
+    problem: ServingProblem, engine: Engine, widest_tp: int | None = None
+) -> Iterator[ServingLayout]:
     """Yield the serving layouts to try, sorted by tp first; sizes ascend on each axis.
 
-    The number of replicas is 1 unless the spec fixes it.
+    The number of replicas is 1 unless the spec fixes it. Layouts with tp above ``widest_tp`` are
+    left out, unless the spec fixes tp.
     """
-    for mesh in _enumerate_meshes(problem):
+    for mesh in _enumerate_meshes(problem, widest_tp):
         for layout in _with_expert_parallel_sizes(problem, engine, mesh):
             yield from _with_decode_context_sizes(problem, engine, layout)
 
 
-def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
+def _enumerate_meshes(problem: ServingProblem, widest_tp: int | None) -> Iterator[ServingLayout]:
     """Yield a layout for each combination of tp, pcp, pp and dp that fits on the GPUs.
 
     Sizes that the spec fixes might not fit. The sizes of all other axes are those of the spec, or 1
@@ -32,7 +35,7 @@ def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
     """
     prompts = (
         (tp, pcp)
-        for tp in _tensor_parallel_sizes(problem)
+        for tp in _tensor_parallel_sizes(problem, widest_tp)
         for pcp in _prefill_context_sizes(problem, tp)
     )
     for tp, pcp in prompts:
@@ -41,13 +44,14 @@ def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
                 yield _build_layout(problem, (tp, pp, dp, pcp))
 
 
-def _tensor_parallel_sizes(problem: ServingProblem) -> list[int]:
+def _tensor_parallel_sizes(problem: ServingProblem, widest: int | None) -> list[int]:
     """Return the tensor-parallel sizes to try, within ``goals.limits``.
 
-    If the spec does not fix tp, the sizes are the divisors of the number of attention heads.
+    If the spec does not fix tp, the sizes are the divisors of the number of attention heads, up to
+    ``widest``.
     """
     heads = problem.model.attention.heads
-    most = problem.cluster.gpus // (problem.pins.pcp or 1)
+    most = min(problem.cluster.gpus // (problem.pins.pcp or 1), widest or heads)
     pinned = problem.pins.tp
     degrees = [n for n in range(1, min(heads, most) + 1) if heads % n == 0]
     return _sizes_within_limits(problem, "tp", [pinned] if pinned else degrees)

@@ -180,6 +180,8 @@ class ClusterSpec(StrictModel):
     """Host lists of the hosts that stay idle as replacements for failed hosts."""
     unavailable: str | tuple[str, ...] = ()
     """Host lists of the hosts that are drained or broken."""
+    price_per_gpu_hour: PositiveFloat | None = None
+    """Price of one GPU for one hour, in any currency. If set, PARC prints the cost of the plan."""
     calibration: str | None = None
     """Path of a file that `parc calibrate` wrote, with cost-model parameters measured on this
     cluster. If absent, PARC uses the parameters of its catalog."""

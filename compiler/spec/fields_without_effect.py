@@ -13,6 +13,7 @@ LABELS: dict[str, str] = {
     **{f"cluster.{part}.name": _LABEL for part in ("gpu", "node", "fabric")},
     **dict.fromkeys(("model.source", "cluster.source"), "the origin of the numbers"),
     **{f"cluster.{part}.source": "the origin of the numbers" for part in ("gpu", "node", "fabric")},
+    "cluster.price_per_gpu_hour": "the cost that PARC prints, and the choice between clusters",
 }
 """Spec field -> its purpose. Some targets print these fields."""
 

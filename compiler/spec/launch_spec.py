@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from parc.compiler.spec.base import Port, PositiveInt, StrictModel
+from parc.compiler.spec.base import NonNegativeInt, Port, PositiveInt, StrictModel
 from parc.compiler.spec.units import Seconds
 
 EnvironmentReference = Annotated[
@@ -90,9 +90,22 @@ class KubernetesSpec(StrictModel):
     """Kubernetes resource name of a GPU. If absent, nvidia.com/gpu or amd.com/gpu, depending on the
     vendor of the GPU."""
     resources: dict[str, str] = Field(default_factory=dict)
-    """Additional resources that each pod requests: {rdma/hca: "8", memory: 1Ti}."""
+    """Additional resources that each pod requests and may not exceed, such as RDMA devices:
+    {rdma/hca: "8"}."""
+    requests: dict[str, str] = Field(default_factory=dict)
+    """Resources that each pod requests without a limit: {cpu: "96", memory: 1Ti}."""
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels that a Kubernetes node must have to run a pod of the job."""
+    """Labels that a Kubernetes node must have to run a pod of the job. If the cluster has host
+    names, PARC binds each pod to its host in addition."""
+    tolerations: tuple[str, ...] = ()
+    """Taints of nodes that the pods tolerate, in the syntax of kubectl taint: KEY, KEY:EFFECT or
+    KEY=VALUE:EFFECT, such as nvidia.com/gpu=present:NoSchedule."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets with which the nodes pull the image from a private registry."""
+    run_as_user: NonNegativeInt | None = None
+    """User ID of the processes. If absent, the user of the image."""
+    run_as_group: NonNegativeInt | None = None
+    """Group ID of the processes and of the mounted claims. If absent, the group of the image."""
     claims: dict[str, str] = Field(default_factory=dict)
     """Mapping from the name of each PersistentVolumeClaim to the path at which it is mounted."""
     host_network: bool = False
@@ -103,7 +116,11 @@ class KubernetesSpec(StrictModel):
     """Name of the Kubernetes Secret that contains the variables which launch.env takes from the
     environment. In the Secret, the key of a variable is its name. If absent, the run name."""
     max_restarts: PositiveInt = 3
-    """Maximum number of times that Kubernetes restarts all pods after a failure."""
+    """Maximum number of times that Kubernetes restarts all pods of a training job after a failure.
+    A LeaderWorkerSet has no such limit: it restarts pods as often as they fail."""
+    startup_minutes: PositiveInt = 60
+    """Maximum time, in minutes, in which an engine loads its checkpoint and compiles. Kubernetes
+    then restarts an engine that does not respond."""
 
 
 class LaunchSpec(StrictModel):

@@ -82,6 +82,11 @@ def spec_schema() -> dict[str, Any]:
     definitions = {**train.pop("$defs"), **serve.pop("$defs")}
     definitions |= {"Spec": train, "ServingSpec": serve}
     _set_descriptions(definitions)
+    for root in (train, serve):
+        # A list of clusters is replaced by one of its entries before the models validate a spec.
+        one = root["properties"]["cluster"]["anyOf"]
+        several = {"type": "array", "items": {"anyOf": list(one)}, "minItems": 1}
+        one.append(several)
     _remove_titles_and_section_defaults(definitions)
     serves = {"properties": {"kind": {"const": "serve"}}, "required": ["kind"]}
     return {

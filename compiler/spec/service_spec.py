@@ -4,28 +4,69 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Count, Port, PositiveFloat, PositiveInt, StrictModel
+from parc.compiler.spec.base import (
+    Beta,
+    Count,
+    NonNegativeFloat,
+    Port,
+    PositiveFloat,
+    PositiveInt,
+    StrictModel,
+)
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import Auto, ParallelSizeLimit
 from parc.compiler.spec.spec import TaskSpec
-from parc.compiler.spec.units import Percent, Seconds
+from parc.compiler.spec.units import Percent, Seconds, Share
+
+
+class LengthsSpec(StrictModel):
+    """Distribution of request lengths around their means, which the simulation uses.
+
+    Set either the coefficients of variation, for lognormal lengths, or range_ratio, for uniform
+    lengths.
+    """
+
+    input_cv: NonNegativeFloat = 0.0
+    """Coefficient of variation (standard deviation / mean) of lognormal prompt lengths: 0.8."""
+    output_cv: NonNegativeFloat = 0.0
+    """Coefficient of variation of lognormal answer lengths: 1.2."""
+    range_ratio: Beta | None = None
+    """Largest deviation of uniform lengths from their mean, divided by the mean, as in vllm bench
+    serve --random-range-ratio. If no field of lengths is set, 0.1; 0 makes all requests equally
+    long."""
 
 
 class TrafficSpec(StrictModel):
     """Lengths and arrival pattern of requests.
 
-    Set at most one of concurrency and request_rate. If neither is set, PARC assumes as many
-    concurrent requests as fit in memory.
+    Set at most one of concurrency and request_rate. If neither is set and goals has a limit on
+    latency, PARC searches for the largest request rate within the limits. Without limits, PARC
+    assumes as many concurrent requests as fit in memory.
     """
 
-    input_tokens: PositiveInt
-    """Mean length of a prompt, in tokens."""
-    output_tokens: PositiveInt
-    """Mean length of an answer, in tokens."""
+    input_tokens: PositiveInt | None = None
+    """Mean length of a prompt, in tokens. Required without a trace."""
+    output_tokens: PositiveInt | None = None
+    """Mean length of an answer, in tokens. Required without a trace."""
     concurrency: Count | None = None
     """Number of requests in the system at any time. A new request replaces each one that ends."""
     request_rate: PositiveFloat | None = None
-    """Mean number of requests per second, with Poisson-distributed arrivals."""
+    """Mean number of requests per second. Arrivals are Poisson-distributed, unless burstiness or
+    trace is set. If absent with a trace, the rate of the trace."""
+    burstiness: PositiveFloat = 1.0
+    """Shape of the gamma distribution of the times between arrivals, as in vllm bench serve
+    --burstiness. 1 is a Poisson process; smaller values are bursts of requests. The simulation uses
+    it."""
+    lengths: LengthsSpec = LengthsSpec()
+    """Distribution of the lengths of prompts and answers around their means."""
+    prefix_hit: Percent = 0.0
+    """Percentage of the tokens of each prompt that the prefix cache stores, so that they are not
+    computed: 30%."""
+    trace: str | None = None
+    """File with recorded requests, relative to the spec, whose times and lengths the simulation
+    replays: JSON lines with seconds, input_tokens and output_tokens; JSON lines of Mooncake
+    (timestamp, input_length, output_length, hash_ids); or CSV of Azure (TIMESTAMP, ContextTokens,
+    GeneratedTokens)."""
 
 
 class ServiceSpec(StrictModel):
@@ -35,7 +76,7 @@ class ServiceSpec(StrictModel):
     """Kind of the job. A job of kind serve answers requests."""
     traffic: TrafficSpec
     """Lengths and arrival pattern of the requests."""
-    precision: Literal["bf16", "fp16", "fp8", "int4", "nvfp4"] = "bf16"
+    precision: Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"] = "bf16"
     """Number format in which the weights are served. The checkpoint has this format too, unless
     quantize is true."""
     quantize: bool = False
@@ -45,8 +86,9 @@ class ServiceSpec(StrictModel):
     """Number format of the KV cache. auto uses the format of the activations."""
     checkpoint: str | None = None
     """Checkpoint from which the engine loads the model: a repository on a model hub, or a folder
-    that exists on all hosts. If absent, the repository that the catalog names as the source of the
-    model."""
+    that exists on all hosts. If absent, the catalog's checkpoint of the model in the format of
+    precision: the one that is tuned for instructions, if there is one. precision must be set if
+    neither the catalog nor the name of the checkpoint contains the format of its weights."""
     max_model_len: PositiveInt | Auto = "auto"
     """Maximum number of tokens per request, prompt and answer together. auto uses the context
     length of the model, or less if the KV cache cannot store that many tokens."""
@@ -78,16 +120,38 @@ class ServingLimitsSpec(StrictModel):
     """Limit on the number of independent engines."""
 
 
+class LatencyLimitSpec(StrictModel):
+    """Upper limits on the mean and on percentiles of a latency, over all requests."""
+
+    mean: Seconds | None = None
+    """Upper limit on the mean: 500ms."""
+    p50: Seconds | None = None
+    """Upper limit on the median: 500ms."""
+    p90: Seconds | None = None
+    """Upper limit on the 90th percentile: 1s."""
+    p99: Seconds | None = None
+    """Upper limit on the 99th percentile: 2s."""
+
+
 class ServingGoalsSpec(StrictModel):
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
-    maximize: Literal["throughput", "fewest-gpus", "latency"] = "throughput"
-    """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the
-    limits."""
-    ttft: Seconds | None = None
-    """Upper limit on the mean time to the first token: 300ms."""
-    tpot: Seconds | None = None
-    """Upper limit on the mean time per output token: 20ms."""
+    maximize: Literal["auto", "throughput", "fewest-gpus", "lowest-cost", "latency"] = "auto"
+    """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the limits.
+    auto is fewest-gpus if job.traffic sets concurrency or request_rate, else throughput.
+    lowest-cost minimizes the cost per hour if job.traffic sets a load, else the cost per token; it
+    compares the clusters of a list by cluster.price_per_gpu_hour."""
+    ttft: Seconds | LatencyLimitSpec | None = None
+    """Upper limit on the mean time to the first token: 300ms. A mapping limits percentiles: {p99:
+    2s}."""
+    tpot: Seconds | LatencyLimitSpec | None = None
+    """Upper limit on the mean time per output token after the first one: 20ms, or {p90: 50ms}."""
+    e2e: Seconds | LatencyLimitSpec | None = None
+    """Upper limit on the mean time from the arrival of a request to its last token: 10s, or {p99:
+    20s}."""
+    goodput: Share | None = None
+    """Minimum percentage of requests that must meet all limits: 95%. If set, plain values of ttft,
+    tpot and e2e limit each request instead of the mean."""
     memory_headroom: Percent = 0.08
     """Percentage of device memory that the engine must leave free: 8%."""
     limits: ServingLimitsSpec | None = None

@@ -30,7 +30,8 @@ class TaskSpec(StrictModel):
     """Model: a catalog name, the path of a Hugging Face config.json, or a mapping. A mapping with
     base changes some values of another model."""
     cluster: str | ClusterSpec
-    """Cluster: a catalog name, or a mapping."""
+    """Cluster: a catalog name, or a mapping. A list of clusters makes PARC plan the job on each of
+    them and choose the best one by goals.maximize."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Target version of each backend: {megatron: "0.19", slurm: "24.11"}. A backend that is not
     listed has the default version that `parc backends` prints."""

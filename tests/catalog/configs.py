@@ -69,7 +69,7 @@ LIKE_THE_CATALOG = {
         "max_position_embeddings": 32768,
         "router_aux_loss_coef": 0.02,
     },
-    "mistral-7b": {
+    "mistral-7b-v0.1": {
         "model_type": "mistral",
         "max_position_embeddings": 32768,
         "rms_norm_eps": 1e-05,

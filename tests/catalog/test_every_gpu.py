@@ -24,7 +24,7 @@ TRAINING = [
     if precision in LIBRARY.entry("gpus", gpu)["peak_tflops"]
 ]
 FRAMEWORKS = ("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate")
-SERVING = ("bf16", "fp16", "fp8", "int4", "nvfp4")
+SERVING = ("bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4")
 RUBIN_GPU = """\
 vendor: nvidia
 generation: generations/rubin.yaml
@@ -86,7 +86,12 @@ def served(gpu: str, precision: str) -> dict[str, Any]:
     """Return a small serving job on two hosts of ``gpu``."""
     traffic = {"input_tokens": 500, "output_tokens": 100, "concurrency": 8}
     return spec(gpu, precision) | {
-        "job": {"kind": "serve", "precision": precision, "traffic": traffic},
+        "job": {
+            "kind": "serve",
+            "precision": precision,
+            "checkpoint": "/models/small",
+            "traffic": traffic,
+        },
         "layout": {"tp": 1, "pp": 1},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,18 @@ def test_kubernetes_rejects_wrong_types_enums_and_rules_and_drops_unknown_keys()
     assert verdicts[6]["keys_ignored"] == ["spec.startUpPolicy"]
     where = "spec.leaderWorkerTemplate.workerTemplate.spec.priority_class"
     assert verdicts[7]["keys_ignored"] == [where]
+
+
+@pytest.mark.skipif(
+    not os.environ.get("PARC_CONFORMANCE_KUBERNETES"), reason="tests/conformance/run installs it"
+)
+def test_the_schemas_of_each_kubernetes_release_reject_unknown_keys() -> None:
+    good = {"manifest": GOOD_LWS, "releases": ["1.32", "1.36"]}
+    text = json.dumps(GOOD_LWS).replace('"containers"', '"priority_class": "x", "containers"')
+    good_verdict, bad_verdict = kubernetes_verdicts([good, {**good, "manifest": json.loads(text)}])
+    assert good_verdict["accepted"]
+    assert bad_verdict["stage"] == "openapi"
+    assert bad_verdict["error"].startswith("Rejected: Kubernetes 1.32: spec.leaderWorkerTemplate")
 
 
 def test_vllm_rejects_unknown_flags_and_wrong_sizes_but_not_too_many_engines() -> None:

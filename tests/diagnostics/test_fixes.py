@@ -56,11 +56,19 @@ def overrides(code: str) -> list[str]:
     return extra.read_text("utf-8").splitlines() if extra.is_file() else []
 
 
-def value_after(code: str, path: str, *edits: str) -> Any:
-    """Return the value at ``path`` in the bad spec of ``code`` after ``edits``; None if absent."""
+@cache
+def tree_after(code: str, *edits: str) -> Any:
+    """Return the values of the bad spec of ``code`` after ``edits``; None if it is not YAML."""
     source = bad_spec(code)
     tree = read_tree(source.text, source.name, Sink())
-    node = None if tree is None else apply_overrides(tree, [*overrides(code), *edits], Sink()).value
+    if tree is None:
+        return None
+    return apply_overrides(tree, [*overrides(code), *edits], Sink()).value
+
+
+def value_after(code: str, path: str, *edits: str) -> Any:
+    """Return the value at ``path`` in the bad spec of ``code`` after ``edits``; None if absent."""
+    node = tree_after(code, *edits)
     for key in path.split("."):
         node = node.get(key) if isinstance(node, dict) else None
     return node

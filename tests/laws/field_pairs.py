@@ -124,12 +124,15 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"launch\.slurm\.mail\.type": ("END", "FAIL"),
     r"launch\.env": ({"A": "1"}, {"A": "2"}),
     r".*resources": ({"rdma/hca": "8"}, {"rdma/hca": "4"}),
+    r".*kubernetes\.requests": ({"cpu": "8"}, {"cpu": "96"}),
+    r".*\.(tolerations|pull_secrets)": (["a"], ["b"]),
     r".*(node_selector|claims)": ({"a": "/b"}, {"a": "/c"}),
     r".*slurm\.time_limit": ("1-00:00:00", "12:00:00"),
     r".*container_mounts": (["/a:/a"], ["/b:/b"]),
     r".*shared_memory": ("64Gi", "32Gi"),
     r"launch\.args": (["--log-params-norm"], ["--enable-prefix-caching"], ["--verbose"]),
     r".*recompute\.modules": (["core_attn"], ["mlp"]),
+    r".*offload\.activations": ([], ["attention"]),
     r".*(_dir|path)": ("/one", "/two"),
 }
 """Pattern of a path -> values, where the type does not show which values make sense."""
@@ -142,6 +145,7 @@ NUMA = {
         "gpu_nics": [f"mlx5_{i}" for i in range(8)],
     }
 }
+NAMELESS = {"cluster": {"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2}}
 NVL72 = {"cluster": {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}}
 BLOCKS = {"granularity": "full", "method": "block", "layers": 3}
 LEVELS = [{"name": "leaf"}, {"name": "pod"}, {"name": "core"}]
@@ -172,6 +176,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.(moe_.*)", (EXPERTS,), {}),
     (r"job\.wsd_decay_steps", (DENSE, PLAIN), {"job.lr_decay": "wsd"}),
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
+    (r"job\.traffic\.(burstiness|lengths.*|prefix_hit)", (), {"job.traffic.request_rate": 2.0}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "model": "llama-3-70b"}),
@@ -197,8 +202,8 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"launch\.load_balancer", (SERVED_EXPERTS,), {}),
     (r"launch\.kubernetes\.domain_label", (DENSE, PLAIN), {**NVL72, "job.global_batch": 144}),
     (r"launch\.kubernetes\.domain_label", (WIDE,), {**NVL72, "launch.kubernetes.queue": "q"}),
-    (r"launch\.kubernetes\.rack_label", (), {}),
-    (r"launch\.kubernetes\.rack_label", (WIDE,), {"launch.kubernetes.queue": "q"}),
+    (r"launch\.kubernetes\.rack_label", (DENSE, PLAIN), NAMELESS),
+    (r"launch\.kubernetes\.rack_label", (WIDE,), {**NAMELESS, "launch.kubernetes.queue": "q"}),
 )
 """(pattern of a path, specs, settings): specs and settings with which the field counts. Without
 specs, all of them are tried. If several rows match, each of them is tried."""

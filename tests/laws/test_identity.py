@@ -103,7 +103,14 @@ def test_an_imported_launch_file_of_an_example_compiles_to_the_same_file(name: s
             assert_identity(kind, plan, files, ROOT / "examples" / name)
 
 
-MODELS = ("llama-3-8b", "mixtral-8x7b", "gpt2-medium", "mistral-7b", "qwen3-30b-a3b", "gpt-oss-20b")
+MODELS = (
+    "llama-3-8b",
+    "mixtral-8x7b",
+    "gpt2-medium",
+    "mistral-7b-v0.1",
+    "qwen3-30b-a3b",
+    "gpt-oss-20b",
+)
 
 
 def random_spec(dice: random.Random) -> Spec:

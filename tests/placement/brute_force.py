@@ -47,7 +47,8 @@ def every_cost(on: Cluster, of: Layout, costs: Estimate) -> list[Cost]:
             beneath[zone] += 1
     wide = on.node.nvlink_domain > each
     kinds = Counter(zones if wide else zones[:-1] for zones in labels.values())
-    return [_cost(on, order, sends, beneath, wide) for order in _orders(kinds, nodes)]
+    rates = {zone: _rate(on, zone, beneath) for zone in beneath if zone[0] != "domain"}
+    return [_cost(on, order, sends, rates, wide) for order in _orders(kinds, nodes)]
 
 
 def _orders(kinds: Counter[Zones], nodes: int) -> Iterator[list[Zones]]:
@@ -95,10 +96,10 @@ def _cost(
     on: Cluster,
     at: list[Zones],
     sends: dict[str, list[tuple[int, int, float]]],
-    beneath: dict[tuple[object, ...], int],
+    rates: dict[tuple[object, ...], float],
     wide: bool,
 ) -> Cost:
-    nics = on.node.nics * on.node.nic_gbps / 8 * 1e9
+    nics = _nic_rate(on)
     tiers = len(on.switch_tiers)
     exposed = 0.0
     uplinks: dict[tuple[object, ...], float] = defaultdict(float)
@@ -112,8 +113,8 @@ def _cost(
                 links.append(("nics", a))
             for link in links:
                 carried[link] += size
-        rates = (size / _rate(on, link, nics, beneath) for link, size in carried.items())
-        exposed += max(rates, default=0.0)
+        seconds = (size / rates.get(link, nics) for link, size in carried.items())
+        exposed += max(seconds, default=0.0)
         for link, size in carried.items():
             if link[0] != "nics":
                 uplinks[link] += size
@@ -130,13 +131,15 @@ def _digits(value: float) -> float:
     return float(f"{value:.10g}")
 
 
-def _rate(
-    on: Cluster, link: tuple[object, ...], nics: float, beneath: dict[tuple[object, ...], int]
-) -> float:
-    if link[0] == "nics":
-        return nics
-    rate = beneath[link] * nics
-    assert isinstance(link[0], int)
-    for level in on.switch_tiers[: link[0] + 1]:
+def _nic_rate(on: Cluster) -> float:
+    """Return bytes per second over all NICs of a host."""
+    return on.node.nics * on.node.nic_gbps / 8 * 1e9
+
+
+def _rate(on: Cluster, zone: tuple[object, ...], beneath: dict[tuple[object, ...], int]) -> float:
+    """Return bytes per second over the uplinks of a switch."""
+    rate = beneath[zone] * _nic_rate(on)
+    assert isinstance(zone[0], int)
+    for level in on.switch_tiers[: zone[0] + 1]:
         rate /= level.oversubscription
     return rate

@@ -30,6 +30,7 @@ job:
   kind: serve
   traffic: {input_tokens: 2000, output_tokens: 500, concurrency: 640}
   precision: bf16
+goals: {maximize: throughput}
 layout: {tp: 8, pp: 2}
 emit: [rankmap, slurm, vllm]
 """

@@ -10,16 +10,20 @@ from tests import compiled
 
 Tree = dict[str, Any]
 CHAT: Tree = {"input_tokens": 1000, "output_tokens": 500, "concurrency": 64}
+SERVE: Tree = {"kind": "serve", "traffic": CHAT, "precision": "bf16", "checkpoint": "/models/own"}
 
 
 def spec(model: str | Tree, node: Any, nodes: int = 1, **parts: Tree) -> Tree:
-    """A spec; ``parts`` are merged into its sections."""
+    """A spec; ``parts`` are merged into its sections.
+
+    Its checkpoint is a folder, so that the weights may have any format.
+    """
     tree: Tree = {
         "parc": 1,
         "name": "served",
         "model": model,
         "cluster": {"node": node, "nodes": nodes},
-        "job": {"kind": "serve", "traffic": CHAT, **parts.pop("job", {})},
+        "job": {**SERVE, **parts.pop("job", {})},
     }
     return tree | parts
 

@@ -1,32 +1,122 @@
-"""Tests of the warning about a checkpoint whose weights have another format than the plan (F06)."""
+"""Tests of the checkpoint of a service: its choice, and the format of its weights (F06, X08)."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from tests.search.serving_specs import codes, spec
+from parc.compiler.catalog.library import Library
+from parc.compiler.resolve.resolve_checkpoint import catalog_checkpoints
+from tests.compiled import planned
+from tests.search.serving_specs import CHAT, codes, plan_of, spec
+
+LLAMA = "meta-llama/Llama-3.1-70B"
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def served(model: str, job: dict[str, Any]) -> dict[str, Any]:
+    tree = spec(model, "hgx-h200", 4 if model == "deepseek-v3" else 1)
+    tree["job"] = {"kind": "serve", "traffic": CHAT, "max_model_len": 4096, **job}
+    return tree
 
 
 @pytest.mark.parametrize(
-    ("model", "job", "warned"),
+    ("model", "job", "code"),
     [
-        ("llama-3.1-70b", {}, False),
-        ("llama-3.1-70b", {"precision": "fp8"}, True),
-        ("llama-3.1-70b", {"precision": "fp8", "quantize": True}, False),
-        ("llama-3.1-70b", {"precision": "int4"}, True),
-        ("llama-3.1-70b", {"precision": "fp8", "checkpoint": "lab/Llama-3.1-70B-FP8"}, False),
-        ("llama-3.1-70b", {"precision": "int4", "checkpoint": "lab/Llama-3.1-70B-FP8"}, True),
-        ("llama-3.1-70b", {"checkpoint": "lab/Llama-3.1-70B-AWQ"}, True),
-        ("llama-3.1-70b", {"precision": "fp8", "checkpoint": "/models/mine"}, False),
-        ("deepseek-v3", {"precision": "fp8"}, False),
-        ("deepseek-v3", {}, True),
+        ("llama-3.1-70b", {"precision": "fp8", "checkpoint": "lab/Llama-3.1-70B-FP8"}, ""),
+        ("llama-3.1-70b", {"precision": "int4", "checkpoint": "lab/Llama-3.1-70B-FP8"}, "F06"),
+        ("llama-3.1-70b", {"checkpoint": "lab/Llama-3.1-70B-AWQ"}, "F06"),
+        ("llama-3.1-70b", {"precision": "fp8", "checkpoint": LLAMA}, "F06"),
+        ("llama-3.1-70b", {"precision": "int4", "checkpoint": LLAMA}, "F06"),
+        ("llama-3.1-70b", {"precision": "fp8", "checkpoint": LLAMA, "quantize": True}, ""),
+        ("llama-3.1-70b", {"precision": "fp8", "checkpoint": "/models/mine"}, ""),
+        ("llama-3.1-70b", {"checkpoint": "/models/mine"}, "X08"),
+        ("llama-3.1-70b", {"precision": "mxfp4"}, "F06"),
+        ("mixtral-8x7b", {"precision": "fp8"}, "F06"),
+        ("mixtral-8x7b", {"precision": "fp8", "quantize": True}, ""),
+        ("deepseek-v3", {"precision": "fp8"}, ""),
+        ("deepseek-v3", {}, "F06"),
+        ("gpt-oss-20b", {}, "F06"),
+        ("gpt-oss-20b", {"precision": "int4"}, "F06"),
     ],
 )
-def test_the_format_of_the_checkpoint_is_compared(
-    model: str, job: dict[str, Any], warned: bool
+def test_no_plan_assumes_another_format_than_that_of_its_checkpoint(
+    model: str, job: dict[str, Any], code: str
 ) -> None:
-    nodes = 4 if model == "deepseek-v3" else 1
-    found = codes(spec(model, "hgx-h200", nodes, job={"max_model_len": 4096, **job}))
-    assert ("F06" in found) is warned, found
+    found = [one for one in codes(served(model, job)) if one in ("F06", "X08")]
+    assert found == ([code] if code else [])
+    plan, _ = planned(served(model, job))
+    assert (plan is None) is bool(code)
+
+
+@pytest.mark.parametrize(
+    ("model", "job", "checkpoint"),
+    [
+        ("llama-3.1-70b", {}, "meta-llama/Llama-3.1-70B-Instruct"),
+        ("llama-3.1-70b", {"precision": "fp16"}, "meta-llama/Llama-3.1-70B-Instruct"),
+        ("llama-3.1-70b", {"precision": "fp8"}, "nvidia/Llama-3.1-70B-Instruct-FP8"),
+        (
+            "llama-3.1-70b",
+            {"precision": "fp8", "quantize": True},
+            "meta-llama/Llama-3.1-70B-Instruct",
+        ),
+        ("llama-3.1-70b", {"checkpoint": LLAMA}, LLAMA),
+        ("gpt-oss-20b", {"precision": "mxfp4"}, "openai/gpt-oss-20b"),
+        ("pythia-1.4b", {"max_model_len": 2048}, "EleutherAI/pythia-1.4b"),
+    ],
+)
+def test_services_load_the_checkpoint_for_instructions_in_the_planned_format(
+    model: str, job: dict[str, Any], checkpoint: str
+) -> None:
+    tree = served(model, job)
+    tree["job"]["traffic"] = {"input_tokens": 500, "output_tokens": 100}
+    assert plan_of(tree).problem.service.checkpoint == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("model", "job", "fix"),
+    [
+        ("deepseek-v3", {}, "job.precision: fp8"),
+        ("gpt-oss-20b", {}, "job.precision: mxfp4"),
+        ("mixtral-8x7b", {"precision": "fp8"}, "job.quantize: true"),
+        ("llama-3.1-70b", {"checkpoint": "/models/mine"}, "job.precision: bf16"),
+    ],
+)
+def test_the_fix_of_a_format_names_the_field(model: str, job: dict[str, Any], fix: str) -> None:
+    _, sink = planned(served(model, job))
+    assert [one.finding.fix for one in sink.diagnostics if one.severity == "error"] == [fix]
+
+
+def test_a_model_of_another_source_needs_the_format() -> None:
+    tree = served("llama-3.1-70b", {})
+    tree["model"] = {"base": "llama-3.1-70b", "source": "https://huggingface.co/lab/own"}
+    assert "X08" in codes(tree)
+    tree["job"]["precision"] = "bf16"
+    assert plan_of(tree).problem.service.checkpoint == "lab/own"
+
+
+@pytest.mark.parametrize(("model", "gib"), [("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)])
+def test_the_weights_of_gpt_oss_have_the_size_of_its_checkpoint(model: str, gib: float) -> None:
+    """Sizes from the model card: experts in mxfp4, everything else in 16 bit."""
+    tree = served(model, {"precision": "mxfp4"})
+    tree["layout"] = {"tp": 1, "pp": 1, "replicas": 1}
+    plan = plan_of(tree)
+    assert plan.estimate.memory.weights_bytes == pytest.approx(gib * 2**30, rel=0.01)
+
+
+def test_each_catalog_model_of_a_repository_has_checkpoints() -> None:
+    library, table = Library(), catalog_checkpoints()
+    sources = {name: library.entry("models", name)["source"] for name in library.names("models")}
+    prefix = "https://huggingface.co/"
+    listed = {name: source for name, source in sources.items() if source.startswith(prefix)}
+    assert listed.keys() == table.keys()
+    for model, uses in table.items():
+        assert {*uses} <= {"base", "instruct"}
+        repositories = [name for forms in uses.values() for name in forms.values()]
+        assert sources[model].removeprefix(prefix) in repositories
+        assert len(set(repositories)) == len(repositories)
+        assert all(REPOSITORY.fullmatch(name) for name in repositories)
+        formats = {form for forms in uses.values() for form in forms}
+        assert formats <= {"bf16", "fp8", "int4", "nvfp4", "mxfp4"}

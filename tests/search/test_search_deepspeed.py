@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 from typing import Any
 
 import pytest
 
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
+from parc.compiler.ir import Search
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
 from tests.search.search_reference import assert_plain, cost_model_of
@@ -68,13 +71,20 @@ def _legal(number: int) -> dict[str, Any]:
     return spec
 
 
+@cache
+def _searched(number: int) -> tuple[CostModel, Search | None]:
+    """Return the problem of a case and its search, which two tests use."""
+    cost_model = cost_model_of(_legal(number))
+    return cost_model, search_layouts(cost_model, Sink())
+
+
 @pytest.mark.parametrize("number", range(CASES))
 def test_the_search_equals_a_plain_one(number: int) -> None:
-    assert_plain(_legal(number))
+    assert_plain(*_searched(number))
 
 
 def test_most_of_these_searches_find_something() -> None:
-    found = [search_layouts(cost_model_of(_legal(number)), Sink()) for number in range(CASES)]
+    found = [_searched(number)[1] for number in range(CASES)]
     assert sum(search is not None for search in found) >= 24
 
 

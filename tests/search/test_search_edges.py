@@ -71,7 +71,7 @@ def test_a_split_of_last_resort_has_one_embedding_one_loss_and_consecutive_chunk
 def test_services_tie_within_3_percent_of_both_objectives(
     first: float, second: float, tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_of(spec("llama-3.1-8b", "hgx-h100"))
+    plan = plan_of(spec("llama-3.1-8b", "hgx-h100", goals={"maximize": "throughput"}))
     best = plan.estimate
     simple = replace(best, layout=replace(best.layout, tp=1, pp=1, dp=1, replicas=1))
     complex_ = replace(best, layout=replace(best.layout, tp=8, pp=1, dp=1, replicas=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir import Layout, Problem, Search
 from parc.compiler.ir.rule import ALL_LAYOUT_FIELDS
 from parc.compiler.search.rule_cache import DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
@@ -75,9 +76,16 @@ def _case(number: int) -> dict[str, Any]:
     }
 
 
+@cache
+def _searched(number: int) -> tuple[CostModel, Search | None]:
+    """Return the problem of a case and its search, which two tests use."""
+    cost_model = cost_model_of(_case(number))
+    return cost_model, search_layouts(cost_model, Sink())
+
+
 @pytest.mark.parametrize("number", range(36))
 def test_the_search_equals_a_plain_one(number: int) -> None:
-    assert_plain(_case(number))
+    assert_plain(*_searched(number))
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-405b", "deepseek-v2", "mixtral-8x22b"])
@@ -100,8 +108,21 @@ def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
 
 
 def test_most_of_these_searches_find_something() -> None:
-    found = [search_layouts(cost_model_of(_case(number)), Sink()) for number in range(36)]
+    found = [_searched(number)[1] for number in range(36)]
     assert sum(search is not None for search in found) >= 24
+
+
+@pytest.mark.parametrize("goal", ["throughput", "fewest-gpus"])
+def test_a_part_of_the_layers_is_recomputed_if_memory_is_short(goal: str) -> None:
+    spec = _case(0) | {"model": "qwen3-30b-a3b", "cluster": {"node": "dgx-h100", "nodes": 2}}
+    spec["layout"] = {"pp": 2, "tp": 1}
+    spec["job"] = {"sequence_length": 4096, "global_batch": 64}
+    spec["goals"] = {"maximize": goal, "tie": "0%"}
+    cost_model = cost_model_of(spec)
+    found = search_layouts(cost_model, Sink())
+    assert_plain(cost_model, found)
+    assert found is not None
+    assert found.ranked[0].layout.recompute.method == "block"
 
 
 @pytest.mark.parametrize("number", range(0, 36, 3))

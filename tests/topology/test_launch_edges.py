@@ -154,7 +154,9 @@ def test_a_flag_that_vllm_does_not_have_is_listed_with_its_value() -> None:
     assert "--no-such-flag 9 8" not in found
 
 
-@pytest.mark.parametrize(("layout", "replicas"), [({"tp": 4, "replicas": 4}, 4), ({"tp": 8}, 2)])
+@pytest.mark.parametrize(
+    ("layout", "replicas"), [({"tp": 4, "replicas": 4}, 4), ({"tp": 8, "replicas": 2}, 2)]
+)
 def test_the_script_of_a_service_is_read_as_a_whole_only_with_the_comment_of_parc(
     layout: dict[str, int], replicas: int
 ) -> None:

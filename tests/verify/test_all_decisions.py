@@ -13,18 +13,27 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
 from parc.compiler.verify.verify_settings import planned_value
-from tests.compiled import EXAMPLES, Files, emitted, example, files_of, messages_of, plan_of
+from tests.compiled import (
+    EXAMPLES,
+    Files,
+    emitted,
+    example,
+    example_problem,
+    files_of,
+    messages_of,
+    plan_of,
+)
 
 MEGATRON = tuple(
     name
     for name in EXAMPLES
-    if example(name).problem.framework == "megatron" and "slurm" in example(name).problem.emit
+    if example_problem(name).framework == "megatron" and "slurm" in example_problem(name).emit
 )
 LAUNCHED = tuple(
     name
     for name in EXAMPLES
-    if {"slurm", "torchrun"} & set(example(name).problem.emit)
-    and "vllm" not in example(name).problem.emit
+    if {"slurm", "torchrun"} & set(example_problem(name).emit)
+    and "vllm" not in example_problem(name).emit
     and name not in MEGATRON
 )
 """Other training examples that a launch script starts."""

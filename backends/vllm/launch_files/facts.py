@@ -114,6 +114,7 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
             "kind": "serve",
             "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
             "checkpoint": "the-checkpoint",
+            "precision": "bf16",
         },
         "layout": {**layout, "ep": "on" if SPREAD in sure else "off"},
         "launch": {"load_balancer": "hybrid" if HYBRID in sure else "internal"},

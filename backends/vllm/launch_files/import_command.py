@@ -22,6 +22,7 @@ from parc.backends.vllm.launch_files.import_rest import (
     take_extra_arguments,
 )
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.tools.importers.flags import (
     FlagField,
     LaunchFlag,
@@ -160,6 +161,9 @@ def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     named = reading.spec.get("job", {}).get("checkpoint")
     if named is None:
         return
+    # --dtype names the format of the activations, if the weights are quantized.
+    if (form := weight_format(named)) not in (None, "bf16"):
+        reading.spec["job"].setdefault("precision", form)
     model = catalog_name(named)
     if model is not None:
         reading.spec["model"] = model

@@ -20,10 +20,19 @@ workspace TransformerEngine allocates one that all of them share (cpp_extensions
 _NUM_MAX_UB_STREAMS)."""
 
 
+FIXED_SEGMENTS_FRAGMENTATION = 0.2
+"""Fraction of the bytes of activations and logits that torch's allocator loses without expandable
+segments, which torchtitan's run script switches on. Two readings that were started without the
+script fit 0.18 and 0.2."""
+FAMILIES = {"fp8_parameters": "megatron", "fsdp2": "torch", "bf16_adam": "torch"}
+"""Program -> name of the memory model that it shares with other programs, if it shares one."""
+
+
 def nanotron() -> ProgramMemory:
     """Return the memory model of Nanotron.
 
-    It stores 16-bit and fp32 gradients, does not fuse activations, and computes the loss in fp32.
+    It adds the 16-bit gradients of a backward pass to fp32 gradients (gradient_accumulator.py),
+    does not fuse activations, and computes the loss in fp32.
     """
     return ProgramMemory(
         name="nanotron",
@@ -35,11 +44,17 @@ def nanotron() -> ProgramMemory:
 
 
 def bf16_adam() -> ProgramMemory:
-    """Return the memory model of torchtune's full fine-tuning on one GPU: weights, gradients and
-    both moments of Adam in bf16 (torchtune README, "optimization flags")."""
+    """Return the memory model of torchtune's full fine-tuning on one GPU.
+
+    Weights, gradients and both moments of Adam are bf16 (torchtune README, "optimization flags").
+    The gradients are freed after each step, so that they grow while activations shrink
+    (recipes/full_finetune_single_device.py). Keys and values are copied to every query head
+    (modules/attention.py).
+    """
     return ProgramMemory(
         name="bf16_adam",
-        state=StateBytes(2.0, 2.0, 4.0),
+        state=StateBytes(2.0, 0.0, 4.0, step=2.0),
+        repeats_keys=True,
         fused_norms=False,
         activation_copies=1.0,
         rotary_copies=1.0,
@@ -59,6 +74,12 @@ def unfused(program: ProgramMemory) -> ProgramMemory:
     )
 
 
+def family_of(text: str) -> str:
+    """Return the name of the memory model behind the program and deviations ``text``."""
+    name = text.split()[0]
+    return FAMILIES.get(name, name)
+
+
 def program_of(text: str, precision: str, generation: Generation) -> ProgramMemory:
     """Return the memory model for ``megatron unfused dropout fused_loss``: a program, then
     deviations."""
@@ -71,31 +92,55 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "nanotron": nanotron,
         "bf16_adam": bf16_adam,
     }[name]()
+    program = _with_loss(_with_workspaces(program, features, generation), features)
     if "unfused" in features:
         program = unfused(program)
-    if "local" in features:
-        # Megatron's own layers need no workspace of TransformerEngine.
-        engine = transformer_engine_workspace_bytes(generation)
-        program = replace(
-            program,
-            workspace_bytes=program.workspace_bytes - engine,
-            grouped_workspace_bytes=0.0,
-            fused_norms=False,
-        )
     if "eager" in features:
         program = replace(program, last_product=True)
-    if "tp_overlap" in features:
-        shared = OVERLAP_STREAMS * transformer_engine_workspace_bytes(generation)
-        program = replace(program, workspace_bytes=program.workspace_bytes + shared)
     if "bf16_gradients" in features:
         program = with_gradient_bytes(program, 2.0, precision)
     if "separate_gradients" in features:
         program = replace(program, placeholder_bytes=0.0)
     if "compiled" in features:
-        # The compiled loss stores 16-bit logits and overwrites them with their gradient.
-        program = replace(program, loss_bytes=4.0, activation_copies=0.0, rotary_copies=0.0)
-    if "chunked_loss" in features:
-        program = replace(program, loss_parts=8)
+        program = replace(program, activation_copies=0.0, rotary_copies=0.0)
+    if "fixed_segments" in features:
+        program = replace(program, fragmentation=FIXED_SEGMENTS_FRAGMENTATION)
     dropout = "dropout" in features
-    program = replace(program, attention_dropout=dropout, hidden_dropout=dropout)
-    return replace(program, loss_bytes=10.0) if "fused_loss" in features else program
+    return replace(program, attention_dropout=dropout, hidden_dropout=dropout)
+
+
+def _with_workspaces(
+    program: ProgramMemory, features: list[str], generation: Generation
+) -> ProgramMemory:
+    """Return ``program`` with the library workspaces that ``features`` imply."""
+    engine = transformer_engine_workspace_bytes(generation)
+    if "sequential" in features or "local" in features:
+        # Without --moe-grouped-gemm each expert is multiplied by a separate GEMM.
+        program = replace(program, grouped_workspace_bytes=0.0)
+    if "local" in features:
+        # Megatron's own layers need no workspace of TransformerEngine.
+        workspace = program.workspace_bytes - engine
+        program = replace(program, workspace_bytes=workspace, fused_norms=False)
+    if "tp_overlap" in features:
+        workspace = program.workspace_bytes + OVERLAP_STREAMS * engine
+        program = replace(program, workspace_bytes=workspace)
+    return program
+
+
+def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
+    """Return ``program`` with the bytes per logit that ``features`` imply."""
+    loss = program.loss_bytes
+    if "fused_loss" in features:
+        loss = 10.0
+    elif "chunked_loss" in features:
+        # torchtune computes the 16-bit logits of all eight parts before the first part of the loss;
+        # the gradient of a part replaces its logits (modules/loss/ce_chunked_output_loss.py).
+        loss = 2.0 + 2.0 / 8
+    elif "float_logits" in features:
+        # torchtune's model returns fp32 logits (modules/transformer.py), so that the compiled loss
+        # stores them and their fp32 gradient.
+        loss = 8.0
+    elif "compiled" in features:
+        # The compiled loss stores 16-bit logits and their gradient.
+        loss = 4.0
+    return replace(program, loss_bytes=loss)

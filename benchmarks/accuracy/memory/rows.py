@@ -3,7 +3,7 @@
 A row of published/memory.csv describes model, layout and program in ``key=value`` words. A word
 that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of every virtual stage;
 ``latent`` is query rank / key-value rank / nope dim / rope dim / value dim. ``offloaded`` lists
-modules whose activations wait in host memory.
+the parts of a layer whose activations wait in host memory.
 
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.
@@ -18,7 +18,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.accuracy.memory.programs import program_of
+from benchmarks.accuracy.memory.programs import family_of, program_of
 from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
 from parc.compiler.catalog.library import Library
@@ -62,6 +62,8 @@ class Reading:
 
     name: str
     group: str
+    program: str
+    """Name of the memory model, which several groups may share."""
     kind: str
     """Counter of the reading: allocated, reserved or device."""
     measured_bytes: int
@@ -105,6 +107,7 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
             yield Reading(
                 name=row["id"],
                 group=row["group"],
+                program=family_of(row["runtime"]),
                 kind=row["kind"],
                 measured_bytes=int(row["bytes"]),
                 static_bytes=int(row["static_bytes"] or 0),
@@ -295,12 +298,12 @@ def layout_of(words: Words, model: Model) -> Layout:
         schedule="interleaved" if vpp > 1 else "1f1b",
         sequence_parallel=words.get("sp") == "1",
         zero_stage=int(words.get("zero", 0)),
-        recompute=_recompute(words.get("recompute", "none"), words.get("offloaded", "")),
+        recompute=_recompute(words.get("recompute", "none")),
         split=_split(counts or _even(model.layers, pp * vpp), pp, model.mtp_layers),
         order="tp-cp-ep-dp-pp",
         cp_comm="p2p",
         cp_a2a=1,
-        offload=NO_OFFLOAD,
+        offload=replace(NO_OFFLOAD, activations=_names(words.get("offloaded", ""))),
         zero_plus=NO_ZERO_PLUS,
     )
 
@@ -323,13 +326,12 @@ def _split(counts: list[int], pp: int, mtp_layers: int) -> PipelineSplit:
     )
 
 
-def _recompute(text: str, offloaded: str) -> Recompute:
-    """Return the recompute setting. Activations of ``offloaded`` modules wait in host memory.
-
-    Like recomputed activations, they are on the device only while their layer is computed.
-    """
+def _recompute(text: str) -> Recompute:
     granularity, _, modules = text.partition(":")
     if granularity == "full":
         return Recompute("full", (), "uniform", 1)
-    names = tuple(name for part in (modules, offloaded) if part for name in part.split("+"))
-    return Recompute.selective(names) if names else NO_RECOMPUTE
+    return Recompute.selective(_names(modules)) if modules else NO_RECOMPUTE
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split("+")) if text else ()

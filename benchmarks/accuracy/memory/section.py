@@ -104,8 +104,8 @@ def _interval_sentence(readings: Sequence[Reading]) -> str:
     """Return the sentence about intervals that are fitted without the readings they predict."""
     share = held_out_coverage(readings)
     return (
-        f"If the spread is fitted without the readings of a program, the interval contains "
-        f"{share:.0%} of them (mean over programs; {COVERAGE:.0%} is the goal)."
+        f"If the spread is fitted without the readings of a memory model, the interval contains "
+        f"{share:.0%} of them (mean over Megatron, Nanotron and torch; {COVERAGE:.0%} is the goal)."
     )
 
 
@@ -119,10 +119,10 @@ def static_error(reading: Reading) -> float:
 def fitted_spread(readings: Sequence[Reading]) -> float:
     """Return the spread of dynamic bytes with which ``COVERAGE`` of the readings are inside.
 
-    Programs have equal weights, however many readings they have.
+    Memory models have equal weights, however many readings they have.
     """
-    counts = Counter(reading.group for reading in readings)
-    needs = sorted((reading.needed_spread, 1 / counts[reading.group]) for reading in readings)
+    counts = Counter(reading.program for reading in readings)
+    needs = sorted((reading.needed_spread, 1 / counts[reading.program]) for reading in readings)
     total, covered = float(len(counts)), 0.0
     for need, weight in needs:
         covered += weight
@@ -132,11 +132,11 @@ def fitted_spread(readings: Sequence[Reading]) -> float:
 
 
 def held_out_coverage(readings: Sequence[Reading]) -> float:
-    """Return the mean share of a program's readings that are inside intervals of other programs."""
+    """Return the mean share of a memory model's readings inside the intervals of other models."""
     shares = []
-    for group in sorted({reading.group for reading in readings}):
-        own = [reading for reading in readings if reading.group == group]
-        spread = fitted_spread([reading for reading in readings if reading.group != group])
+    for program in sorted({reading.program for reading in readings}):
+        own = [reading for reading in readings if reading.program == program]
+        spread = fitted_spread([reading for reading in readings if reading.program != program])
         shares.append(mean(reading.needed_spread <= spread for reading in own))
     return mean(shares)
 

@@ -46,7 +46,7 @@ cluster:
 job:
   kind: serve
   traffic: {input_tokens: 2000, output_tokens: 500, concurrency: 64}   # or request_rate: 4
-  precision: bf16                  # precision of the checkpoint: bf16, fp16, fp8, int4, nvfp4
+  precision: bf16                  # of the checkpoint: bf16, fp16, fp8, int4, nvfp4, mxfp4
   max_model_len: auto              # the context of the model, or less if it does not fit
 goals:
   maximize: throughput             # throughput, latency, fewest-gpus

@@ -18,6 +18,10 @@ BACKWARD_FACTOR = 2.9
 """Backward time of the attention core, divided by its forward time. The backward pass has five
 matrix products, the forward pass two, and reaches 63 % of the peak where the forward pass reaches
 73 % (FlashAttention-2, arXiv:2307.08691, sections 4.1 and 5)."""
+FLASH_ATTENTION_2 = 1.7
+"""Time of FlashAttention-2 on Hopper, divided by the time of kernels that use Hopper's matrix
+instructions. FlashAttention-3 is 1.5 to 2.0 times as fast in the forward pass and 1.5 to 1.75 times
+in the backward pass (arXiv:2407.08608)."""
 CACHE_BYTES = 2
 """Bytes per element of Q, K, V and the KV cache, 16 bit."""
 DECODE_BLOCK = 128

@@ -166,11 +166,11 @@ class Deployment:
     def gemm_flops_per_second(self, bytes_per_weight: float) -> float:
         """Return the FLOP/s that GEMMs reach if each weight has ``bytes_per_weight`` bytes.
 
-        int4 weights are unpacked and multiplied in 16 bit.
+        int4 and mxfp4 weights are unpacked and multiplied in 16 bit.
         """
         gpu = self.cluster.gpu
         wide = (gpu.peak_rate("bf16") or gpu.peak_rate("fp16") or 1.0) * self.hardware.gemm
-        if bytes_per_weight > 1.5 or self.setup.weights == "int4":
+        if bytes_per_weight > 1.5 or self.setup.weights in ("int4", "mxfp4"):
             return wide * 1e12
         if self.setup.weights == "nvfp4" and gpu.peak_rate("nvfp4"):
             return (gpu.peak_rate("nvfp4") or 1.0) * self.hardware.gemm_fp4 * 1e12

@@ -23,10 +23,11 @@ WEIGHT_BYTES = {
     "fp8": 1.0 + 4 / 128**2,
     "int4": 0.5 + 2.5 / 128,
     "nvfp4": 0.5 + 1 / 16,
+    "mxfp4": 0.5 + 1 / 32,
 }
 """Bytes per weight, including scales. Scales belong to blocks of 128 x 128 weights in fp8 (fp32
-scale), to groups of 128 in int4 (fp16 scale, 4-bit zero), and to blocks of 16 in nvfp4 (fp8
-scale)."""
+scale), to groups of 128 in int4 (fp16 scale, 4-bit zero), to blocks of 16 in nvfp4 (fp8 scale), and
+to blocks of 32 in mxfp4 (8-bit scale)."""
 KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 """Bytes per element of the key-value cache."""
 
@@ -269,9 +270,11 @@ def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
     """Return the bytes per weight in the projections of attention, linear attention or Mamba.
 
     Published nvfp4 checkpoints of latent-attention models store attention in 16 bit
-    (nvidia/DeepSeek-R1-FP4 model card: only linear operators of the experts are quantized).
+    (nvidia/DeepSeek-R1-FP4 model card: only linear operators of the experts are quantized). So do
+    mxfp4 checkpoints (openai/gpt-oss-120b: config.json, modules_to_not_convert).
     """
-    if setup.weights == "nvfp4" and model.attention.latent is not None:
+    latent = model.attention.latent is not None
+    if setup.weights == "mxfp4" or (setup.weights == "nvfp4" and latent):
         return WEIGHT_BYTES["bf16"]
     return WEIGHT_BYTES[setup.weights]
 

@@ -81,9 +81,8 @@ def estimate_serving(
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
     """Return the latency and throughput of ``deployment`` under ``traffic``."""
     layout, setup = deployment.layout, deployment.setup
-    budget = fullest_stage_memory if layout.stages else serving_memory
-    memory = budget(deployment.model, deployment.cluster, setup, layout)
-    slots = _max_running_requests(deployment, memory, traffic)
+    memory = layout_memory(deployment)
+    slots = max_running_requests(deployment, memory, traffic)
     if slots < 1:
         return _infeasible_estimate(deployment, memory)
     # All replicas and data-parallel ranks get equal shares of the requests.
@@ -115,10 +114,22 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
         memory=memory,
         decode=steady.decode,
         prefill_seconds=steady.prefill_seconds,
+        waiting=(present - inside) * busy,
     )
 
 
-def _max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
+def decode_steps(setup: ServingSetup, traffic: Traffic) -> float:
+    """Return the number of steps from the first to the last token of a request."""
+    return max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
+
+
+def layout_memory(deployment: Deployment) -> ServingMemory:
+    """Return the memory of the fullest rank of the deployment."""
+    budget = fullest_stage_memory if deployment.layout.stages else serving_memory
+    return budget(deployment.model, deployment.cluster, deployment.setup, deployment.layout)
+
+
+def max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
     """Return the number of requests that one data-parallel rank can run at the same time.
 
     The number is limited by the cache and by the engine's maximum. It is 0 if the cache cannot
@@ -156,7 +167,7 @@ def _closed_loop_state(
 
     running, before = present, (0.0, 0.0)
     for _ in range(ROUNDS + 1):
-        steady = _steady_state(deployment, traffic, running, queue_ahead)
+        steady = steady_state(deployment, traffic, running, queue_ahead)
         # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < CLOSED_LOOP_TOLERANCE * present:
@@ -187,7 +198,7 @@ def _open_arrival_state(
         found = states.get(running)
         if found is None:
             queue_ahead = partial(poisson_queue, rate)
-            found = states[running] = _steady_state(deployment, traffic, running, queue_ahead)
+            found = states[running] = steady_state(deployment, traffic, running, queue_ahead)
         return found
 
     def missing_requests(running: float) -> float:
@@ -228,7 +239,7 @@ def _smallest_root(function: Callable[[float], float], low: float, high: float) 
     return point
 
 
-def _steady_state(
+def steady_state(
     deployment: Deployment,
     traffic: Traffic,
     running: float,
@@ -241,8 +252,8 @@ def _steady_state(
     """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = _seconds_through_all_stages(deployment, StepBatch(running, context))
-    steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
+    decode = seconds_through_all_stages(deployment, StepBatch(running, context))
+    steps = decode_steps(setup, traffic)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     queue = queue_ahead(prefill)
     step = decode.total_seconds
@@ -265,17 +276,29 @@ def _prefill_seconds(
     is the time of a step without prompts.
     """
     setup = deployment.setup
-    span = mean_visible_prompt_keys(deployment.model, traffic.input_tokens)
+    computed = traffic.computed_input_tokens
+    span = _mean_computed_keys(deployment, traffic)
     limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     if setup.prefill_apart:
         running, decode = 0.0, 0.0
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
     # Prompts that start in the same step are processed together, up to the token limit of a step.
-    chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
+    chunk = min(max(starts, 1.0) * computed, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = _seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
+    mixed = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
-    return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
+    return (mixed.total_seconds - decode) * computed / chunk
+
+
+def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the mean number of keys to which the computed tokens of a prompt attend."""
+    length, computed = traffic.input_tokens, traffic.computed_input_tokens
+    keys = length * mean_visible_prompt_keys(deployment.model, length)
+    # The last tokens are computed; they attend to the cached prefix too.
+    cached = length - computed
+    if cached:
+        keys -= cached * mean_visible_prompt_keys(deployment.model, cached)
+    return keys / computed
 
 
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
@@ -285,11 +308,11 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     + pp - 1) / chunks.
     """
     limit = deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-    chunks = max(math.ceil(traffic.input_tokens / limit), 1)
+    chunks = max(math.ceil(traffic.computed_input_tokens / limit), 1)
     return (chunks + deployment.layout.pp - 1) / chunks
 
 
-def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
+def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
     Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.ir.serving_plan import ServingCandidate
+from parc.compiler.ir.serving import Distribution, ServiceStatistics
+from parc.compiler.ir.serving_plan import LatencyName, ServingCandidate, ServingGoals
 from parc.compiler.report.formatting import (
     GIB,
+    format_count,
     format_percent,
     format_quantity,
     format_seconds,
+    format_three_digits,
     format_without_exponent,
     round_floats_in_tree,
     round_to_six_digits,
@@ -26,6 +31,8 @@ SERVING_HEAD = (
     *("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "vs chosen", "weights GiB"),
 )
 
+TRADE_OFF_HEAD = (*("tokens/s/GPU", "tokens/s/user", "ttft", "GPUs", *DEGREES, ""),)
+
 
 def serving_estimate_text(plan: ServingPlan) -> str:
     """Return the tables of a serving estimate: memory, decode step, latency and throughput."""
@@ -38,6 +45,7 @@ def serving_estimate_text(plan: ServingPlan) -> str:
         f"One decode step with {plan.estimate.running:,.1f} running requests per engine\n"
         + _decode_step_table(plan),
         "Latency and throughput\n" + _latency_table(plan),
+        *_simulation_parts(plan.estimate.simulated),
         "Formula of a term: parc explain TERM, for example parc explain tpot\n",
     )
     return "\n".join(parts)
@@ -84,8 +92,8 @@ def _decode_step_table(plan: ServingPlan) -> str:
 def _latency_table(plan: ServingPlan) -> str:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     rows = [
-        ("ttft", format_seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)),
-        ("tpot", format_seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
+        ("ttft", format_seconds(estimate.ttft_seconds), format_latency_limits(goals, "ttft")),
+        ("tpot", format_seconds(estimate.tpot_seconds), format_latency_limits(goals, "tpot")),
         ("prefill of a prompt", format_seconds(estimate.prefill_seconds), ""),
         ("output", format_quantity(estimate.tokens_per_second, " tokens/s"), ""),
         ("output per GPU", format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
@@ -101,8 +109,47 @@ def _latency_table(plan: ServingPlan) -> str:
     return table(("", "estimated", "limit"), rows)
 
 
-def _format_limit(limit_seconds: float | None) -> str:
-    return "" if limit_seconds is None else format_seconds(limit_seconds)
+PERCENTILE_HEAD = ("", "mean", "p50", "p90", "p99")
+
+
+def percentile_rows(found: ServiceStatistics) -> list[tuple[str, ...]]:
+    """Return the table rows of a simulated service, in the order of PERCENTILE_HEAD."""
+    quantities: tuple[tuple[str, Distribution, Callable[[float], str]], ...] = (
+        ("time to first token", found.ttft_seconds, format_seconds),
+        ("time per token", found.tpot_seconds, format_seconds),
+        ("time of a request", found.e2e_seconds, format_seconds),
+        ("waiting requests per rank", found.queue, lambda value: f"{value:,.1f}"),
+        ("KV cache in use", found.cache, format_percent),
+    )
+    return [
+        (name, *(show(value) for value in (one.mean, one.p50, one.p90, one.p99)))
+        for name, one, show in quantities
+    ]
+
+
+def describe_simulation(found: ServiceStatistics) -> str:
+    """Return a line with the size and the throughput of a simulation."""
+    return (
+        f"{found.requests:,} requests; {format_without_exponent(found.requests_per_second, 3)} "
+        f"requests/s, {format_quantity(found.tokens_per_second, ' tokens/s')}, "
+        f"{format_count(found.preemptions, 'preemption')}"
+    )
+
+
+def _simulation_parts(found: ServiceStatistics | None) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    head = f"Simulated service ({describe_simulation(found)})\n"
+    return (head + table(PERCENTILE_HEAD, percentile_rows(found)),)
+
+
+def format_latency_limits(goals: ServingGoals, latency: LatencyName) -> str:
+    """Return the limits on a latency as text, such as ``p99 2.00 s``; empty without a limit."""
+    return ", ".join(
+        f"{'' if one.statistic == 'mean' else one.statistic + ' '}{format_seconds(one.seconds)}"
+        for one in goals.latency_limits
+        if one.latency == latency
+    )
 
 
 def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
@@ -128,7 +175,66 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
         for rank, one in enumerate(search.ranked[:top], start=1)
     ]
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
-    return f"{line}\n\n" + table(SERVING_HEAD, rows)
+    front = [trade_off_row(plan, one) for one in pareto_front(search.ranked)]
+    return (
+        f"{line}\n\n"
+        + table(SERVING_HEAD, rows)
+        + "\nTrade-off between throughput per GPU and speed for each user (Pareto front)\n"
+        + table(TRADE_OFF_HEAD, front)
+        + _finalists_text(plan, min(top, FINALISTS))
+    )
+
+
+FINALISTS = 3
+"""Number of best candidates that are simulated for ``parc search``."""
+FINALIST_HEAD = ("rank", "ttft p50", "ttft p90", "ttft p99", "tpot p50", "tpot p90", "tpot p99")
+
+
+def _finalists_text(plan: ServingPlan, count: int) -> str:
+    """Return the table of simulated percentiles of the best candidates; empty without a load."""
+    solved = plan.estimate.solved_request_rate
+    rows = []
+    for rank, one in enumerate(plan.search.ranked[:count], start=1):
+        # The search determines a load for each candidate; requests end at the rate of the load.
+        rate = one.tokens_per_second / plan.problem.service.traffic.output_tokens
+        found = simulate_service(plan.problem, one.layout, None if solved is None else rate)
+        if found is None:
+            return ""
+        values = [
+            format_seconds(value)
+            for part in (found.ttft_seconds, found.tpot_seconds)
+            for value in (part.p50, part.p90, part.p99)
+        ]
+        rows.append((str(rank), *values))
+    return "\nSimulated percentiles of the best candidates\n" + table(FINALIST_HEAD, rows)
+
+
+def pareto_front(candidates: tuple[ServingCandidate, ...]) -> list[ServingCandidate]:
+    """Return the candidates that no other one exceeds both in throughput per GPU and in speed.
+
+    The speed is the number of output tokens per second that one user receives. The result starts
+    with the highest throughput per GPU.
+    """
+    front: list[ServingCandidate] = []
+    by_throughput = sorted(
+        candidates, key=lambda one: (-one.tokens_per_second / one.layout.gpus, one.tpot_seconds)
+    )
+    for one in by_throughput:
+        if not front or one.tpot_seconds < front[-1].tpot_seconds:
+            front.append(one)
+    return front
+
+
+def trade_off_row(plan: ServingPlan, one: ServingCandidate) -> tuple[str, ...]:
+    """Return the table cells of one deployment of the Pareto front, as in TRADE_OFF_HEAD."""
+    return (
+        f"{one.tokens_per_second / one.layout.gpus:,.0f}",
+        format_three_digits(1 / one.tpot_seconds),
+        format_seconds(one.ttft_seconds),
+        str(one.layout.gpus),
+        *(str(getattr(one.layout, name)) for name in DEGREES),
+        "chosen" if one.layout == plan.search.ranked[0].layout else "",
+    )
 
 
 def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
@@ -151,6 +257,7 @@ def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tupl
 
 def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
     """Return the best ``top`` serving candidates as JSON types."""
+    front = pareto_front(plan.search.ranked)
     return [
         {
             "rank": rank,
@@ -161,6 +268,7 @@ def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any
             "tpot_seconds": round_to_six_digits(one.tpot_seconds),
             "tokens_per_second": round_to_six_digits(one.tokens_per_second),
             "weights_bytes": round_to_six_digits(one.weights_bytes),
+            "pareto": one in front,
         }
         for rank, one in enumerate(plan.search.ranked[:top], start=1)
     ]

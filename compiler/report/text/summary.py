@@ -6,6 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.ir.serving import Traffic
 from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.report.formatting import (
     GIB,
@@ -15,6 +16,7 @@ from parc.compiler.report.formatting import (
     format_quantity,
     format_seconds,
     format_three_digits,
+    format_without_exponent,
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
@@ -22,7 +24,7 @@ from parc.compiler.report.text.tie_note import tie_summary
 
 
 def serving_summary(plan: ServingPlan) -> str:
-    """Return the six lines that ``parc compile`` prints for a serving job."""
+    """Return the lines that ``parc compile`` prints for a serving job."""
     estimate, limits, search = plan.estimate, plan.limits, plan.search
     # The stage with the fewest cache blocks limits the number of requests of the engine.
     stage = min(plan.stages, key=lambda one: one.blocks)
@@ -42,15 +44,65 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_quantity(limits.cache_tokens, ' tokens')} per data-parallel rank, enough for "
             f"{limits.full_requests:.1f} requests of {limits.max_model_len:,} tokens",
         ),
+        ("load", format_load(plan)),
         (
             "latency",
             f"TTFT {format_seconds(estimate.ttft_seconds)}, TPOT "
             f"{format_seconds(estimate.tpot_seconds)}, "
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
+        ("simulated", format_simulated(plan)),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
-    return "".join(f"{name:<9} {text}\n" for name, text in rows)
+    return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
+
+
+def format_simulated(plan: ServingPlan) -> str:
+    """Return percentiles of the simulated latencies; empty if the plan has no load."""
+    found = plan.estimate.simulated
+    if found is None:
+        return ""
+    ttft, tpot = found.ttft_seconds, found.tpot_seconds
+    return (
+        f"TTFT p50 {format_seconds(ttft.p50)}, p99 {format_seconds(ttft.p99)}; TPOT p50 "
+        f"{format_seconds(tpot.p50)}, p99 {format_seconds(tpot.p99)}"
+    )
+
+
+def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
+    """Return the row with the cost per hour and per million tokens; empty without a price."""
+    cost = plan.cost_per_hour
+    if cost is None:
+        return ()
+    per_million = 1e6 * cost / (3600 * plan.estimate.tokens_per_second)
+    tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
+    text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
+    return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
+
+
+def format_load(plan: ServingPlan) -> str:
+    """Return the load for which the service is estimated, such as ``20 requests/s``."""
+    traffic, solved = plan.problem.service.traffic, plan.estimate.solved_request_rate
+    lengths = f"{traffic.input_tokens:,.0f} + {traffic.output_tokens:,.0f} tokens"
+    if traffic.concurrency is not None:
+        return f"{traffic.concurrency:,.0f} requests of {lengths} at a time"
+    arrivals = _format_arrivals(traffic)
+    if traffic.request_rate is not None:
+        return f"{traffic.request_rate:.6g} requests/s of {lengths}, {arrivals}"
+    if solved is not None:
+        rate = format_three_digits(solved)
+        return f"{rate} requests/s of {lengths} (the most within goals), {arrivals}"
+    return f"as many requests of {lengths} as fit in memory ({plan.estimate.max_concurrency:,.0f})"
+
+
+def _format_arrivals(traffic: Traffic) -> str:
+    """Return the arrival process of requests as text."""
+    if traffic.trace is not None:
+        return f"arrivals of {traffic.trace.path}"
+    if traffic.burstiness != 1:
+        return f"gamma arrivals of burstiness {traffic.burstiness:g}"
+    return "Poisson arrivals"
 
 
 def describe_service(plan: ServingPlan) -> str:
@@ -111,6 +163,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
+        *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
     )

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from parc.backends.base import Engine, Framework
 from parc.backends.shared.launch_rules import check_device_connections, check_network_variables
 from parc.compiler.checks.check_placement import PLACEMENT_CHECKS
-from parc.compiler.checks.check_serving_placement import SERVING_PLACEMENT_CHECKS
+from parc.compiler.checks.check_serving_plan import SERVING_PLAN_CHECKS
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -129,7 +129,7 @@ def check_service(
         if is_field_known(problem.cluster, "racks"):
             known["placement"] = place_service(facts.problem, engine, facts.layout)
         plan = build_partial_instance(ServingPlan, **known)
-        skipped += check_partial_plan(plan, (*SERVING_PLACEMENT_CHECKS, *checks), sink)
+        skipped += check_partial_plan(plan, (*SERVING_PLAN_CHECKS, *checks), sink)
     return skipped
 
 

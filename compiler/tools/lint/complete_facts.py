@@ -17,6 +17,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Problem, ServingLayout, ServingProblem
 from parc.compiler.pipeline import resolve_spec
+from parc.compiler.resolve.resolve_checkpoint import catalog_model_of
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize
@@ -121,6 +122,9 @@ def catalog_name(checkpoint: str) -> str | None:
 
     The name of ``meta-llama/Llama-3.1-70B-Instruct`` is ``llama-3.1-70b``.
     """
+    listed = catalog_model_of(checkpoint)
+    if listed is not None:
+        return listed
     names = Library(None).names("models")
     name = checkpoint.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
     while name not in names and VARIANTS.search(name):
@@ -173,6 +177,7 @@ def service_facts(
                 "kind": "serve",
                 "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
                 "checkpoint": "the-checkpoint",
+                "precision": "bf16",
             },
             "layout": dict(degrees),
             "emit": [engine],

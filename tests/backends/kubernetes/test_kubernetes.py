@@ -130,6 +130,11 @@ def test_hostile_text_stays_text() -> None:
         ({"node_selector": (("a b", "c"),)}, "L25"),
         ({"claims": (("data", "relative"),)}, "L25"),
         ({"rack_label": "bad label"}, "L25"),
+        ({"requests": (("rdma/hca", "8"),)}, "L25"),
+        ({"requests": (("memory", "1Ti"),), "resources": (("memory", "2Ti"),)}, "L25"),
+        ({"requests": (("cpu", "many"),)}, "L25"),
+        ({"tolerations": ("gpu=a:Sometimes",)}, "L25"),
+        ({"pull_secrets": ("My_Key",)}, "L25"),
     ],
 )
 def test_values_that_the_api_server_rejects_are_rejected(
@@ -148,7 +153,12 @@ def test_a_name_may_fill_the_names_of_pods_to_63_characters(hosts: int) -> None:
     made = plan_for(nameless_plan(hosts))
     # JobSet's names of pods: NAME-hosts-INDEX-INDEX-xxxxx.
     longest = 63 - len(f"-hosts-{hosts}-{hosts}-xxxxx")
-    for name, expected in (("n" * longest, []), ("n" * (longest + 1), ["L25"]), ("_", ["L25"])):
+    for name, expected in (
+        ("n" * longest, []),
+        ("n" * (longest + 1), ["L25"]),
+        ("_", ["L25"]),
+        ("8-hosts", ["L25"]),
+    ):
         assert codes(replace(made, problem=replace(made.problem, name=name))) == expected
 
 
@@ -191,19 +201,92 @@ def test_a_secret_that_no_variable_is_read_from_is_reported(
     assert codes(with_launch(made, env_inherited=inherited)) == found
 
 
-@pytest.mark.parametrize(
-    ("named", "changes", "warned"),
-    [
-        (True, {}, True),
-        (True, {"node_selector": (("pool", "plan"),)}, False),
-        (False, {}, False),
-    ],
-)
-def test_host_names_that_no_manifest_contains_are_reported(
-    named: bool, changes: dict[str, Any], warned: bool
-) -> None:
-    made = nvl72_plan(4, 4, named=named)
-    assert ("F05" in codes(plan_for(made, queue="q", **changes))) is warned
+def pods_by_host(jobset: dict[str, Any]) -> dict[str, list[str]]:
+    """Return name of the replicated job -> hosts to which the affinity of its pods binds them."""
+    found = {}
+    for job in jobset["spec"]["replicatedJobs"]:
+        spec = job["template"]["spec"]
+        terms = spec["template"]["spec"]["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]["nodeSelectorTerms"]
+        ((expression,),) = [term["matchExpressions"] for term in terms]
+        assert (expression["key"], expression["operator"]) == ("kubernetes.io/hostname", "In")
+        assert len(expression["values"]) == spec["completions"] * job["replicas"]
+        found[job["name"]] = expression["values"]
+    return found
+
+
+def rank_on(pod: dict[str, Any], host: str) -> subprocess.CompletedProcess[str]:
+    """Run the command of a pod on ``host``, with env in place of the launch script."""
+    (container,) = pod["containers"]
+    env = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    line = container["command"][2].replace("bash /parc/", "env #")
+    return subprocess.run(
+        ["/bin/bash", "-c", line],
+        env={**env, "NODE_NAME": host, "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_pods_are_bound_to_named_hosts_and_have_their_node_ranks() -> None:
+    made = plan_for(nvl72_plan(4, 4, named=True), queue="q")
+    _, jobset = documents(made)
+    names = [host.name for host in made.placement.hosts]
+    assert pods_by_host(jobset) == {"leader": names[:1], "hosts": names[1:]}
+    assert "annotations" not in jobset["metadata"]
+    for job in jobset["spec"]["replicatedJobs"]:
+        pod = job["template"]["spec"]["template"]["spec"]
+        env = {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}
+        assert env["MASTER_ADDR"] == "tiny-leader-0-0.tiny"
+        for rank, host in enumerate(names):
+            assert f"NODE_RANK={rank}\n" in rank_on(pod, host).stdout
+        stranger = rank_on(pod, "other")
+        assert stranger.returncode != 0
+        assert "the plan has no host other" in stranger.stderr
+
+
+def test_a_host_name_that_no_node_can_have_is_rejected() -> None:
+    made = nvl72_plan(4, named=True)
+    hosts = tuple(replace(one, name=one.name + "x" * 70) for one in made.placement.hosts)
+    long = replace(made, placement=replace(made.placement, hosts=hosts))
+    assert codes(plan_for(made)) == []
+    assert codes(plan_for(long)) == ["L25"]
+
+
+def test_racks_of_named_hosts_need_no_queue() -> None:
+    assert codes(plan_for(nvl72_plan(3, 5, named=True))) == []
+
+
+def test_settings_of_pods_reach_the_manifest() -> None:
+    made = plan_for(
+        nameless_plan(2),
+        requests=(("cpu", "96"), ("memory", "1Ti")),
+        tolerations=("nvidia.com/gpu=present:NoSchedule", "team:NoExecute", "x=", "y"),
+        pull_secrets=("registry",),
+        run_as_user=1000,
+        run_as_group=0,
+    )
+    assert codes(made) == []
+    _, jobset = documents(made)
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert container["resources"]["requests"] == {
+        "nvidia.com/gpu": "8",
+        "cpu": "96",
+        "memory": "1Ti",
+    }
+    assert pod["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
+        {"key": "team", "operator": "Exists", "effect": "NoExecute"},
+        {"key": "x", "operator": "Equal", "value": ""},
+        {"key": "y", "operator": "Exists"},
+    ]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["securityContext"] == {"runAsUser": 1000, "runAsGroup": 0, "fsGroup": 0}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
 def test_the_pods_mount_the_preflight_program_if_it_is_emitted() -> None:

@@ -5,23 +5,33 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.kubernetes.backend import BACKEND
-from parc.backends.kubernetes.leaderworkerset import pod_names
+from parc.backends.kubernetes.leaderworkerset import host_addresses
+from parc.backends.kubernetes.probes import server_settings
 from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
-from tests.backends.kubernetes.test_kubernetes import JOB
+from tests.backends.kubernetes.test_kubernetes import JOB, rank_on
 from tests.search.serving_specs import plan_of, spec
 
 
-def plan_for(layout: dict[str, Any], nodes: int = 1, **changes: Any) -> ServingPlan:
-    made = plan_of(spec("llama-3.1-8b", "dgx-h100", nodes, layout=layout))
+def plan_for(
+    layout: dict[str, Any], nodes: int | str = 1, model: str = "llama-3.1-8b", **changes: Any
+) -> ServingPlan:
+    """Return a plan of ``nodes`` hosts, or of the hosts with the names ``nodes``."""
+    tree = spec(model, "dgx-h100", nodes if isinstance(nodes, int) else 1, layout=layout)
+    if isinstance(nodes, str):
+        tree["cluster"] = {"node": "dgx-h100", "racks": [{"name": "r", "nodes": nodes}]}
+    tree["launch"] = {"load_balancer": changes.pop("load_balancer", "internal")}
+    made = plan_of(tree)
     launch = replace(made.problem.launch, kubernetes=replace(JOB, **changes))
     return replace(made, problem=replace(made.problem, launch=launch))
 
@@ -38,7 +48,7 @@ def test_an_engine_over_two_hosts_is_a_group_of_two_pods() -> None:
     assert (spec_["replicas"], spec_["leaderWorkerTemplate"]["size"]) == (2, 2)
     assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
     assert [
-        name.split(".")[0].removeprefix(groups["metadata"]["name"]) for name in pod_names(plan)
+        name.split(".")[0].removeprefix(groups["metadata"]["name"]) for name in host_addresses(plan)
     ] == [
         "-0",
         "-0-1",
@@ -49,8 +59,17 @@ def test_an_engine_over_two_hosts_is_a_group_of_two_pods() -> None:
 
 def test_engines_that_share_a_host_are_one_pod() -> None:
     plan = plan_for({"tp": 2, "replicas": 4})
-    _, groups, _ = documents(plan)
-    assert groups["spec"]["replicas"] == groups["spec"]["leaderWorkerTemplate"]["size"] == 1
+    _, groups, service = documents(plan)
+    template = groups["spec"]["leaderWorkerTemplate"]
+    assert groups["spec"]["replicas"] == template["size"] == 1
+    (container,) = template["leaderTemplate"]["spec"]["containers"]
+    ports = [8000, 8001, 8002, 8003]
+    assert [one["containerPort"] for one in container["ports"]] == ports
+    assert [one["targetPort"] for one in service["spec"]["ports"]] == ports
+    names = [one["name"] for one in service["spec"]["ports"]]
+    assert names == ["api-8000", "api-8001", "api-8002", "api-8003"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert "in 8000 8001 8002 8003;" in container[probe]["exec"]["command"][2]
 
 
 def test_every_pod_has_its_own_node_rank() -> None:
@@ -78,6 +97,110 @@ def test_a_queue_keeps_the_pods_of_an_engine_in_one_rack() -> None:
             "kueue.x-k8s.io/podset-required-topology": JOB.rack_label,
             "kueue.x-k8s.io/podset-group-name": "engine",
         }
+
+
+class Health(BaseHTTPRequestHandler):
+    """Responds with the status of its server."""
+
+    def do_GET(self) -> None:
+        """Respond with status 404 for other paths than /health."""
+        self.send_response(self.server.status if self.path == "/health" else 404)  # type: ignore[attr-defined]
+        self.end_headers()
+
+    def log_message(self, *words: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize("statuses", [(200, 200), (200, 503), (503, 200), (200, None)])
+def test_the_probe_of_several_servers_requires_all_of_them(
+    statuses: tuple[int | None, ...],
+) -> None:
+    servers = [HTTPServer(("127.0.0.1", 0), Health) for _ in statuses]
+    for server, status in zip(servers, statuses, strict=True):
+        server.status = status  # type: ignore[attr-defined]
+        if status is None:
+            server.server_close()
+        else:
+            Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    ports = tuple(server.server_port for server in servers)
+    settings = server_settings(ports, "/health", 1)
+    done = subprocess.run(
+        settings["readinessProbe"]["exec"]["command"], capture_output=True, check=False
+    )
+    for server, status in zip(servers, statuses, strict=True):
+        if status is not None:
+            server.shutdown()
+            server.server_close()
+    assert (done.returncode == 0) is (set(statuses) == {200})
+
+
+def test_an_engine_has_its_startup_time_before_kubernetes_restarts_it() -> None:
+    _, groups, _ = documents(plan_for({"tp": 8, "pp": 2}, nodes=2, startup_minutes=30))
+    template = groups["spec"]["leaderWorkerTemplate"]
+    (leader,) = template["leaderTemplate"]["spec"]["containers"]
+    assert leader["startupProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    probe = leader["startupProbe"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] == 1800
+    (worker,) = template["workerTemplate"]["spec"]["containers"]
+    assert not worker.keys() & {"ports", "startupProbe", "livenessProbe", "readinessProbe"}
+
+
+def test_workers_with_api_servers_are_behind_the_service() -> None:
+    plan = plan_for({"tp": 8, "dp": 2}, nodes=2, model="mixtral-8x7b", load_balancer="external")
+    _, groups, service = documents(plan)
+    assert service["spec"]["selector"] == {"app.kubernetes.io/name": groups["metadata"]["name"]}
+    template = groups["spec"]["leaderWorkerTemplate"]
+    (worker,) = template["workerTemplate"]["spec"]["containers"]
+    assert (
+        worker["readinessProbe"]["httpGet"]["port"] == worker["ports"][0]["containerPort"] == 8000
+    )
+
+
+@pytest.mark.parametrize(("balancer", "found"), [("internal", []), ("external", ["PARC-L32"])])
+def test_pods_of_a_template_without_equal_servers_are_rejected(
+    balancer: str, found: list[str]
+) -> None:
+    plan = plan_for(
+        {"tp": 8, "pp": 2, "dp": 2}, nodes=4, model="mixtral-8x7b", load_balancer=balancer
+    )
+    sink = Sink()
+    BACKEND.check_serving(plan, sink)
+    assert [one.code for one in sink.diagnostics] == found
+
+
+def test_engines_on_named_hosts_are_bound_to_them() -> None:
+    plan = plan_for({"tp": 8, "pp": 2, "replicas": 2}, nodes="n[1-4]", queue="q")
+    _, *groups, service = documents(plan)
+    assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+    names = [host.name for host in plan.placement.hosts]
+    name = service["metadata"]["name"].removesuffix("-api")
+    for index, group in enumerate(groups):
+        assert group["metadata"]["name"] == f"{name}-{index}"
+        assert group["spec"]["replicas"] == 1
+        template = group["spec"]["leaderWorkerTemplate"]
+        for role, host in (("leader", names[2 * index]), ("worker", names[2 * index + 1])):
+            pod = template[f"{role}Template"]
+            assert pod["metadata"]["labels"] == {"app.kubernetes.io/name": name}
+            assert "annotations" not in pod["metadata"]
+            assert bound_hosts(pod["spec"]) == [host]
+            assert f"NODE_RANK={names.index(host)}\n" in rank_on(pod["spec"], host).stdout
+    assert len(groups) == 2
+    assert host_addresses(plan)[2:] == (f"{name}-1-0.{name}-1", names[3])
+
+
+def test_engines_that_share_named_hosts_are_one_set() -> None:
+    plan = plan_for({"tp": 4, "replicas": 4}, nodes="n[1-2]")
+    _, groups, _ = documents(plan)
+    pod = groups["spec"]["leaderWorkerTemplate"]["leaderTemplate"]["spec"]
+    assert groups["spec"]["replicas"] == 2
+    assert bound_hosts(pod) == ["n1", "n2"]
+    # The script contains the names of the hosts, and pod names would replace them.
+    assert "PARC_HOSTS" not in {one["name"] for one in pod["containers"][0]["env"]}
+
+
+def bound_hosts(pod: dict[str, Any]) -> list[str]:
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return list(required["nodeSelectorTerms"][0]["matchExpressions"][0]["values"])
 
 
 def test_mistakes_are_rejected_as_for_training() -> None:

@@ -68,7 +68,7 @@ def test_specs_with_remainders_are_rejected() -> None:
     ("model", "lacks"),
     [
         ("qwen2.5-7b", "no biases of queries, keys and values"),
-        ("mistral-7b", "no sliding window"),
+        ("mistral-7b-v0.1", "no sliding window"),
         ("pythia-1b", "no rotation of 0.25 of a head"),
         (
             "nemotron-h-8b",

@@ -61,7 +61,7 @@ def test_a_named_host_finds_its_rank_and_the_address_of_the_head(tmp_path: Path)
     done = stage.run("--seed", "7", HOST="h2.cluster.local")
     assert done.returncode == 0, done.stderr
     (call,) = stage.calls()
-    assert call.startswith("0,1,2,3,4,5,6,7 serve deepseek-ai/DeepSeek-V3 ")
+    assert call.startswith("0,1,2,3,4,5,6,7 serve /models/own ")
     assert "--node-rank 1 --master-addr h1 " in call
     assert call.endswith("--headless --seed 7 ")
 

@@ -1,4 +1,4 @@
-"""Check manifests with the Kubernetes models of Kubeflow's API package and with schemas of CRDs.
+"""Check manifests with the Kubernetes models of Kubeflow's API package and with schemas.
 
     python kubernetes_checker.py < cases.jsonl > verdicts.jsonl
 
@@ -7,6 +7,10 @@ drop (or reject, with strict validation). Stages:
 
     schema     schemas/KIND.json, for kinds that have no model in the package
     model      the generated pydantic model of the kind, and of the pod templates in it
+    openapi    the strict schemas of each Kubernetes release that a case lists in "releases", for
+               objects of Kubernetes and pod templates: PARC_CONFORMANCE_KUBERNETES
+    crd        the schema in the CustomResourceDefinition of the kind, if the folder
+               PARC_CONFORMANCE_CRDS contains it
     rules      kubernetes_rules.py: the additional checks of webhooks
 
 Runs under a Python that has kubeflow-trainer-api and jsonschema; imports neither PARC nor pytest.
@@ -15,7 +19,9 @@ Runs under a Python that has kubeflow-trainer-api and jsonschema; imports neithe
 from __future__ import annotations
 
 import json
+import os
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -66,6 +72,12 @@ def check(case: Case, verdict: Verdict) -> None:
         if version != right:
             raise Rejected(f"apiVersion {version!r} of {kind} is not {right!r}")
         verdict["keys_ignored"] = against_model(manifest, MODELS[kind], "")
+    verdict["stage"] = "openapi"
+    against_releases(manifest, case.get("releases", ()))
+    verdict["stage"] = "crd"
+    if (definition := custom_schemas().get(kind)) is not None:
+        ignored = verdict["keys_ignored"] + against_schema(manifest, definition)
+        verdict["keys_ignored"] = sorted(set(ignored))
     verdict["stage"] = "rules"
     if broken := broken_rules(manifest):
         raise Rejected("; ".join(broken))
@@ -88,6 +100,67 @@ def against_schema(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str
     return unknown
 
 
+def against_releases(manifest: dict[str, Any], listed: list[str]) -> None:
+    """Check an object of Kubernetes, and each pod template, with the schemas of the releases."""
+    kind = manifest.get("kind", "")
+    for release in listed:
+        if kind in ("ConfigMap", "Service"):
+            against_release(manifest, kind, release, "")
+        for where, template in pod_templates(manifest):
+            against_release(template, "PodTemplateSpec", release, where)
+
+
+def against_release(value: dict[str, Any], kind: str, release: str, where: str) -> None:
+    """Check ``value`` with the schema of ``kind`` in a Kubernetes release, without unknown keys."""
+    from jsonschema import Draft202012Validator
+
+    schema = {"$ref": f"#/$defs/io.k8s.api.core.v1.{kind}", "$defs": releases()[release]}
+    errors = [
+        f"{'.'.join([where, *map(str, error.absolute_path)]).strip('.')}: {error.message}"
+        for error in Draft202012Validator(schema).iter_errors(value)
+    ]
+    if errors:
+        raise Rejected(f"Kubernetes {release}: {'; '.join(errors)}")
+
+
+@cache
+def releases() -> dict[str, dict[str, Any]]:
+    """Return Kubernetes release -> strict schemas of all its objects, by their full names."""
+    folder, found = os.environ.get("PARC_CONFORMANCE_KUBERNETES"), {}
+    for path in Path(folder).rglob("*-local-strict/_definitions.json") if folder else ():
+        text = path.read_text().replace("/api/_definitions.json#", "#")
+        # the name of the folder is v1.34.0-local-strict
+        found[path.parent.name[1:].split(".0-")[0]] = json.loads(text)["$defs"]
+    return found
+
+
+@cache
+def custom_schemas() -> dict[str, dict[str, Any]]:
+    """Return kind -> schema, from the CustomResourceDefinitions in PARC_CONFORMANCE_CRDS."""
+    import yaml
+
+    folder, found = os.environ.get("PARC_CONFORMANCE_CRDS"), {}
+    for path in sorted(Path(folder).glob("*.yaml")) if folder else ():
+        spec = yaml.safe_load(path.read_text())["spec"]
+        (version,) = [one for one in spec["versions"] if one["storage"]]
+        found[spec["names"]["kind"]] = closed(version["schema"]["openAPIV3Schema"])
+    return found
+
+
+def closed(schema: Any) -> Any:
+    """Return a structural schema without unknown keys, in the terms of JSON Schema."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items()}
+    if schema.get("x-kubernetes-int-or-string"):
+        found.pop("type", None)
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        found.setdefault("additionalProperties", False)
+    return found
+
+
 def against_model(manifest: dict[str, Any], name: str, where: str) -> list[str]:
     """Return the keys that the model drops; the model raises for other errors."""
     model = getattr(import_module("kubeflow_trainer_api.models"), name)
@@ -107,7 +180,9 @@ def dropped(given: Any, kept: Any, where: str) -> list[str]:
 
 
 def main() -> int:
-    import_before_forks("jsonschema", "kubeflow_trainer_api.models")
+    import_before_forks("jsonschema", "kubeflow_trainer_api.models", "yaml")
+    custom_schemas()
+    releases()
     return answer_cases(check)
 
 

@@ -228,11 +228,12 @@ def test_a_host_without_nvlink_uses_its_own_pcie_rate(
 
 
 def test_weights_have_the_bytes_of_their_format_and_of_its_scales() -> None:
-    # Scales: fp32 per 128 x 128, fp16 and a 4-bit zero per 128, fp8 per 16.
+    # Scales: fp32 per 128 x 128, fp16 and a 4-bit zero per 128, fp8 per 16, 8 bit per 32.
     assert WEIGHT_BYTES == {
         "bf16": 2,
         "fp16": 2,
         "fp8": 1 + 4 / (128 * 128),
         "int4": 0.5 + (2 + 0.5) / 128,
         "nvfp4": 0.5 + 1 / 16,
+        "mxfp4": 0.5 + 1 / 32,
     }

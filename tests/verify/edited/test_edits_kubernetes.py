@@ -33,6 +33,11 @@ POD = {
     "namespace": "models",
     "claims": {"weights": "/models", "data": "/data"},
     "resources": {"rdma/hca": "8", "memory": "1Ti"},
+    "requests": {"cpu": "96"},
+    "tolerations": ["gpu=a:NoSchedule", "team"],
+    "pull_secrets": ["registry"],
+    "run_as_user": 1000,
+    "run_as_group": 2000,
     "node_selector": {"pool": "gpu"},
     "host_network": True,
 }
@@ -54,12 +59,26 @@ TRAINED: dict[str, Any] = {
     "launch": {"kubernetes": POD, "network_interface": "eth0"},
     "emit": ["kubernetes", "megatron", "rankmap", "torchrun"],
 }
+NAMED_HOSTS = {"node": "hgx-h100", "racks": [{"name": "r", "nodes": "n[1-4]"}]}
+SHARED = {"tp": 1, "replicas": 8}
 SPECS = {
     "engines": (SERVED, GROUPS),
     "shared hosts": (
         changed(SERVED, {"launch.kubernetes": {"image": "a:1"}, "emit": ["kubernetes"]}),
         GROUPS,
     ),
+    "ports": (
+        spec(
+            "llama-3.1-8b",
+            "hgx-h100",
+            layout=SHARED,
+            launch={"kubernetes": {"image": "a:1"}},
+            emit=["kubernetes", "rankmap", "vllm"],  # type: ignore[arg-type]
+        ),
+        GROUPS,
+    ),
+    "named engines": (changed(SERVED, {"cluster": NAMED_HOSTS}), GROUPS),
+    "named hosts": (changed(TRAINED, {"cluster": NAMED_HOSTS}), JOBSET),
     "queue": (TRAINED, JOBSET),
     "racks": (changed(TRAINED, {"launch.kubernetes": {"image": "a:1"}}), JOBSET),
 }
@@ -151,18 +170,19 @@ def test_an_export_that_a_script_of_a_config_map_repeats_is_accepted() -> None:
     assert findings(swapped(file, line, line * 2)(files)) == []
 
 
-def test_a_service_that_reaches_one_of_eight_engines_is_reported() -> None:
-    tree = spec(
-        "llama-3.1-8b",
-        "hgx-h100",
-        layout={"tp": 1, "replicas": 8},
-        launch={"kubernetes": {"image": "a:1"}},
-        emit=["kubernetes", "rankmap", "vllm"],  # type: ignore[arg-type]
-    )
-    plan, _ = compiled.planned(tree)
-    assert plan is not None
-    found = findings(compiled.emitted(plan))
-    assert found == ["PARC-A19 the Service reaches 1 of 8 API servers of the plan"]
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("targetPort: 8007", "targetPort: 8006"),
+        ("containerPort: 8007", "containerPort: 8006"),
+        ("8006 8007; do", "8006; do"),
+    ],
+)
+def test_a_port_that_the_service_or_a_probe_omits_is_an_error(old: str, new: str) -> None:
+    files, file = files_of("ports")
+    assert findings(files) == []
+    found = findings(swapped(file, old, new)(files))
+    assert "PARC-A19 the Service reaches 7 of 8 API servers of the plan" in found
 
 
 @pytest.mark.parametrize("value", ['"abc"', "29400", '""', '"999999"', "[1]", "null", "true"])

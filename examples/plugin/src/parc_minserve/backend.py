@@ -11,7 +11,7 @@ from parc.compiler.ir import Artifact, Gpu, GroupFamily, Mesh, Model, ServingLay
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingProblem, ServingRule
 from parc_minserve.rules import RULES
-from parc_minserve.script import PATH, flags, serve_script
+from parc_minserve.script import PATH, flags, processes, serve_script
 
 FORMATS = ("bf16", "fp8")
 
@@ -100,6 +100,10 @@ class Minserve:
         problem = plan.problem
         own = ((name, value, "set by launch.env") for name, value in problem.launch.env)
         return (*network_environment(problem.cluster, problem.launch), *own)
+
+    def api_ports(self, plan: ServingPlan) -> tuple[tuple[int, int], ...]:
+        """Return (node rank, port) of each API server: the first process of an engine runs it."""
+        return tuple((one.node, one.port) for one in processes(plan) if one.first_rank == 0)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report settings of the spec that Minserve would ignore."""

@@ -91,6 +91,16 @@ class MinserveVerifier(EngineVerifier):
             message = f"hosts are {' '.join(hosts)} in {SCRIPT}, the rank map has"
             sink.report("A02", f"{message} {' '.join(job.hosts)}", span=Span(SCRIPT, 1, 1))
 
+    def api_ports(self, artifacts: Mapping[str, str]) -> list[tuple[int, int]] | None:
+        """Return (node rank, port) of the first process of each engine, its API server."""
+        if SCRIPT not in artifacts:
+            return None
+        return [
+            (one.node, one.number("--port"))
+            for one in read_processes(artifacts[SCRIPT])
+            if one.number("--first-rank") == 0
+        ]
+
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink
     ) -> dict[tuple[int, int], DerivedRank]:

@@ -1,4 +1,4 @@
-"""Warnings and hints about a finished serving plan: slow tensor-parallel groups, and idle GPUs."""
+"""Warnings and hints about a finished serving plan: tensor groups, idle GPUs, and latency."""
 
 from __future__ import annotations
 
@@ -8,18 +8,61 @@ from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.topology.hostlist import compress_hosts
 
+LONGEST_FIRST_TOKEN_SECONDS = 10.0
+"""Time to the first token above which PARC warns. A person who waits longer turns to something else
+(J. Nielsen, Usability Engineering, 1993, chapter 5)."""
 NOTABLE_LOSS = 0.03
 """Smallest relative loss of performance that is reported."""
 
 
-def check_serving_placement(plan: ServingPlan, sink: Sink) -> None:
-    """Report problems of a serving placement.
+def check_serving_plan(plan: ServingPlan, sink: Sink) -> None:
+    """Report problems of a serving plan.
 
     These are tensor-parallel groups that do not fit in an NVLink domain (T01), tensor parallelism
-    that the plan avoids (V30), and idle GPUs (T15).
+    that the plan avoids (V30), idle GPUs (T15), a long time to the first token (G06), and limits
+    that cost much (G07).
     """
-    for check in SERVING_PLACEMENT_CHECKS:
+    for check in SERVING_PLAN_CHECKS:
         check.run(plan, sink)
+
+
+def _check_first_token(plan: ServingPlan, sink: Sink) -> None:
+    """Report a long time to the first token, if the spec sets a load but no limit (G06)."""
+    estimate, goals = plan.estimate, plan.problem.goals
+    if not plan.problem.service.traffic.is_load_given or goals.ttft_seconds is not None:
+        return
+    if estimate.ttft_seconds <= LONGEST_FIRST_TOKEN_SECONDS:
+        return
+    waiting = f"; {estimate.waiting:,.0f} requests wait for a place in the KV cache"
+    finding = Finding(
+        f"requests wait {estimate.ttft_seconds:.3g} s for their first token on average",
+        label=f"goals.ttft sets no limit{waiting if estimate.waiting >= 1 else ''}",
+        help="set goals.ttft to the longest time that users accept, for example 2s; if then no "
+        "layout meets it, the load needs more GPUs",
+    )
+    sink.report("G06", finding, at=sink.positions.first_path_in_spec(("goals", "job.traffic")))
+
+
+def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
+    """Report latency limits that cost many GPUs or much throughput (G07)."""
+    saves_gpus = plan.problem.minimizes_gpus
+    for one in plan.search.near_misses:
+        found, limit = one.candidate, one.limit
+        written = sink.positions.is_path_in_spec(f"goals.{limit.latency}.{limit.statistic}")
+        key = f".{limit.statistic}" if written else ""
+        effect = (
+            f"save {1 - 1 / one.gain:.0%} of the GPUs"
+            if saves_gpus
+            else f"allow {one.gain:.2g} times the throughput"
+        )
+        finding = Finding(
+            f"{limit.text} below {one.higher_seconds * 1e3:.4g} ms instead of "
+            f"{limit.seconds * 1e3:.4g} ms would {effect}",
+            label=f"{_format_candidate(found)} on {found.layout.gpus:,} GPUs",
+            help="no change is needed if the limit is strict",
+            fix=f"goals.{limit.latency}{key}: {one.higher_seconds * 1e3:.4g}ms",
+        )
+        sink.report("G07", finding, at=f"goals.{limit.latency}{key}")
 
 
 def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
@@ -98,7 +141,7 @@ def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
     """Report GPUs that get no rank (T15), unless the goal is fewest-gpus."""
     placement, cluster, layout = plan.placement, plan.problem.cluster, plan.layout
     idle = cluster.gpus - layout.gpus
-    if idle <= 0 or plan.problem.goals.maximize == "fewest-gpus":
+    if idle <= 0 or plan.problem.minimizes_gpus:
         return
     used = {host.name for host in placement.hosts}
     spare = [host.name for host in cluster.hosts if host.name not in used]
@@ -115,9 +158,11 @@ def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
     sink.report("T15", finding, at="cluster")
 
 
-SERVING_PLACEMENT_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
+SERVING_PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("T01",), _check_tensor_groups),
+    PlanCheck(("G06",), _check_first_token),
+    PlanCheck(("G07",), _advise_higher_limit),
     PlanCheck(("V30",), _advise_against_tensor_parallelism),
     PlanCheck(("T15",), _check_idle_gpus),
 )
-"""Checks that ``check_serving_placement`` and ``parc lint`` run."""
+"""Checks that ``check_serving_plan`` and ``parc lint`` run."""

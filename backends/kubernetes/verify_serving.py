@@ -1,0 +1,271 @@
+"""Objects of a service: settings that the plan decides, the objects that they imply, API servers.
+
+Sources: API reference of LeaderWorkerSet v1; Kubernetes API reference, Container and Service.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.kubernetes.verify_objects import (
+    FIND_RANK,
+    Manifest,
+    host_variables,
+    read_shared_settings,
+    read_topology_settings,
+)
+from parc.backends.kubernetes.verify_pods import (
+    KUBERNETES,
+    MOUNT,
+    expected_pod,
+    secret_variables,
+)
+from parc.backends.kubernetes.verify_racks import TOPOLOGY, topology_label
+from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.diagnostics import Finding, Sink, Span
+
+LWS = "leaderworkerset.sigs.k8s.io"
+APP = "app.kubernetes.io/name"
+TEMPLATE: Path = ("spec", "leaderWorkerTemplate")
+LEADER: Path = (*TEMPLATE, "leaderTemplate", "spec")
+WORKER: Path = (*TEMPLATE, "workerTemplate", "spec")
+Ports = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """API servers of the plan: script that starts them, ports, and path that probes request."""
+
+    script: str
+    """Path of the script that starts the processes of a host."""
+    health_path: str
+    """URL path that responds once an engine is ready."""
+    places: tuple[tuple[int, int], ...]
+    """(node rank, port) of each API server."""
+
+    def ports(self, node: int) -> Ports:
+        """Return the ports of the API servers on the host with node rank ``node``."""
+        return tuple(sorted(port for place, port in self.places if place == node))
+
+
+def pods_per_group(plan: Mapping[str, Any]) -> int:
+    """Return the number of pods per group: the hosts of an engine, or 1 if engines share a host."""
+    return max(1, int(plan["layout"]["engine_gpus"]) // int(plan["placement"]["ranks_per_node"]))
+
+
+def group_documents(documents: Sequence[YamlDocument]) -> Sequence[YamlDocument]:
+    """Return the LeaderWorkerSets, between the ConfigMap and the Service."""
+    return documents[1:-1]
+
+
+def read_serving_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
+    """Yield the settings of the plan that the LeaderWorkerSets of a serving job contain."""
+    job, file = manifest.job, manifest.file
+    yield from read_shared_settings(manifest, LEADER)
+    pods = sum(number_of_pods(one) for one in group_documents(manifest.documents))
+    gpus = manifest.pod_settings(LEADER).gpus
+    total = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
+    yield DerivedSetting("layout.gpus", total, file, job.line("spec", "replicas"), f"{pods} pods")
+    port: Path = (*LEADER, "containers", 0, "ports", 0, "containerPort")
+    yield DerivedSetting("problem.endpoint.port", job.value_at(*port), file, job.line(*port))
+    start: Path = (*LEADER, "containers", 0, "startupProbe")
+    attempts, period = (
+        positive_integer_or_zero(job.value_at(*start, key))
+        for key in ("failureThreshold", "periodSeconds")
+    )
+    minutes = attempts * period / 60
+    value = int(minutes) if minutes.is_integer() else minutes
+    yield DerivedSetting(f"{KUBERNETES}.startup_minutes", value, file, job.line(*start))
+    yield from read_topology_settings(manifest, _group_annotations(manifest), LEADER[:-1])
+
+
+def number_of_pods(job: YamlDocument) -> int:
+    """Return the number of pods of a LeaderWorkerSet."""
+    groups = positive_integer_or_zero(job.value_at("spec", "replicas"))
+    return groups * positive_integer_or_zero(job.value_at(*TEMPLATE, "size"))
+
+
+def _group_annotations(manifest: Manifest) -> dict[str, str]:
+    """Return the annotations with which Kueue puts the pods of a group into one rack."""
+    queue = manifest.problem["launch"]["kubernetes"]["queue"]
+    if not queue or pods_per_group(manifest.plan) == 1 or manifest.hosts:
+        return {}
+    label = topology_label(manifest.problem)
+    return {f"{TOPOLOGY}-required-topology": label, f"{TOPOLOGY}-group-name": "engine"}
+
+
+def expected_serving_objects(manifest: Manifest, servers: Servers) -> list[dict[str, Any]]:
+    """Return the ConfigMap, the LeaderWorkerSets and the Service that PARC emits.
+
+    The objects have the settings in the manifest.
+    """
+    size, hosts = pods_per_group(manifest.plan), manifest.hosts
+    files = manifest.pod_settings(LEADER).files
+    if not hosts or size == 1:
+        groups = [_expected_groups(manifest, servers, "", hosts)]
+    else:
+        parts = [hosts[start : start + size] for start in range(0, len(hosts), size)]
+        groups = [
+            _expected_groups(manifest, servers, f"-{engine}", part)
+            for engine, part in enumerate(parts)
+        ]
+    return [manifest.config_map(files), *groups, _expected_service(manifest, servers)]
+
+
+def _expected_groups(
+    manifest: Manifest, servers: Servers, suffix: str, hosts: Sequence[str]
+) -> dict[str, Any]:
+    """Return the LeaderWorkerSet whose name ends in ``suffix``, on ``hosts`` if there are any."""
+    plan, notes = manifest.plan, _group_annotations(manifest)
+    size, nodes = pods_per_group(plan), len(plan["placement"]["hosts"])
+    pod, config = manifest.pod_settings(LEADER), f"{manifest.name}-plan"
+    template = {
+        "labels": {APP: manifest.name},
+        **({"annotations": notes} if notes else {}),
+    }
+    leader, worker = (
+        {
+            "metadata": template,
+            "spec": expected_pod(
+                pod, config, "Always", _expected_container(manifest, servers, ports), place
+            ),
+        }
+        for ports, place in (
+            (servers.ports(0), hosts if size == 1 else hosts[:1]),
+            (servers.ports(1) if size > 1 else (), hosts if size == 1 else hosts[1:]),
+        )
+    )
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": manifest.job_metadata({}, suffix),
+        "spec": {
+            "replicas": 1 if suffix else nodes // size,
+            "startupPolicy": "LeaderCreated",
+            "networkConfig": {"subdomainPolicy": "Shared"},
+            "leaderWorkerTemplate": {
+                "size": size,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": leader,
+                "workerTemplate": worker,
+            },
+        },
+    }
+
+
+def _expected_container(manifest: Manifest, servers: Servers, ports: Ports) -> dict[str, Any]:
+    """Return command, environment, ports and probes of the container of a pod."""
+    size, hosts = pods_per_group(manifest.plan), manifest.hosts
+    addresses = {"name": "PARC_HOSTS", "value": " ".join(_host_addresses(manifest))}
+    if hosts:
+        rank = FIND_RANK
+        env = [*host_variables(hosts), *([addresses] if size > 1 else [])]
+    else:
+        rank = f"NODE_RANK=$((GROUP_INDEX * {size} + LWS_WORKER_INDEX)) exec "
+        index = {"fieldRef": {"fieldPath": f"metadata.labels['{LWS}/group-index']"}}
+        env = [{"name": "GROUP_INDEX", "valueFrom": index}, addresses]
+    return {
+        "command": ["bash", "-c", f"{rank}bash {MOUNT}/{servers.script}"],
+        "env": [*env, *secret_variables(manifest.pod_settings(LEADER))],
+        **(_expected_probes(manifest, servers, ports) if ports else {}),
+    }
+
+
+def _expected_probes(manifest: Manifest, servers: Servers, ports: Ports) -> dict[str, Any]:
+    """Return the ports and probes of a container whose API servers have ``ports``."""
+    path, numbers = servers.health_path, " ".join(map(str, ports))
+    request = rf"'GET {path} HTTP/1.0\r\n\r\n'"
+    script = (
+        f"for port in {numbers}; do exec 3<>/dev/tcp/127.0.0.1/$port && printf {request} >&3 "
+        "&& read -r _ status _ <&3 && [[ $status == 200 ]] || exit 1; done"
+    )
+    probe: dict[str, Any] = {"exec": {"command": ["bash", "-c", script]}}
+    if len(ports) == 1:
+        probe = {"httpGet": {"path": path, "port": ports[0]}}
+    probe |= {"periodSeconds": 10, "timeoutSeconds": 10}
+    attempts = manifest.job.value_at(*LEADER, "containers", 0, "startupProbe", "failureThreshold")
+    return {
+        "ports": [{"containerPort": port, "name": _port_name(port, ports)} for port in ports],
+        "startupProbe": {**probe, "failureThreshold": attempts},
+        "livenessProbe": {**probe, "failureThreshold": 6},
+        "readinessProbe": probe,
+    }
+
+
+def _port_name(port: int, ports: Ports) -> str:
+    return "api" if len(ports) == 1 else f"api-{port}"
+
+
+def _host_addresses(manifest: Manifest) -> Iterator[str]:
+    """Yield an address per node rank: the DNS name of the pod, or the host of a bound worker."""
+    name, size = manifest.name, pods_per_group(manifest.plan)
+    for node, host in enumerate(manifest.plan["placement"]["hosts"]):
+        group, worker = divmod(node, size)
+        if manifest.hosts:
+            yield host if worker else f"{name}-{group}-0.{name}-{group}"
+        else:
+            yield f"{name}-{group}-{worker}.{name}" if worker else f"{name}-{group}.{name}"
+
+
+def _expected_service(manifest: Manifest, servers: Servers) -> dict[str, Any]:
+    """Return the Service, which selects leaders only if the workers run no API servers."""
+    ports = servers.ports(0)
+    workers = pods_per_group(manifest.plan) > 1 and servers.ports(1)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"{manifest.name}-api", **manifest.metadata},
+        "spec": {
+            "selector": {APP: manifest.name, **({} if workers else {f"{LWS}/worker-index": "0"})},
+            "ports": [
+                {"name": _port_name(port, ports), "port": port, "targetPort": port}
+                for port in ports
+            ],
+        },
+    }
+
+
+def verify_endpoint(manifest: Manifest, places: Iterable[tuple[int, int]], sink: Sink) -> None:
+    """Report API servers that the Service, a container port or a probe omits (A19).
+
+    ``places`` contains (node rank, port) of each API server.
+    """
+    service, size = manifest.documents[-1], pods_per_group(manifest.plan)
+    entries = service.value_at("spec", "ports")
+    targets = {one.get("targetPort") for one in entries or () if isinstance(one, dict)}
+    selector, found = service.value_at("spec", "selector"), sorted(places)
+    covered = [_covered_ports(manifest.job, spec) for spec in (LEADER, WORKER)]
+    missed = []
+    for node, port in found:
+        labels = {APP: manifest.name, f"{LWS}/worker-index": str(node % size)}
+        selected = isinstance(selector, dict) and selector.items() <= labels.items()
+        if not selected or port not in targets & covered[node % size > 0]:
+            missed.append((node, port))
+    if missed:
+        node, port = missed[0]
+        finding = Finding(
+            f"the Service reaches {len(found) - len(missed)} of {len(found)} API servers of the "
+            "plan",
+            f"for example, port {port} of node rank {node} is no target port of the Service, or no "
+            "port of the pod that all its probes check",
+            help="the engines behind the other servers get no requests, or fail unnoticed",
+        )
+        span = Span(manifest.file, service.line("spec", "ports"), 1)
+        sink.report("A19", finding, span=span)
+
+
+def _covered_ports(job: YamlDocument, spec: Path) -> set[int]:
+    """Return the ports of the container in the pod at ``spec`` that all its probes check."""
+    container: Path = (*spec, "containers", 0)
+    entries = job.value_at(*container, "ports")
+    found = {one.get("containerPort") for one in entries or () if isinstance(one, dict)}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        script = job.value_at(*container, probe, "exec", "command", 2)
+        listed = re.search(r"for port in ([0-9 ]*);", script) if isinstance(script, str) else None
+        several = {int(port) for port in listed[1].split()} if listed else set()
+        found &= several | {job.value_at(*container, probe, "httpGet", "port")}
+    return {port for port in found if type(port) is int}

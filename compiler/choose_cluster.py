@@ -1,0 +1,123 @@
+"""Choice between several clusters: the spec is planned on each, and the best plan decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
+from parc.compiler.ir import AnyPlan, ServingPlan
+
+Tree = dict[str, Any]
+PlanTree = Callable[[Tree, Sink], AnyPlan | None]
+"""Function that plans the spec of a tree; it returns None after reporting errors."""
+AT = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class _Alternative:
+    """Plan of the spec on one cluster of the list."""
+
+    number: int
+    """Position in the list, from 0."""
+    plan: AnyPlan
+
+    def format(self) -> str:
+        """Return the cluster and the figures of its plan as text."""
+        plan = self.plan
+        gpu = plan.problem.cluster.gpu.name
+        if not isinstance(plan, ServingPlan):
+            figures = f"{plan.estimate.time.total_seconds:.4g} s per step"
+        else:
+            figures = f"{plan.estimate.tokens_per_second:,.0f} tokens/s"
+        cost = plan.cost_per_hour
+        price = "" if cost is None else f", {cost:,.2f} per hour"
+        return f"{AT}[{self.number}]: {plan.occupied_gpus} x {gpu}, {figures}{price}"
+
+
+def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
+    """Return ``tree`` with the best entry of the list ``cluster`` in place of the list.
+
+    The spec is planned on each cluster of the list. The goal of the spec decides which plan is the
+    best, and an earlier entry wins a tie. The comparison is reported (G08), and ``sink.positions``
+    then shows findings about the cluster at the chosen entry. Returns None after reporting all
+    errors if the spec has a plan on none of them.
+    """
+    entries: list[Any] = tree[AT]
+    positions, failed = sink.positions, Sink()
+    plans: list[_Alternative] = []
+    for number, entry in enumerate(entries):
+        tried = Sink(_positions_at_entry(positions, number))
+        plan = plan_tree({**tree, AT: entry}, tried)
+        if plan is None or tried.failed():
+            failed.extend(tried)
+        else:
+            plans.append(_Alternative(number, plan))
+    if not plans:
+        if not entries:
+            finding = Finding("the list of clusters is empty", help="list at least one cluster")
+            sink.report("X08", finding, at=AT)
+        sink.extend(failed)
+        return None
+    unpriced = [one for one in plans if one.plan.cost_per_hour is None]
+    if unpriced and plans[0].plan.problem.goals.maximize == "lowest-cost":
+        sink.report("X08", _missing_price_finding(unpriced[0]), at=f"{AT}[{unpriced[0].number}]")
+        return None
+    plans.sort(key=lambda one: _cost_of_objective(one.plan))
+    best, *others = plans
+    refused = len(entries) - len(plans)
+    finding = Finding(
+        f"{AT}[{best.number}] of {len(entries)} clusters is the best for the goal "
+        f"{best.plan.problem.goals.maximize}",
+        label="; ".join(one.format() for one in (best, *others))
+        + (f"; {refused} without a valid plan" if refused else ""),
+        help="to see the plan on another cluster, replace the list by that entry",
+    )
+    sink.report("G08", finding, at=AT)
+    sink.positions = _positions_at_entry(positions, best.number)
+    return {**tree, AT: entries[best.number]}
+
+
+def _missing_price_finding(one: _Alternative) -> Finding:
+    return Finding(
+        "the goal lowest-cost needs a price for each cluster of the list",
+        label=f"cluster {one.number} with {one.plan.problem.cluster.gpu.name} has no price",
+        help="set price_per_gpu_hour in each entry, all in the same currency",
+    )
+
+
+def _cost_of_objective(plan: AnyPlan) -> float:
+    """Return the value by which plans on different clusters are compared; smaller is better."""
+    goal = plan.problem.goals.maximize
+    if goal == "fewest-gpus":
+        return plan.occupied_gpus
+    if not isinstance(plan, ServingPlan):
+        # The batch is the same on all clusters, so that the shortest step has the most throughput.
+        return plan.estimate.time.total_seconds
+    traffic, estimate = plan.problem.service.traffic, plan.estimate
+    if goal == "lowest-cost":
+        cost = plan.cost_per_hour or 0.0
+        return cost if traffic.is_load_given else cost / estimate.tokens_per_second
+    if goal == "latency":
+        later = max(traffic.output_tokens - 1, 0.0)
+        return estimate.ttft_seconds + later * estimate.tpot_seconds
+    return -estimate.tokens_per_second
+
+
+def _positions_at_entry(positions: SpecPositions, number: int) -> SpecPositions:
+    """Return positions in which an entry of the list ``cluster`` is found under ``cluster``."""
+    entry = f"{AT}[{number}]"
+
+    def moved(table: Mapping[str, Span]) -> dict[str, Span]:
+        found = {
+            path: span
+            for path, span in table.items()
+            if path != AT and not path.startswith((f"{AT}[", f"{AT}."))
+        }
+        for path, span in table.items():
+            if path == entry or path.startswith((f"{entry}.", f"{entry}[")):
+                found[AT + path.removeprefix(entry)] = span
+        return found
+
+    return replace(positions, values=moved(positions.values), keys=moved(positions.keys))

@@ -1,0 +1,1 @@
+"""Event simulation of serving engines with continuous batching."""

@@ -1,0 +1,238 @@
+"""Engines whose clocks advance from event to event, and the requests that they serve.
+
+Between two events (an arrival, a completion, a full cache) all steps of an engine have the same
+requests, so that a stretch of decode steps is advanced at once: the time of a step is linear in the
+context, and the sum over the steps has a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from math import ceil, inf, sqrt
+
+from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
+from parc.compiler.cost.serving.simulation.step_times import StepTimes
+
+WAITING_WEIGHT = 4
+"""Weight of a waiting request relative to a running one when vLLM chooses a data-parallel rank
+(v1/engine/core_client.py, DPLBAsyncMPClient)."""
+CACHE_BINS = 1000
+"""Resolution of the recorded fraction of the cache in use."""
+
+
+class Engine:
+    """Engine whose data-parallel ranks run their steps together."""
+
+    def __init__(
+        self, ranks: Sequence[Rank], shared: StepTimes | None = None, longest_stretch: float = inf
+    ) -> None:
+        """Create an idle engine.
+
+        ``shared`` contains the time of the work that all ranks share. ``longest_stretch`` limits
+        the number of steps that are advanced at once.
+        """
+        self.ranks, self.shared = ranks, shared
+        self.clock, self.end = 0.0, inf
+        self.steps = 0
+        self.longest_stretch = longest_stretch
+        self.queue_seconds: dict[int, float] = {}
+        self.cache_seconds: dict[int, float] = {}
+        self.decode_seconds = 0.0
+        """Duration of the latest step without prompts."""
+        self._first = self._growth = self._recorded = 0.0
+
+    def add(self, request: Request, rank: Rank, now: float) -> None:
+        """Add a request that arrives at time ``now`` to the queue of ``rank``."""
+        self._record(now)
+        rank.waiting.append(request)
+        if self.end == inf:
+            self.clock = now
+            self.plan()
+        elif self.steps > 1 and len(rank.running) < rank.limits.running:
+            self._end_at_first_boundary(now)
+
+    def _end_at_first_boundary(self, now: float) -> None:
+        """Shorten the stretch so that it ends with the step that is running at time ``now``."""
+        passed = now - self.clock
+        half = self._growth / 2
+        linear = self._first - half
+        # Solve half * steps^2 + linear * steps = passed for the number of steps.
+        if half > 0:
+            steps = ceil((sqrt(linear * linear + 4 * half * passed) - linear) / (2 * half))
+        else:
+            steps = ceil(passed / self._first)
+        steps = min(max(steps, 1), self.steps)
+        # The square root is rounded; the boundary is the first one that is not before ``now``.
+        while steps > 1 and self._stretch_seconds(steps - 1) >= passed:
+            steps -= 1
+        while steps < self.steps and self._stretch_seconds(steps) < passed:
+            steps += 1
+        self.steps = steps
+        self.end = self.clock + self._stretch_seconds(steps)
+
+    def _stretch_seconds(self, steps: int) -> float:
+        """Return the seconds of the next ``steps`` steps, each ``_growth`` longer than the last."""
+        return steps * (self._first + self._growth * (steps - 1) / 2)
+
+    def plan(self) -> None:
+        """Schedule the next stretch of steps, and set the time at which it ends."""
+        horizon: float = inf
+        for rank in self.ranks:
+            rank.schedule()
+            horizon = min(horizon, rank.horizon)
+        if horizon == inf:
+            self.end = inf
+            return
+        limit = self._set_step_seconds(min(horizon, self.longest_stretch))
+        self.steps = int(limit)
+        self.end = self.clock + self._stretch_seconds(self.steps)
+
+    def _set_step_seconds(self, horizon: float) -> float:
+        """Set the seconds of the first step and their growth; return the length of the stretch.
+
+        Another rank can become the slowest one, because its steps grow faster. The stretch ends
+        there.
+        """
+        if len(self.ranks) == 1:
+            first, growth = self._rank_line(self.ranks[0])
+        else:
+            lines = [self._rank_line(rank) for rank in self.ranks]
+            first, growth = max(lines)
+            for other, slope in lines:
+                if slope > growth:
+                    horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
+        if self.shared is not None:
+            first += self._shared_seconds(self.shared)
+        self._first, self._growth = first, growth
+        if not any(rank.chunks for rank in self.ranks):
+            self.decode_seconds = first
+        return horizon
+
+    def _rank_line(self, rank: Rank) -> tuple[float, float]:
+        """Return (seconds of the next step of ``rank``, growth of later steps in seconds)."""
+        decode, times = rank.decoding, rank.times
+        context = rank.context / decode if decode else 0.0
+        base, slope = times.decode_line(decode, context)
+        seconds = base + slope * context
+        if rank.chunks:
+            seconds += times.prompt_seconds(decode, rank.prompt_tokens, rank.prompt_keys)
+        return seconds, slope * rank.limits.accepted if decode else 0.0
+
+    def _shared_seconds(self, shared: StepTimes) -> float:
+        """Return the seconds of the work that all ranks share, for the mean of their tokens."""
+        ranks = self.ranks
+        decode = round(sum(rank.decoding for rank in ranks) / len(ranks))
+        tokens = sum(rank.prompt_tokens for rank in ranks) / len(ranks)
+        return shared.decode_line(decode, 0.0)[0] + shared.prompt_seconds(decode, tokens, 0.0)
+
+    def advance(self) -> list[Request]:
+        """Complete the scheduled steps, and plan the next ones; return the requests that ended."""
+        self._record(self.end)
+        now, done = self.end, []
+        for rank in self.ranks:
+            done += rank.finish_steps(self.steps, now)
+        self.clock = now
+        self.plan()
+        return done
+
+    def clear_records(self) -> None:
+        """Forget the recorded queue lengths and cache use, for example after a warm-up."""
+        self.queue_seconds.clear()
+        self.cache_seconds.clear()
+
+    def _record(self, until: float) -> None:
+        """Record queue length and cache use of the ranks, which are constant until ``until``."""
+        seconds = until - self._recorded
+        self._recorded = until
+        queue, cache = self.queue_seconds, self.cache_seconds
+        for rank in self.ranks:
+            depth = len(rank.waiting)
+            queue[depth] = queue.get(depth, 0.0) + seconds
+            used = int(CACHE_BINS * rank.used / rank.limits.cache_tokens)
+            cache[used] = cache.get(used, 0.0) + seconds
+
+
+class FrontEnd:
+    """API servers, which accept requests one after another and pass them to the scheduler."""
+
+    def __init__(self, seconds: float, admission_seconds: float, poll_steps: float = 0.0) -> None:
+        """Create a front end.
+
+        Each request spends ``seconds`` in it, and simultaneous requests follow each other after
+        ``admission_seconds``. A busy engine accepts a request ``poll_steps`` decode steps
+        later.
+        """
+        self.seconds, self.admission_seconds = seconds, admission_seconds
+        self.poll_steps = poll_steps
+        self._passed: list[tuple[float, int, Request, bool]] = []
+        self._last = -inf
+        self._sequence = 0
+
+    def accept(self, request: Request) -> None:
+        """Accept a request. Requests must be in the order of their arrivals."""
+        self._last = max(request.arrival + self.seconds, self._last + self.admission_seconds)
+        self._push(self._last, request, self.poll_steps == 0)
+
+    def _push(self, time: float, request: Request, is_polled: bool) -> None:
+        self._sequence += 1
+        heappush(self._passed, (time, self._sequence, request, is_polled))
+
+    @property
+    def next_time(self) -> float:
+        """Time at which the next request reaches a scheduler."""
+        return self._passed[0][0] if self._passed else inf
+
+    def pass_next(self, places: Sequence[tuple[Engine, Rank]]) -> None:
+        """Add the next request to the rank with the lowest load, unless its engine is busy.
+
+        In this case, the request waits until the engine polls for requests.
+        """
+        now, _, request, is_polled = heappop(self._passed)
+        engine, rank = places[0] if len(places) == 1 else min(places, key=_load_of)
+        if is_polled or engine.end == inf:
+            engine.add(request, rank, now)
+        else:
+            self._push(now + self.poll_steps * engine.decode_seconds, request, True)
+
+
+def serve(
+    engines: Sequence[Engine],
+    front: FrontEnd,
+    arrivals: Iterator[Request],
+    renew: Callable[[float], Request] | None = None,
+) -> Iterator[Request]:
+    """Yield the requests in the order in which they end.
+
+    ``arrivals`` are the requests in the order of their arrival times; they may be endless. If
+    ``renew`` is set, each ended request is replaced by the request that ``renew`` returns for this
+    time (closed loop).
+    """
+    places = [(engine, rank) for engine in engines for rank in engine.ranks]
+    coming = next(arrivals, None)
+    while True:
+        while coming is not None and coming.arrival + front.seconds <= front.next_time:
+            front.accept(coming)
+            coming = next(arrivals, None)
+        engine = engines[0] if len(engines) == 1 else min(engines, key=_end_of)
+        now = front.next_time
+        if now <= engine.end:
+            if now == inf:
+                return
+            front.pass_next(places)
+            continue
+        done = engine.advance()
+        for request in done:
+            if renew is not None:
+                front.accept(renew(request.finish))
+            yield request
+
+
+def _end_of(engine: Engine) -> float:
+    return engine.end
+
+
+def _load_of(place: tuple[Engine, Rank]) -> int:
+    """Return the load of a rank by which vLLM's load balancer compares ranks."""
+    rank = place[1]
+    return WAITING_WEIGHT * len(rank.waiting) + len(rank.running)

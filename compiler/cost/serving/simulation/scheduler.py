@@ -1,0 +1,271 @@
+"""Scheduler of one data-parallel rank, as in vLLM v1 (v1/core/sched/scheduler.py, schedule).
+
+In each step, running requests are served first; prompts are computed in chunks up to the token
+limit of a step; new requests are admitted in their order of arrival while there are slots, tokens
+of the step, and cache for the whole prompt. If the cache is full, the request that was admitted
+last is preempted and later computed again. The cache is counted in tokens, with half a block per
+request for the last, partly filled block.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil, inf
+
+from parc.compiler.cost.serving.simulation.step_times import StepTimes
+
+
+class Request:
+    """Request with its progress in the simulation. Times are in seconds."""
+
+    __slots__ = (
+        *("arrival", "cached", "base", "epoch", "finish", "first", "generated", "joined"),
+        *("output", "position", "prompt", "target"),
+    )
+
+    def __init__(self, arrival: float, prompt: int, output: int, cached: int = 0) -> None:
+        """Create a request; ``cached`` tokens of its prompt are found in the prefix cache."""
+        self.arrival = arrival
+        self.prompt, self.output, self.cached = prompt, output, cached
+        self.first = self.finish = inf
+        self.generated = 0.0
+        self.position = 0  # tokens whose keys and values the cache stores, before decoding
+        self.target = prompt  # tokens to compute before the request decodes
+        self.base = 0.0  # tokens in the cache when decoding began, in step ``joined``
+        self.joined = 0
+        self.epoch = 0  # number of preemptions
+
+
+@dataclass(frozen=True, slots=True)
+class RankLimits:
+    """Limits of the scheduler of one data-parallel rank."""
+
+    running: int
+    """Maximum number of running requests."""
+    step_tokens: int
+    """Maximum number of tokens per step."""
+    cache_tokens: float
+    """Number of tokens that the cache stores."""
+    tokens_per_request: float = 0.0
+    """Additional tokens of cache per running request: half a block."""
+    accepted: float = 1.0
+    """Tokens per decode step and request; above 1 with speculative decoding."""
+    verified: int = 1
+    """Tokens of the limit ``step_tokens`` that a decoding request uses."""
+    prompt_chunk: int = 0
+    """Maximum number of tokens of one prompt per step; 0: no maximum."""
+    reserves_output: bool = False
+    """True if a request is admitted only if the cache can store its whole output."""
+
+    @property
+    def longest_request(self) -> int:
+        """Number of tokens of the longest request that can run."""
+        return int(self.cache_tokens - self.tokens_per_request - ceil(self.accepted))
+
+
+class Rank:
+    """Queue and running requests of one data-parallel rank."""
+
+    def __init__(self, limits: RankLimits, times: StepTimes) -> None:
+        """Create a rank without requests."""
+        self.limits, self.times = limits, times
+        self.waiting: deque[Request] = deque()
+        self.running: dict[Request, None] = {}  # in the order of admission
+        self.prefilling: list[Request] = []
+        self.decoding = 0
+        self.context = 0.0  # sum over the decoding requests
+        self.used = 0.0  # tokens of cache
+        self.step = 0
+        self.preemptions = 0
+        self.chunks: list[tuple[Request, int]] = []
+        self.prompt_tokens, self.prompt_keys = 0, 0.0
+        self.horizon: float = inf
+        self.growth = 0.0 if limits.reserves_output else limits.accepted
+        self._finishing: list[tuple[int, int, Request, int]] = []
+        self._sequence = 0
+
+    def schedule(self) -> None:
+        """Choose the work of the next step, and set ``horizon``.
+
+        ``horizon`` is the number of steps that have the same work; it is infinite without work.
+        """
+        self.chunks, self.prompt_tokens, self.prompt_keys = [], 0, 0.0
+        before = self.preemptions
+        limits = self.limits
+        while self.decoding * self.growth > limits.cache_tokens - self.used:
+            self._preempt_last()
+        budget = limits.step_tokens - self.decoding * limits.verified
+        if self.prefilling:
+            budget = self._continue_prompts(budget)
+        if self.waiting and self.preemptions == before:
+            self._admit(budget)
+        if self.chunks or self.preemptions != before:
+            # After a preemption, the next step may admit requests again.
+            self.horizon = 1 if self.running else inf
+        else:
+            self.horizon = self._decode_horizon()
+
+    def _decode_horizon(self) -> float:
+        """Return the number of decode steps until a request ends or the cache is full."""
+        decode = self.decoding
+        if not decode:
+            return inf
+        finishing = self._finishing
+        while finishing[0][3] != finishing[0][2].epoch:
+            heappop(finishing)
+        horizon: float = finishing[0][0] - self.step
+        if self.growth:
+            free = self.limits.cache_tokens - self.used
+            horizon = min(horizon, free // (decode * self.growth))
+        mean = self.context / decode
+        if mean < self.times.window < mean + horizon * self.limits.accepted:
+            # Beyond the window, steps lie on another line.
+            horizon = min(horizon, ceil((self.times.window - mean) / self.limits.accepted))
+        return max(horizon, 1)
+
+    def _continue_prompts(self, budget: int) -> int:
+        """Schedule chunks of admitted prompts; return the tokens that are left in the step."""
+        for request in tuple(self.prefilling):
+            if budget <= 0:
+                break
+            if request not in self.running:
+                continue
+            chunk = self._chunk(request, budget)
+            while self._needed(chunk) > self.limits.cache_tokens - self.used:
+                self._preempt_last()
+                if request not in self.running:
+                    return budget
+            self._add_chunk(request, chunk)
+            budget -= chunk
+        return budget
+
+    def _admit(self, budget: int) -> None:
+        """Admit waiting requests while slots, tokens of the step and cache suffice."""
+        limits, waiting, running = self.limits, self.waiting, self.running
+        while waiting and budget > 0 and len(running) < limits.running:
+            request = waiting[0]
+            request.position = 0 if request.epoch else request.cached
+            chunk = self._chunk(request, budget)
+            held = limits.tokens_per_request + self._reserved(request)
+            # The whole prompt must fit, although only its first chunk is stored in this step
+            # (vLLM's scheduler_reserve_full_isl).
+            whole = self._needed(request.target - request.position)
+            if held + whole > limits.cache_tokens - self.used:
+                return
+            waiting.popleft()
+            running[request] = None
+            self.used += held
+            self.prefilling.append(request)
+            self._add_chunk(request, chunk)
+            budget -= chunk
+
+    def _reserved(self, request: Request) -> int:
+        """Return the tokens of cache that a request occupies when it is admitted."""
+        if self.limits.reserves_output:
+            return request.prompt + request.output
+        return request.position
+
+    def _chunk(self, request: Request, budget: int) -> int:
+        chunk = min(request.target - request.position, budget)
+        return min(chunk, self.limits.prompt_chunk) if self.limits.prompt_chunk else chunk
+
+    def _needed(self, chunk: int) -> float:
+        """Return the tokens of cache that a chunk and the decoding requests need in this step."""
+        return chunk + self.decoding * self.growth if self.growth else 0.0
+
+    def _add_chunk(self, request: Request, chunk: int) -> None:
+        self.chunks.append((request, chunk))
+        self.prompt_tokens += chunk
+        start = request.position
+        self.prompt_keys += self.times.visible_keys(start, start + chunk)
+        if self.growth:
+            self.used += chunk
+        request.position = start + chunk
+
+    def _preempt_last(self) -> None:
+        """Move the request that was admitted last to the front of the queue."""
+        request = next(reversed(self.running))
+        if request in self.prefilling:
+            self.prefilling.remove(request)
+            self._drop_chunk(request)
+        else:
+            steps = (self.step - request.joined) * self.limits.accepted
+            self.decoding -= 1
+            self.context -= request.base + steps
+            request.generated += steps
+        self._release(request)
+        request.epoch += 1
+        # Prompt and generated tokens are computed again, which yields the next token.
+        request.target = request.prompt + int(request.generated)
+        self.waiting.appendleft(request)
+        self.preemptions += 1
+
+    def _drop_chunk(self, request: Request) -> None:
+        """Remove the chunk of a preempted request from the step."""
+        for index, (other, chunk) in enumerate(self.chunks):
+            if other is request:
+                start = request.position - chunk
+                self.prompt_tokens -= chunk
+                self.prompt_keys -= self.times.visible_keys(start, request.position)
+                del self.chunks[index]
+                return
+
+    def _release(self, request: Request) -> None:
+        """Free the slot and the cache of a request."""
+        del self.running[request]
+        held: float
+        if self.limits.reserves_output:
+            held = request.prompt + request.output
+        elif request.position < request.target or not request.base:
+            held = request.position
+        else:
+            held = request.base + (self.step - request.joined) * self.limits.accepted
+        request.base = 0.0
+        self.used -= held + self.limits.tokens_per_request
+
+    def finish_steps(self, steps: int, now: float) -> list[Request]:
+        """Complete ``steps`` steps of the scheduled work at time ``now``; return ended requests."""
+        done: list[Request] = []
+        self.step += steps
+        if self.decoding:
+            tokens = self.decoding * steps
+            self.context += tokens * self.limits.accepted
+            self.used += tokens * self.growth
+            finishing = self._finishing
+            while finishing and finishing[0][0] <= self.step:
+                _, _, request, epoch = heappop(finishing)
+                if request.epoch == epoch:
+                    self.decoding -= 1
+                    steps_run = self.step - request.joined
+                    self.context -= request.base + steps_run * self.limits.accepted
+                    self._end(request, now, done)
+        if self.chunks:
+            self._finish_chunks(now, done)
+        return done
+
+    def _finish_chunks(self, now: float, done: list[Request]) -> None:
+        for request, _ in self.chunks:
+            if request.position < request.target:
+                continue
+            self.prefilling.remove(request)
+            # After a preemption, the last token is computed together with the others.
+            if request.first == inf:
+                request.first = now
+            request.generated += 1 if request.generated < request.output else 0
+            left = request.output - request.generated
+            if left <= 0:
+                self._end(request, now, done)
+                continue
+            request.base, request.joined = float(request.position), self.step
+            self.decoding += 1
+            self.context += request.base
+            self._sequence += 1
+            last = self.step + ceil(left / self.limits.accepted)
+            heappush(self._finishing, (last, self._sequence, request, request.epoch))
+
+    def _end(self, request: Request, now: float, done: list[Request]) -> None:
+        request.finish = now
+        self._release(request)
+        done.append(request)

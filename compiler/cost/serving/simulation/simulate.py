@@ -1,0 +1,263 @@
+"""Simulation of a deployment under traffic: percentiles of latency, throughput, queue and cache.
+
+Replicas are independent, so that at most ``MOST_RANKS`` data-parallel ranks are simulated, under
+their share of the traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import repeat
+from math import inf
+from random import Random
+from types import MappingProxyType
+
+from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.memory import request_cache_bytes
+from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine, FrontEnd, serve
+from parc.compiler.cost.serving.simulation.requests import (
+    RequestAt,
+    open_arrivals,
+    request_maker,
+    trace_arrivals,
+)
+from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
+from parc.compiler.cost.serving.simulation.step_times import build_step_times
+from parc.compiler.cost.serving.traffic import estimate_deployment
+from parc.compiler.ir.serving import (
+    Distribution,
+    ServiceStatistics,
+    ServingEstimate,
+    Traffic,
+)
+from parc.compiler.ir.serving_plan import LatencyName
+
+NO_LIMITS: Mapping[LatencyName, float] = MappingProxyType({})
+
+REQUESTS = 2000
+"""Number of recorded requests. The sampling error of a 99th percentile is about 5 %."""
+MOST_RANKS = 8
+"""Number of data-parallel ranks up to which further replicas are simulated."""
+MOST_PRESENT = 20_000
+"""Number of requests in the simulated engines above which the simulation would take too long."""
+WARM_UP = 2.0
+"""Requests before the first recorded one, divided by the requests in the system."""
+CURVE_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Traffic of the simulated engines."""
+
+    present: float
+    """Estimated number of requests in the system."""
+    concurrency: int | None
+    """Number of requests in the system at any time; None if requests arrive at ``rate``."""
+    rate: float
+    """Requests per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Requests whose times a simulation records."""
+
+    seed: int = 0
+    requests: int = REQUESTS
+    """Number of recorded requests."""
+    warm_up: float = WARM_UP
+    """Requests that end before the first recorded one, divided by those in the system at a time. A
+    benchmark that counts all requests from its start on has a warm-up of 0."""
+
+
+def simulate(
+    deployment: Deployment,
+    traffic: Traffic,
+    sampling: Sampling = Sampling(),
+    request_limits: Mapping[LatencyName, float] = NO_LIMITS,
+) -> ServiceStatistics | None:
+    """Return the statistics of ``deployment`` under ``traffic``.
+
+    ``request_limits`` contains upper limits in seconds by latency; the statistics contain the share
+    of requests within all of them. Equal arguments give equal results. The result is None if no
+    request fits, or if more than ``MOST_PRESENT`` requests are in the system.
+    """
+    estimate = estimate_deployment(deployment, traffic)
+    if not estimate.fits:
+        return None
+    layout, arrivals = deployment.layout, deployment.engine.arrivals
+    replicas = max(min(layout.replicas, MOST_RANKS // layout.dp), 1)
+    load = _share_of_load(traffic, estimate, replicas / layout.replicas)
+    if load.present > MOST_PRESENT:
+        return None
+    own, shared = build_step_times(deployment, traffic.input_tokens)
+    limits = rank_limits(deployment, traffic, estimate)
+    engines = [
+        Engine([Rank(limits, own) for _ in range(layout.dp)], shared) for _ in range(replicas)
+    ]
+    random = Random(sampling.seed)
+    maker = request_maker(
+        traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
+    )
+    # The steps until a busy engine accepts a request were measured in closed loops only.
+    front = FrontEnd(
+        arrivals.front_seconds,
+        arrivals.admission_seconds / replicas,
+        0.0 if load.concurrency is None else arrivals.poll_steps,
+    )
+    renew = None if load.concurrency is None else maker
+    done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
+    requests, warm_up = sampling.requests, sampling.warm_up
+    left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
+    found = _collect(done, engines, left_out, requests)
+    statistics = _statistics(found, engines, layout.replicas / replicas)
+    if not request_limits:
+        return statistics
+    return replace(statistics, within_limits=_share_within(found.requests, request_limits))
+
+
+def _share_within(requests: list[Request], limits: Mapping[LatencyName, float]) -> float:
+    """Return the share of requests whose latencies are all within ``limits``."""
+
+    def meets_all(one: Request) -> bool:
+        found = {
+            "ttft": one.first - one.arrival,
+            "tpot": (one.finish - one.first) / max(one.output - 1, 1),
+            "e2e": one.finish - one.arrival,
+        }
+        return all(found[name] <= limit for name, limit in limits.items())
+
+    return sum(map(meets_all, requests)) / len(requests)
+
+
+def _share_of_load(traffic: Traffic, estimate: ServingEstimate, share: float) -> Load:
+    """Return the traffic of the simulated replicas, which are ``share`` of all replicas."""
+    if traffic.request_rate is None:
+        present = traffic.concurrency or estimate.max_concurrency
+        concurrency = max(round(present * share), 1)
+        return Load(concurrency, concurrency, inf)
+    rate = traffic.request_rate * share
+    later = max(traffic.output_tokens - 1, 0.0)
+    # An overloaded engine has an endless queue; its slots bound the warm-up.
+    seconds = estimate.ttft_seconds + later * estimate.tpot_seconds
+    return Load(min(rate * seconds, estimate.max_concurrency * share), None, rate)
+
+
+def _arrivals(traffic: Traffic, load: Load, random: Random, maker: RequestAt) -> Iterator[Request]:
+    if load.concurrency is not None:
+        return map(maker, repeat(0.0, load.concurrency))
+    if traffic.trace is not None:
+        return trace_arrivals(traffic.trace, load.rate, maker)
+    return open_arrivals(traffic, load.rate, random, maker)
+
+
+def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> RankLimits:
+    """Return the limits of the scheduler of one data-parallel rank."""
+    setup, layout, scheduling = deployment.setup, deployment.layout, deployment.engine.scheduling
+    # Windows and recurrent states make the cache of a request nonlinear in its length. The cache is
+    # counted in tokens of a request of mean length.
+    mean = traffic.input_tokens + traffic.output_tokens / 2
+    request_bytes = request_cache_bytes(deployment.model, layout, setup, mean)
+    block = deployment.engine.memory.default_block_tokens * layout.dcp
+    return RankLimits(
+        running=setup.max_running or scheduling.max_running,
+        step_tokens=setup.max_batched_tokens or scheduling.max_batched_tokens,
+        cache_tokens=estimate.memory.kv_bytes / request_bytes * mean,
+        tokens_per_request=(block - 1) / 2,
+        accepted=setup.accepted_tokens,
+        verified=1 + setup.draft_tokens,
+        reserves_output=scheduling.reserves_output,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Recorded requests, and what the engines delivered in the meantime."""
+
+    requests: list[Request]
+    seconds: float
+    ended: int
+    """Requests that ended in the recorded time, including those that are not recorded."""
+    tokens: int
+
+
+def _collect(
+    done: Iterator[Request], engines: Iterable[Engine], warm_up: int, requests: int
+) -> Served:
+    """Serve ``warm_up`` requests, record the next ones, and return them."""
+    recorded: list[Request] = []
+    start, tokens = 0.0, 0
+    for position, request in enumerate(done):
+        if position < warm_up:
+            continue
+        if position == warm_up:
+            start = request.finish
+            for engine in engines:
+                engine.clear_records()
+        else:
+            tokens += request.output
+        recorded.append(request)
+        if len(recorded) > requests:
+            break
+    return Served(recorded[1:], recorded[-1].finish - start, len(recorded) - 1, tokens)
+
+
+def _statistics(found: Served, engines: list[Engine], scale: float) -> ServiceStatistics:
+    """Return the statistics of recorded requests; rates are multiplied by ``scale``."""
+    requests = found.requests
+    several = [one for one in requests if one.output > 1] or requests
+    queue: dict[int, float] = {}
+    cache: dict[int, float] = {}
+    for engine in engines:
+        for total, part in ((queue, engine.queue_seconds), (cache, engine.cache_seconds)):
+            for value, seconds in part.items():
+                total[value] = total.get(value, 0.0) + seconds
+    return ServiceStatistics(
+        requests=len(requests),
+        ttft_seconds=sample_distribution([one.first - one.arrival for one in requests]),
+        tpot_seconds=sample_distribution(
+            [(one.finish - one.first) / max(one.output - 1, 1) for one in several]
+        ),
+        e2e_seconds=sample_distribution([one.finish - one.arrival for one in requests]),
+        tokens_per_second=found.tokens / found.seconds * scale,
+        requests_per_second=found.ended / found.seconds * scale,
+        queue=_time_distribution(queue, 1.0),
+        cache=_time_distribution(cache, 1 / CACHE_BINS),
+        preemptions=sum(rank.preemptions for engine in engines for rank in engine.ranks),
+    )
+
+
+def sample_distribution(values: Iterable[float]) -> Distribution:
+    """Return the distribution of equally likely values."""
+    ordered = sorted(values)
+
+    def percentile(share: float) -> float:
+        place = share * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+    return Distribution(
+        sum(ordered) / len(ordered),
+        percentile(0.5),
+        percentile(0.9),
+        percentile(0.99),
+        tuple(percentile(step / CURVE_STEPS) for step in range(CURVE_STEPS + 1)),
+    )
+
+
+def _time_distribution(seconds_of: dict[int, float], unit: float) -> Distribution:
+    """Return the distribution over time of a value, given the seconds for which it was constant."""
+    total = sum(seconds_of.values()) or 1.0
+    ordered = sorted(seconds_of.items()) or [(0, 1.0)]
+
+    def percentile(share: float) -> float:
+        passed = 0.0
+        for value, seconds in ordered:
+            passed += seconds
+            if passed >= share * total:
+                return value * unit
+        return ordered[-1][0] * unit
+
+    mean = sum(value * seconds for value, seconds in ordered) / total * unit
+    return Distribution(mean, percentile(0.5), percentile(0.9), percentile(0.99))

@@ -1,0 +1,162 @@
+"""Step times of a serving rank in tables that the event simulation reads many times per second.
+
+The time of a step is linear in the context of decoding requests and in the keys that prompt tokens
+attend to, so that two evaluations per number of decoding requests are exact. The remaining time of
+prompt tokens is interpolated between the points of a grid, which is filled when it is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys
+from parc.compiler.cost.serving.traffic import seconds_through_all_stages
+from parc.compiler.ir.serving import StepTerms
+
+GRID_EXACT = 8
+"""Largest count of requests or prompt tokens for which every integer is a grid point."""
+GRID_RATIO = 1.12
+"""Ratio of neighbouring grid points above ``GRID_EXACT``. The interpolation error is at most 1 %
+of a step, next to the point where matrix products change from memory-bound to compute-bound."""
+CONTEXTS = (64.0, 4096.0)
+"""Contexts at which steps of models without a sliding window are evaluated."""
+MANY_KEYS = (1e6, 2e6)
+"""Mean keys per prompt token from which the time per key follows. They are so large that the
+output projection, which depends on the number of prompts, takes equally long."""
+
+StepSeconds = Callable[[StepBatch], float]
+Line = tuple[float, float]
+"""(seconds at context 0, seconds per token of context) of a step in which requests decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys that the tokens of a model attend to."""
+
+    window: float = inf
+    """Context in tokens up to which all layers attend to all tokens."""
+    mean_visible: Callable[[float], float] = lambda tokens: tokens / 2
+    """Function: number of prompt tokens -> mean number of keys of one of them."""
+
+
+class StepTimes:
+    """Seconds per step, by number of decoding requests, their context, and prompt tokens."""
+
+    def __init__(self, seconds: StepSeconds, prompt_tokens: float, keys: Keys | None = None):
+        """Create empty tables of the function ``seconds``.
+
+        ``prompt_tokens`` is the mean number of tokens of a prompt.
+        """
+        self.keys = keys or Keys()
+        self.window = self.keys.window
+        self._seconds = seconds
+        self._span = max(self.keys.mean_visible(prompt_tokens), 0.5)
+        self._lines: dict[tuple[int, bool], Line] = {}
+        self._cells: dict[tuple[int, int], float] = {}
+        self._keys: dict[float, float] = {}
+        self._grid = [float(n) for n in range(GRID_EXACT + 1)]
+        few, many = (seconds(StepBatch(1.0, 1.0, 1.0, span)) for span in MANY_KEYS)
+        self._per_key = (many - few) / (MANY_KEYS[1] - MANY_KEYS[0])
+
+    def decode_line(self, decode: int, context: float) -> Line:
+        """Return the line on which steps with ``decode`` requests of mean ``context`` lie."""
+        key = decode, context >= self.window
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = self._find_line(*key)
+        return line
+
+    def _find_line(self, decode: int, is_beyond: bool) -> Line:
+        low, high = CONTEXTS
+        if self.window < inf:
+            ends = (self.window + 1, 2 * self.window + 1), (self.window / 2, self.window)
+            low, high = ends[0] if is_beyond else ends[1]
+        first = self._seconds(StepBatch(decode, low))
+        slope = (self._seconds(StepBatch(decode, high)) - first) / (high - low)
+        return first - slope * low, slope
+
+    def prompt_seconds(self, decode: float, tokens: float, keys: float) -> float:
+        """Return the seconds that ``tokens`` prompt tokens add to a step with ``decode`` requests.
+
+        ``keys`` is the sum of the keys to which the prompt tokens attend.
+        """
+        if not tokens:
+            return 0.0
+        grid = self._grid
+        while grid[-1] <= tokens or grid[-1] <= decode:
+            grid.append(float(int(grid[-1] * GRID_RATIO) + 1))
+        row, column = bisect_right(grid, decode) - 1, bisect_right(grid, tokens) - 1
+        along = (tokens - grid[column]) / (grid[column + 1] - grid[column])
+        across = (decode - grid[row]) / (grid[row + 1] - grid[row])
+        found = self._between(row, column, along)
+        if across:
+            found += across * (self._between(row + 1, column, along) - found)
+        return found + self._per_key * keys
+
+    def _between(self, row: int, column: int, along: float) -> float:
+        """Return the seconds between two columns of a row of the grid."""
+        low = self._cells.get((row, column))
+        high = self._cells.get((row, column + 1))
+        if low is None or high is None:
+            low, high = self._find_cell(row, column), self._find_cell(row, column + 1)
+        return low + along * (high - low)
+
+    def _find_cell(self, row: int, column: int) -> float:
+        """Evaluate a point of the grid: seconds of prompt tokens without those per key."""
+        decode, tokens = self._grid[row], self._grid[column]
+        found = 0.0
+        if tokens:
+            without = self._seconds(StepBatch(decode, CONTEXTS[0]))
+            mixed = self._seconds(StepBatch(decode, CONTEXTS[0], tokens, self._span))
+            found = mixed - without - self._per_key * tokens * self._span
+        self._cells[row, column] = found
+        return found
+
+    def visible_keys(self, first: int, last: int) -> float:
+        """Return the sum of the keys that the prompt tokens ``first`` to ``last`` attend to."""
+        return self._visible_from_start(last) - self._visible_from_start(first)
+
+    def _visible_from_start(self, tokens: int) -> float:
+        found = self._keys.get(tokens)
+        if found is None:
+            found = self._keys[tokens] = tokens * self.keys.mean_visible(tokens)
+        return found
+
+
+def build_step_times(
+    deployment: Deployment, prompt_tokens: float
+) -> tuple[StepTimes, StepTimes | None]:
+    """Return the step times of a rank, and of the work that all data-parallel ranks share.
+
+    Data-parallel ranks run their steps together. Their attention takes as long as that of the
+    slowest rank; experts and the exchange of tokens with them depend on the tokens of all ranks.
+    The second result is None if there is only one data-parallel rank.
+    """
+    model = deployment.model
+    window = model.attention.window
+    keys = Keys(
+        inf if window is None else float(window),
+        lambda tokens: mean_visible_prompt_keys(model, tokens),
+    )
+
+    def terms(batch: StepBatch) -> StepTerms:
+        return seconds_through_all_stages(deployment, batch)
+
+    def shared_seconds(batch: StepBatch) -> float:
+        found = terms(batch)
+        return found.mlp + found.communication
+
+    def own_seconds(batch: StepBatch) -> float:
+        found = terms(batch)
+        return found.total_seconds - found.mlp - found.communication
+
+    if deployment.layout.dp == 1:
+        return StepTimes(lambda batch: terms(batch).total_seconds, prompt_tokens, keys), None
+    return (
+        StepTimes(own_seconds, prompt_tokens, keys),
+        StepTimes(shared_seconds, prompt_tokens, keys),
+    )

@@ -1,0 +1,157 @@
+"""Choice of the checkpoint that an engine serves, and check of the number format of its weights.
+
+A plan assumes one format of the weights. An engine serves the format of the checkpoint, so a
+checkpoint of another or of an unknown format is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir import Model
+from parc.compiler.spec.service_spec import ServiceSpec
+
+_REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
+_IN_NAME = (
+    (re.compile(r"mxfp4", re.IGNORECASE), "mxfp4"),
+    (re.compile(r"nvfp4", re.IGNORECASE), "nvfp4"),
+    (re.compile(r"fp8", re.IGNORECASE), "fp8"),
+    (re.compile(r"int4|awq|gptq|w4a16", re.IGNORECASE), "int4"),
+)
+"""Text in repository names -> format of the weights in such repositories."""
+_WIDE = ("bf16", "fp16")
+WIDE = "bf16"
+"""Key of the catalog for all 16-bit formats; an engine converts one into the other."""
+
+
+@cache
+def catalog_checkpoints() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """Return model of the catalog -> use (base, instruct) -> format -> repository."""
+    text = (files("parc.compiler.catalog") / "checkpoints.yaml").read_text("utf-8")
+    table: dict[str, dict[str, dict[str, str]]] = parse_table(text)
+    return table
+
+
+@cache
+def _repositories() -> Mapping[str, tuple[str, Mapping[str, str]]]:
+    """Return repository -> its format, and all checkpoints of its model by format.
+
+    The checkpoint of a format is the one for instructions, if there is one.
+    """
+    return {
+        repository: (form, {**uses.get("base", {}), **uses.get("instruct", {})})
+        for uses in catalog_checkpoints().values()
+        for forms in uses.values()
+        for form, repository in forms.items()
+    }
+
+
+def catalog_model_of(repository: str) -> str | None:
+    """Return the catalog's model whose checkpoint is ``repository``; None if there is none."""
+    for model, uses in catalog_checkpoints().items():
+        if any(repository in forms.values() for forms in uses.values()):
+            return model
+    return None
+
+
+def weight_format(checkpoint: str) -> str | None:
+    """Return the format of the weights in a checkpoint, from the catalog or else from its name.
+
+    The result is ``bf16`` for all 16-bit formats, and None if the format is unknown.
+    """
+    if checkpoint in _repositories():
+        return _repositories()[checkpoint][0]
+    return next((form for text, form in _IN_NAME if text.search(checkpoint)), None)
+
+
+def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
+    """Return the path or repository name of the checkpoint that the engine loads.
+
+    Without ``job.checkpoint`` it is the catalog's checkpoint of the model in the planned format,
+    for instructions if there is one. None after an error: there is no such checkpoint (F06), or the
+    model is not from the catalog (X08).
+    """
+    source = _REPOSITORY.fullmatch(model.source.strip())
+    checkpoint = job.checkpoint
+    if checkpoint is None and source is not None and source[1] not in _repositories():
+        checkpoint = source[1]
+    if checkpoint is not None:
+        _check_format(job, checkpoint, sink)
+        return checkpoint
+    if source is not None:
+        return _choose_checkpoint(job, model, _repositories()[source[1]][1], sink)
+    finding = Finding(
+        "job.checkpoint is not set",
+        label=f"the source of {model.name} is no repository that an engine can load",
+        help="valid values: a repository on a model hub, or a folder that exists on every host",
+        fix="job.checkpoint: /models/my-model",
+    )
+    sink.report("X08", finding, at="job.kind")
+    return None
+
+
+def _choose_checkpoint(
+    job: ServiceSpec, model: Model, known: Mapping[str, str], sink: Sink
+) -> str | None:
+    """Return the checkpoint of the planned format; ``known`` are those of the catalog by format.
+
+    None after reporting that there is no such checkpoint (F06).
+    """
+    wanted = WIDE if job.quantize or job.precision in _WIDE else job.precision
+    if wanted in known:
+        return known[wanted]
+    listed = ", ".join(f"{_format_text(form)} {name}" for form, name in known.items())
+    fix = "job.quantize: true" if job.precision == "fp8" and WIDE in known else ""
+    fix = f"job.precision: {next(iter(known))}" if wanted == WIDE else fix
+    finding = Finding(
+        f"the catalog has no checkpoint of {model.name} with {_format_text(wanted)} weights",
+        label=f"checkpoints of the catalog: {listed}",
+        help=f"set job.checkpoint to a checkpoint with {_format_text(wanted)} weights, or "
+        "job.precision to a format of the catalog",
+        fix=fix,
+        causes=(Cause("model", model.name),),
+    )
+    sink.report("F06", finding, at="job.precision")
+    return None
+
+
+def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
+    """Report a ``checkpoint`` whose weights have another format than the plan assumes (F06).
+
+    If the catalog and the name of the checkpoint do not contain the format, the spec must set
+    ``job.precision`` (X08).
+    """
+    found = weight_format(checkpoint)
+    if found is None:
+        if "precision" not in job.model_fields_set:
+            finding = Finding(
+                "job.precision is not set",
+                label=f"the format of the weights in {checkpoint!r:.80} is unknown",
+                help="valid values: bf16, fp16, fp8, int4, nvfp4, mxfp4",
+                fix=f"job.precision: {job.precision}",
+            )
+            sink.report("X08", finding, at="job.checkpoint" if job.checkpoint else "model")
+        return
+    planned, wide = job.precision, found == WIDE
+    if planned == found or (wide and (planned in _WIDE or job.quantize)):
+        return
+    # An edit keeps the format that the user chose, if the engine can produce it.
+    fix = "job.quantize: true" if wide and planned == "fp8" else f"job.precision: {found}"
+    finding = Finding(
+        f"the plan has {planned} weights, but {checkpoint} has {_format_text(found)} weights",
+        label="the engine serves the format of the checkpoint",
+        help=f"set job.checkpoint to a checkpoint with {planned} weights, or job.precision to the "
+        "format of this checkpoint",
+        fix=fix,
+        causes=(Cause("job.checkpoint" if job.checkpoint else "model", checkpoint),),
+    )
+    sink.report("F06", finding, at="job.precision")
+
+
+def _format_text(form: str) -> str:
+    return "16-bit" if form == WIDE else form

@@ -1,0 +1,36 @@
+"""Attention core of stacks with FlashAttention-2, which is slow on GPUs with newer instructions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.catalog.find_generation import find_generation
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.kernels.attention import FLASH_ATTENTION_2
+from parc.compiler.cost.step.layer_time import _compute_attention_core_seconds
+from parc.compiler.diagnostics import Sink
+from tests.cost.step.test_tensor_exchange import case
+
+
+def test_flash_attention_2_makes_both_passes_of_the_core_longer() -> None:
+    cost_model, layout = case("llama-3-8b")
+    newer = _compute_attention_core_seconds(cost_model, layout)
+    cost_model.efficiency = replace(cost_model.efficiency, flash_attention_2=True)
+    older = _compute_attention_core_seconds(cost_model, layout)
+    assert older.forward == pytest.approx(FLASH_ATTENTION_2 * newer.forward)
+    assert older.backward == pytest.approx(FLASH_ATTENTION_2 * newer.backward)
+
+
+@pytest.mark.parametrize(
+    ("generation", "is_slower"),
+    [("volta", False), ("ampere", False), ("ada", False), ("hopper", True), ("blackwell", True)],
+)
+def test_torch_uses_old_kernels_only_on_generations_with_newer_ones(
+    generation: str, is_slower: bool
+) -> None:
+    found = find_generation(generation, Library(), Sink(), "")
+    assert found is not None
+    assert found.efficiency["torch-native"].flash_attention_2 == is_slower
+    assert not found.efficiency["transformer-engine"].flash_attention_2
