@@ -12,7 +12,7 @@ from tests.compiled import verification_codes
 from tests.search.serving_specs import plan_of, spec
 from tests.verify.damage import swapped
 
-V3 = {"precision": "fp8", "max_model_len": 4096}
+V3 = {"precision": "fp8", "max_model_len": 4096, "checkpoint": "deepseek-ai/DeepSeek-V3"}
 EMIT = {"emit": ["rankmap", "slurm", "sglang"]}
 HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 SCRIPT = "sglang/serve.sh"
