@@ -12,7 +12,8 @@ from parc.backends.sglang.processes import plan_processes
 from parc.backends.sglang.rules import LAYOUT_RULES
 from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
-from parc.backends.shared.serving.serve_script import ServeProgram, serve_script
+from parc.backends.shared.render import render
+from parc.backends.shared.serving.serve_script import EngineProcess, ServeProgram, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
@@ -27,9 +28,11 @@ from parc.compiler.ir import (
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingRule
 
-PATH = "sglang/serve.sh"
+PATH, ROUTER = "sglang/serve.sh", "sglang/router.sh"
 VERSIONS = ("0.5.23",)
 PROGRAM = "sglang.launch_server"
+LOCAL = "localhost"
+"""Host of the router's engines if the plan has a single host without a name."""
 RULES: tuple[ServingRule, ...] = (*LAYOUT_RULES, *EXPERT_RULES)
 """All rules of SGLang, in the order in which the search counts violations."""
 STRATEGIES: dict[str, str] = {
@@ -132,12 +135,16 @@ class Sglang:
         """Return (name, value, reason) of each environment variable of the SGLang processes."""
         return serving_environment(plan)
 
+    def api_ports(self, plan: ServingPlan) -> tuple[tuple[int, int], ...]:
+        """Return (node rank, port) of each API server that ``sglang/serve.sh`` starts."""
+        return tuple((one.node, port) for one in plan_processes(plan) for port in one.ports)
+
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report parts of a plan that SGLang would reject or run slowly."""
         check_sglang(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``sglang/serve.sh``; every host runs it."""
+        """Return ``sglang/serve.sh``, which every host runs, and a router for several engines."""
         program = ServeProgram(
             backend=self.name,
             title="SGLang",
@@ -147,7 +154,22 @@ class Sglang:
             environment=serving_environment(plan),
             arguments=shared_arguments(plan),
         )
-        return (serve_script(plan, program, plan_processes(plan)),)
+        running = plan_processes(plan)
+        script = serve_script(plan, program, running)
+        return (script, _router_script(plan, running)) if plan.layout.replicas > 1 else (script,)
+
+
+def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Artifact:
+    """Return ``sglang/router.sh``, which balances requests over the API servers of all engines."""
+    hosts = plan.placement.hosts
+    names = [host.name for host in hosts] if plan.problem.cluster.named else []
+    values = {
+        "engines": plan.layout.replicas,
+        "hosts": names or ([LOCAL] if len(hosts) == 1 else []),
+        "nodes": len(hosts),
+        "workers": [(one.node, port) for one in running for port in one.ports],
+    }
+    return Artifact(ROUTER, render("sglang", "router.sh.j2", values), True)
 
 
 BACKEND = Sglang()

@@ -7,7 +7,8 @@ _calculate_rank_ranges), and the coordinates of a rank from its number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -24,9 +25,14 @@ from parc.backends.shared.serving.verify_serve_script import (
     ServeFormat,
     ServeScript,
 )
+from parc.backends.shared.verify_known_lines import read_script as read_commands
+from parc.backends.shared.verify_known_lines import without_redundant_quotes
 from parc.backends.verifier import DerivedSetting, FileDependencies
+from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_program import verify_program
 
+ROUTER = "sglang/router.sh"
 SIZES = ("tp-size", "pp-size")
 DEFAULT_PORT, DEFAULT_MASTER_PORT = 30000, 29501
 RENDEZVOUS = "dist-init-addr"
@@ -103,6 +109,37 @@ class SglangVerifier(ServeScriptVerifier):
             "problem.service.setup.draft_tokens": "not emitted",
         }
     )
+
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report lines of ``serve.sh`` and of the router that differ from those expected (A18)."""
+        super().check_file_contents(artifacts, sink)
+        if ROUTER not in artifacts or SCRIPT not in artifacts:
+            return
+        script = self.read(artifacts)
+        needed = [without_redundant_quotes(line) for line in self._router_lines(script)]
+        verify_program(ROUTER, read_commands(artifacts[ROUTER]).lines, needed, sink)
+
+    def _router_lines(self, script: ServeScript) -> Iterator[str]:
+        """Yield the commands of a router over all API servers that ``serve.sh`` starts."""
+        count, lists = script.node_count, 'read -ra hosts <<< "$PARC_HOSTS"'
+        yield from ("#!/bin/bash", "set -euo pipefail")
+        hosts = script.hosts or (("localhost",) if count == 1 else ())
+        if hosts:
+            yield f"hosts=({shlex.join(hosts)})"
+            yield f"[[ -z ${{PARC_HOSTS:-}} ]] || {lists}"
+        else:
+            yield 'read -ra hosts <<< "${PARC_HOSTS:?set PARC_HOSTS to the hosts by node rank}"'
+        yield f"[[ ${{#hosts[@]}} -eq {count} ]] || {{"
+        yield f"printf 'router.sh: PARC_HOSTS must have {count} hosts\\n' >&2"
+        yield from ("exit 2", "}")
+        servers = [
+            (one.node, port) for one in self.expected_processes(script) or () for port in one.ports
+        ]
+        urls = " ".join(f'"http://${{hosts[{node}]}}:{port}"' for node, port in servers)
+        yield (
+            "exec python3 -m sglang_router.launch_router --host 0.0.0.0 --port 30000 "
+            f'--worker-urls {urls} "$@"'
+        )
 
     def engine_world(self, script: ServeScript) -> int:
         """Return the number of ranks of one engine: tp x pp."""

@@ -74,7 +74,8 @@ def test_other_flags_become_launch_arguments_and_bad_ones_are_reported() -> None
 def test_an_emitted_script_is_imported_as_the_spec_that_it_was_emitted_for(
     layout: dict[str, Any],
 ) -> None:
-    job = {"precision": "fp8", "max_model_len": 4096, "max_num_seqs": 32}
+    checkpoint = "deepseek-ai/DeepSeek-V3"
+    job = {"precision": "fp8", "max_model_len": 4096, "max_num_seqs": 32, "checkpoint": checkpoint}
     tree = spec("deepseek-v3", "hgx-h200", 4, job=job, layout=layout) | {"emit": ["sglang"]}
     script = compiled.emitted(plan_of(tree))["sglang/serve.sh"]
     found, said = imported(script)

@@ -12,7 +12,7 @@ from tests.compiled import verification_codes
 from tests.search.serving_specs import plan_of, spec
 from tests.verify.damage import swapped
 
-V3 = {"precision": "fp8", "max_model_len": 4096}
+V3 = {"precision": "fp8", "max_model_len": 4096, "checkpoint": "deepseek-ai/DeepSeek-V3"}
 EMIT = {"emit": ["rankmap", "slurm", "sglang"]}
 HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 SCRIPT = "sglang/serve.sh"
@@ -106,3 +106,12 @@ def test_a_damaged_size_is_reported(flag: str, size: str) -> None:
     files = emitted("both")
     text = re.sub(rf"{flag} \d+", f"{flag} {size}", files[SCRIPT])
     assert verification_codes(files | {SCRIPT: text}) & {"A01", "A04", "A07"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(":8000", ":8001"), ("hosts=(h1 h2", "hosts=(h2 h1"), ("-eq 4", "-eq 3"), ('  "$@"', "")],
+)
+def test_a_change_of_the_router_is_found(old: str, new: str) -> None:
+    files = emitted("many")
+    assert "A18" in verification_codes(swapped("sglang/router.sh", old, new)(files))

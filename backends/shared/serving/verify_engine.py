@@ -5,6 +5,7 @@ A subclass derives the ranks, the settings and the expected processes from the f
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,22 +53,23 @@ class ServeScriptVerifier(EngineVerifier):
     partition: str
     """Variable with the number of layers per pipeline stage."""
 
+    @abstractmethod
     def engine_world(self, script: ServeScript) -> int:
         """Return the number of ranks of one engine, the product of its parallel sizes.
 
         Raises:
             MalformedFileError: the sizes of two processes differ.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def process_ranks(self, script: ServeScript, process: ScriptProcess) -> range:
         """Return the ranks that ``process`` runs, numbered within its engine."""
-        raise NotImplementedError
 
+    @abstractmethod
     def coordinates(self, script: ServeScript, rank: int) -> tuple[int, ...]:
         """Return the coordinates of a rank of an engine along ``axes`` after the first axis."""
-        raise NotImplementedError
 
+    @abstractmethod
     def command_settings(
         self, script: ServeScript, partition: ScriptWord | None, layers: int | None
     ) -> Iterable[DerivedSetting]:
@@ -78,15 +80,14 @@ class ServeScriptVerifier(EngineVerifier):
             partition: value of the variable ``partition``; None if it is not set.
             layers: number of decoder layers of the model; None if unknown.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def process_settings(self, script: ServeScript) -> Iterable[DerivedSetting]:
         """Yield the settings that the processes express: engines, hosts, ports, load balancing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expected_processes(self, script: ServeScript) -> Iterable[ExpectedProcess] | None:
         """Return the processes that the sizes imply, in the script's order; None if unknown."""
-        raise NotImplementedError
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
         """Yield the settings of the plan that ``serve.sh`` expresses."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +110,30 @@ def test_layers_per_stage_are_set_unless_they_are_those_of_sglang() -> None:
     names = {name: value for name, value, _ in BACKEND.environment(uneven)}
     assert names["SGLANG_PP_LAYER_PARTITION"] == "31,30"
     assert "SGLANG_PP_LAYER_PARTITION" not in {name for name, _, _ in BACKEND.environment(own)}
+
+
+def test_a_router_is_written_for_several_engines_only() -> None:
+    one = {file.path for file in BACKEND.emit_serving(plan({"tp": 8, "dp": 1, "ep": "off"}, 1))}
+    assert one == {"sglang/serve.sh"}
+    tree = spec("llama-3.1-8b", "hgx-h200", 2, layout={"tp": 4, "replicas": 4})
+    _, router = BACKEND.emit_serving(plan_of(tree | {"emit": ["sglang"]}))
+    found = re.findall(r"http://\$\{hosts\[(\d)\]\}:(\d+)", router.text)
+    assert found == [("0", "8000"), ("0", "8001"), ("1", "8000"), ("1", "8001")]
+
+
+def test_the_router_passes_the_addresses_of_all_engines_and_further_arguments(
+    tmp_path: Path,
+) -> None:
+    tree = spec("llama-3.1-8b", "hgx-h200", 1, layout={"tp": 4, "replicas": 2})
+    _, router = BACKEND.emit_serving(plan_of(tree | {"emit": ["sglang"]}))
+    (tmp_path / "python3").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "router.sh").write_text(router.text, encoding="utf-8")
+    command = ["bash", str(tmp_path / "router.sh"), "--policy", "round_robin"]
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    for hosts, name in ((None, "localhost"), ("node7", "node7")):
+        environment = {"PATH": path} | ({} if hosts is None else {"PARC_HOSTS": hosts})
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        words = ran.stdout.split()
+        urls = [f"http://{name}:{port}" for port in (8000, 8001)]
+        assert words[-4:] == [*urls, "--policy", "round_robin"]

@@ -12,7 +12,7 @@ from tests.conformance.tool_checkers import sglang_verdicts
 from tests.search.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
-SPECS = 250
+SPECS = 210
 
 
 def test_the_known_flags_are_those_of_the_parser() -> None:
