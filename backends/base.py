@@ -91,6 +91,9 @@ class LayoutRules(Protocol):
     strategies: Mapping[str, str]
     """Supported strategies: name in ``backends/shared/strategies`` -> the setting in words or
     flags. PARC rejects layouts that use any other strategy (E08)."""
+    recomputes_first_layers: bool
+    """True if the framework can recompute only the first n layers of each model chunk. The search
+    then also tries the smallest n with which a layout fits into memory."""
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of layout settings that the search tries, without parallel sizes.

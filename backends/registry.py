@@ -88,6 +88,16 @@ BUILT_IN: tuple[Declaration, ...] = (
         launch_fields=(*LAUNCH, "port", "load_balancer"),
     ),
     Declaration(
+        name="sglang",
+        package="parc.backends.sglang",
+        serving=".backend",
+        linter=".launch_files.lint",
+        importers=(".launch_files.import_command",),
+        binds_layout=True,
+        verifier=".verify",
+        launch_fields=(*LAUNCH, "port", "load_balancer"),
+    ),
+    Declaration(
         name="kubernetes",
         package="parc.backends.kubernetes",
         training=".backend",

@@ -119,8 +119,12 @@ def _evaluate(system: System, row: Published, attention_of: str = "") -> Verdict
     cost_model = cost_model_for(plan.problem, MEGATRON, stack)
     cost_model.efficiency = with_features(cost_model.efficiency, system.features)
     if attention_of:
-        attention = class_row(f"{gpu.generation}/{attention_of}").attention
-        cost_model.efficiency = replace(cost_model.efficiency, attention=attention)
+        other = class_row(f"{gpu.generation}/{attention_of}")
+        cost_model.efficiency = replace(
+            cost_model.efficiency,
+            attention=other.attention,
+            flash_attention_2=other.flash_attention_2,
+        )
     zero = plan.layout.zero_stage if system.zero is None else system.zero
     layout = replace(plan.layout, zero_stage=zero)
     if "recompute" not in row.pins:

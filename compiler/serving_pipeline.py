@@ -6,14 +6,12 @@ The module is imported on first use, so that training jobs start faster.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.catalog.library import TextReader
 from parc.compiler.checks.check_serving_plan import check_serving_plan
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.evaluate.service_rules import engine_request_limits
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
@@ -49,8 +47,6 @@ def plan_service(
     if found is None:
         return None
     estimate, search = found
-    estimate = replace(estimate, simulated=simulate_service(problem, estimate))
-    after("simulate_service")
     layout = estimate.layout
     limits = engine_request_limits(problem, layout)
     stages = stage_caches(problem, layout, limits.max_model_len)

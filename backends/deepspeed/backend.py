@@ -35,6 +35,7 @@ class DeepSpeed:
     versions = VERSIONS
     default_version = DEFAULT
     strategies = STRATEGIES
+    recomputes_first_layers = False
     stack = KernelStack("torch-native")
     # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)

@@ -68,11 +68,13 @@ FIXED = {
     "layout.sequence_parallel": False,
     "layout.order": "tp-cp-ep-dp-pp",
     "layout.cp_comm": "a2a",
+    "layout.offload.activations": [],
     "layout.recompute.modules": [],
     "layout.split.count_embedding": False,
     "layout.split.count_loss": False,
     "layout.split.text": "",
     "problem.job.moe_overlap": False,
+    "problem.job.moment_precision": "fp32",
 }
 """Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(

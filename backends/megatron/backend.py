@@ -47,6 +47,7 @@ class Megatron:
     versions = VERSIONS
     default_version = DEFAULT_VERSION
     strategies = STRATEGIES
+    recomputes_first_layers = True
     stack = KernelStack("transformer-engine")
     gradient_exchange = GradientExchange()
 

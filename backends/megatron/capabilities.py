@@ -27,6 +27,7 @@ STRATEGIES: dict[str, str] = {
     "etp": "--expert-tensor-parallel-size",
     "recompute-selective": "--recompute-granularity selective",
     "recompute-full": "--recompute-granularity full",
+    "offload-activations": "--fine-grained-activation-offloading",
 }
 
 

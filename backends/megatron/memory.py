@@ -28,7 +28,11 @@ def megatron_memory_model(problem: Problem) -> ProgramMemory:
     """Return the memory model of the job; an fp8 job stores the weights in fp8."""
     precision, generation = problem.job.precision, problem.cluster.generation
     build = megatron_fp8_memory if precision == "fp8" else megatron_memory
-    return with_gradient_bytes(build(precision, generation), problem.job.gradient_bytes, precision)
+    gradients = problem.job.gradient_bytes
+    program = with_gradient_bytes(build(precision, generation), gradients, precision)
+    return (
+        with_bf16_moments(program, precision) if problem.job.moment_precision == "bf16" else program
+    )
 
 
 def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
@@ -111,3 +115,17 @@ def with_gradient_bytes(
     # In fp16 these copies are part of the 16 optimizer bytes already.
     step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0
     return replace(program, state=replace(program.state, gradient=gradient_bytes, step=step))
+
+
+def with_bf16_moments(program: ProgramMemory, precision: str) -> ProgramMemory:
+    """Return a copy of ``program`` whose optimizer stores both moments in bf16.
+
+    With bf16 weights, TransformerEngine's FusedAdam also stores only the other 16 bits of each
+    master weight (store_param_remainders) and reads 16-bit gradients without a copy
+    (distrib_optimizer.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8). Megatron itself keeps
+    the fp32 master weights of scaled 8-bit formats.
+    """
+    state = program.state
+    if precision in ("fp8", "mxfp8"):
+        return replace(program, state=replace(state, optimizer=state.optimizer - 4.0))
+    return replace(program, state=replace(state, optimizer=state.optimizer - 6.0, step=0.0))

@@ -32,7 +32,9 @@ class MegatronVerifier(FrameworkVerifier):
 
     not_in_files = MappingProxyType(
         {
-            "layout.offload": "Megatron offloads nothing; a rule rejects other values (E08)",
+            "layout.offload.optimizer": "Megatron keeps it; a rule rejects other values (E08)",
+            "layout.offload.parameters": "Megatron keeps them; a rule rejects other values (E08)",
+            "layout.offload.nvme_path": "Megatron stores nothing on NVMe disks",
             "layout.zero_plus": "a feature of DeepSpeed; a rule rejects other values (E08)",
             "layout.world": "the launch scripts start the ranks",
             "problem.model.name": "label in reports",
@@ -62,11 +64,15 @@ class MegatronVerifier(FrameworkVerifier):
         # validate_args: one hardware queue before Blackwell; ROCm reports compute capability 9.
         old = gpu["vendor"] == "amd" or gpu["compute_capability"][0] < 10
         split = layout["tp"] > 1 or layout["cp"] > 1
+        environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if old and split else {}
+        # validate_args: with TransformerEngine 2.10 and newer, offload requires its first version.
+        if layout["offload"]["activations"]:
+            environment["NVTE_CPU_OFFLOAD_V1"] = "1"
         return LaunchedProgram(
             program=shlex.quote(plan["problem"]["launch"]["program"]),
             arguments='"${MEGATRON_ARGS[@]}"',
             setup=(f'source "$here/../{ARGUMENTS}"',),
-            environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if old and split else {},
+            environment=environment,
             # Megatron saves a checkpoint on SIGTERM only with this flag.
             stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{ARGUMENTS}"',
         )

@@ -26,6 +26,7 @@ SWITCHES = frozenset(
         "attention-output-gate",
         "bf16",
         "disable-bias-linear",
+        "fine-grained-activation-offloading",
         "finetune",
         "fp16",
         "fp8-param-gather",
@@ -54,6 +55,7 @@ SWITCHES = frozenset(
         "swiglu",
         "untie-embeddings-and-output-weights",
         "use-distributed-optimizer",
+        "use-precision-aware-optimizer",
         "use-rope-scaling",
         "use-tp-pp-dp-mapping",
     )
@@ -149,6 +151,8 @@ NUMBERS: Mapping[str, float | None] = {
 TEXTS: Mapping[str, str | None] = {
     "attention-backend": "auto",
     "ckpt-format": "torch_dist",
+    "exp-avg-dtype": "fp32",
+    "exp-avg-sq-dtype": "fp32",
     "experimental-attention-variant": None,
     "fp4-format": None,
     "fp4-recipe": "nvfp4",
@@ -184,6 +188,7 @@ LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
     "cp-comm-type": (str, ("p2p",)),
     "data-path": (str, ()),
     "hierarchical-context-parallel-sizes": (int, ()),
+    "offload-modules": (str, ()),
     "recompute-modules": (str, ()),
     "spec": (str, ()),
 }

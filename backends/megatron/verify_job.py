@@ -23,6 +23,14 @@ PRECISIONS = {
 """(bf16, fp16, format and recipe of fp8, format and recipe of fp4) -> precision of the plan."""
 
 
+PARTS = {
+    "attention": ("qkv_linear", "core_attn", "attn_proj"),
+    "norms": ("attn_norm", "mlp_norm"),
+    "experts": ("expert_fc1", "moe_act"),
+}
+"""Part of a layer in the plan -> modules of --offload-modules (transformer_config.py)."""
+
+
 def _flag_translator(flag: str, names: dict[str, str]) -> Callable[[ParsedFlags], Any]:
     """Return a function that reads ``--flag`` and translates its value to the name in a plan.
 
@@ -56,6 +64,20 @@ def _recompute_modules(settings: ParsedFlags) -> Any:
     if settings["recompute-granularity"] == "selective" and modules == ():
         return ["core_attn"]
     return modules
+
+
+def _offloaded_parts(settings: ParsedFlags) -> Any:
+    modules = settings["offload-modules"]
+    if isinstance(modules, RejectedFlagValues):
+        return modules
+    rest, found = list(modules), []
+    while rest:
+        part = next((name for name, own in PARTS.items() if tuple(rest[: len(own)]) == own), None)
+        if part is None:
+            return f"no parts of a layer: {' '.join(rest)}"
+        found.append(part)
+        rest = rest[len(PARTS[part]) :]
+    return found
 
 
 def _zero_stage(settings: ParsedFlags) -> Any:
@@ -100,6 +122,7 @@ SHOWN: tuple[Shown, ...] = (
     (f"{RECOMPUTE}.modules", "recompute-modules", _recompute_modules),
     (f"{RECOMPUTE}.method", "recompute-method", lambda s: s["recompute-method"]),
     (f"{RECOMPUTE}.layers", "recompute-num-layers", lambda s: s["recompute-num-layers"]),
+    (f"{LAYOUT}.offload.activations", "offload-modules", _offloaded_parts),
     *rows_of_flags(
         JOB,
         {
@@ -121,6 +144,7 @@ SHOWN: tuple[Shown, ...] = (
             "checkpoint_dir": "save",
         },
     ),
+    (f"{JOB}.moment_precision", "exp-avg-dtype", lambda s: s["exp-avg-dtype"]),
     (f"{JOB}.lr_decay", "lr-decay-style", _flag_translator("lr-decay-style", {"WSD": "wsd"})),
     (
         f"{JOB}.lr_decay_steps",
@@ -185,6 +209,11 @@ IMPLIED: tuple[Implied, ...] = (
     ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
     ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _cp_hierarchy_flag),
     ("overlap-param-gather", f"{LAYOUT}.zero_stage", lambda f: f[f"{LAYOUT}.zero_stage"] > 0),
+    (
+        "fine-grained-activation-offloading",
+        f"{LAYOUT}.offload.activations",
+        lambda f: bool(f[f"{LAYOUT}.offload.activations"]),
+    ),
     ("moe-token-dispatcher-type", f"{JOB}.moe_dispatcher", _moe_dispatcher),
     (
         "moe-flex-dispatcher-backend",
@@ -206,6 +235,12 @@ IMPLIED: tuple[Implied, ...] = (
         f"{JOB}.gradient_precision",
         # With fp16 weights, gradients are reduced in fp16, and the flag has no effect.
         lambda f: f[f"{JOB}.gradient_precision"] == "bf16" and not _low_precision_field("fp16")(f),
+    ),
+    ("exp-avg-sq-dtype", f"{JOB}.moment_precision", lambda f: f[f"{JOB}.moment_precision"]),
+    (
+        "use-precision-aware-optimizer",
+        f"{JOB}.moment_precision",
+        lambda f: f[f"{JOB}.moment_precision"] != "fp32",
     ),
     (
         "fp8-param-gather",

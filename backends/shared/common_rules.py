@@ -277,3 +277,22 @@ def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
         )
 
     return Rule("E11", ("job.lr_decay",), has_unsupported_decay, explain_decay, ())
+
+
+def fp32_moments_rule(framework: str) -> Rule:
+    """Return rule E11: ``framework`` stores the moments of Adam only in fp32."""
+
+    def has_other_moments(problem: Problem, layout: Layout) -> bool:
+        return problem.job.moment_precision != "fp32"
+
+    def explain_moments(problem: Problem, layout: Layout) -> Finding:
+        return Finding(
+            message=f"{framework} stores the moments of Adam in fp32, not in "
+            f"{problem.job.moment_precision}",
+            label=f"{framework} would ignore job.moment_precision",
+            help="valid moment_precision: fp32; megatron supports bf16 too",
+            fix="job.moment_precision: fp32",
+            targets=(framework,),
+        )
+
+    return Rule("E11", ("job.moment_precision",), has_other_moments, explain_moments, ())

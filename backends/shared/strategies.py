@@ -141,6 +141,9 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("offload-parameters", "weight offload to the host", "layout.offload",
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.parameters != "none"),
+    Strategy("offload-activations", "activation offload to the host", "layout.offload.activations",
+             "layout.offload.activations: []", ("offload",),
+             lambda layout: bool(layout.offload.activations)),
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
              lambda layout: layout.zero_plus != NO_ZERO_PLUS),
 )  # fmt: skip

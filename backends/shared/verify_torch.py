@@ -28,6 +28,7 @@ _FIXED = {
     "layout.split.count_embedding": False,
     "layout.split.count_loss": False,
     "layout.split.text": "",
+    "layout.offload.activations": [],
     "layout.offload.nvme_path": "",
     "layout.offload.optimizer": "none",
     "layout.offload.parameters": "none",
@@ -35,6 +36,7 @@ _FIXED = {
     "layout.zero_plus.quantized_gradients": False,
     "layout.zero_plus.quantized_weights": False,
     "problem.job.moe_overlap": False,
+    "problem.job.moment_precision": "fp32",
 }
 """Path of the plan -> value that these frameworks always use."""
 

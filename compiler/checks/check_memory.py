@@ -8,7 +8,7 @@ from dataclasses import replace
 from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import largest_stage_parameters
-from parc.compiler.cost.step.offload import offloaded_host_bytes
+from parc.compiler.cost.step.offload import activation_host_bytes, offloaded_host_bytes
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -28,7 +28,7 @@ def check_host_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     node = plan.problem.cluster.node
     need = offloaded_host_bytes(
         cost_model, plan.layout, largest_stage_parameters(cost_model, plan.layout)
-    )
+    ) + activation_host_bytes(cost_model, plan.layout)
     have = node.host_memory_bytes
     if need == 0 or (have is not None and need <= MAX_SHARE * have):
         return
@@ -39,7 +39,7 @@ def check_host_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
         finding = Finding(
             f"{problem}, but the host memory of {node.name} is unknown",
             label="offload needs 16 bytes per parameter for optimizer state and gradients, "
-            "and 2 bytes for weights",
+            "2 bytes for weights, and the saved activations of all micro-batches in flight",
             fix="cluster.node.host_memory: 2000GB",
         )
     else:

@@ -47,21 +47,22 @@ def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
     """Report latency limits that cost many GPUs or much throughput (G07)."""
     saves_gpus = plan.problem.minimizes_gpus
     for one in plan.search.near_misses:
-        found, goals = one.candidate, plan.problem.goals
-        limit = goals.ttft_seconds if one.goal == "ttft" else goals.tpot_seconds
+        found, limit = one.candidate, one.limit
+        written = sink.positions.is_path_in_spec(f"goals.{limit.latency}.{limit.statistic}")
+        key = f".{limit.statistic}" if written else ""
         effect = (
             f"save {1 - 1 / one.gain:.0%} of the GPUs"
             if saves_gpus
             else f"allow {one.gain:.2g} times the throughput"
         )
         finding = Finding(
-            f"a limit of {one.limit_seconds * 1e3:.4g} ms instead of "
-            f"{(limit or 0.0) * 1e3:.4g} ms would {effect}",
+            f"{limit.text} below {one.higher_seconds * 1e3:.4g} ms instead of "
+            f"{limit.seconds * 1e3:.4g} ms would {effect}",
             label=f"{_format_candidate(found)} on {found.layout.gpus:,} GPUs",
             help="no change is needed if the limit is strict",
-            fix=f"goals.{one.goal}: {one.limit_seconds * 1e3:.4g}ms",
+            fix=f"goals.{limit.latency}{key}: {one.higher_seconds * 1e3:.4g}ms",
         )
-        sink.report("G07", finding, at=f"goals.{one.goal}")
+        sink.report("G07", finding, at=f"goals.{limit.latency}{key}")
 
 
 def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:

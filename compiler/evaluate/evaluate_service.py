@@ -5,14 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.largest_load import estimate_largest_load
 from parc.compiler.cost.serving.simulation.simulate import simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
-from parc.compiler.cost.serving.traffic import estimate_deployment, estimate_largest_load
-from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.cost.serving.traffic import estimate_deployment
+from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
-from parc.compiler.ir.serving import ServiceStatistics
+from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
+from parc.compiler.ir.serving_plan import LatencyName
 from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
@@ -31,7 +34,7 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     it is the largest number that the hosts can run, up to the number of concurrent
     requests. If PARC searches for the load, the estimate is that of the largest load.
     """
-    counts = _replica_counts(problem, layout)
+    counts = allowed_replica_counts(problem, layout)
     if problem.pins.replicas is None:
         counts = _without_idle_replicas(problem, counts)
     found = _estimate_with_replicas(problem, layout, counts[-1])
@@ -54,7 +57,7 @@ def _needs_more_replicas(problem: ServingProblem, found: ServingEstimate) -> boo
     return first_missed_limit(problem, found) is not None or _is_overloaded(problem, found)
 
 
-def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> Sequence[int]:
+def allowed_replica_counts(problem: ServingProblem, layout: ServingLayout) -> Sequence[int]:
     """Return the numbers of replicas to choose from, in ascending order.
 
     If the spec sets ``layout.replicas``, this number is the only choice.
@@ -89,23 +92,61 @@ def _estimate_with_replicas(
     deployment = build_deployment(problem.model, problem.cluster, service.setup, complete)
     if not is_load_searched(problem):
         return estimate_deployment(deployment, service.traffic)
-    limits = (problem.goals.ttft_seconds, problem.goals.tpot_seconds)
-    ttft, tpot = (float("inf") if limit is None else limit for limit in limits)
-    return estimate_largest_load(deployment, service.traffic, (ttft, tpot))
+    goals = problem.goals
+    limits = (goals.ttft_seconds, goals.tpot_seconds, goals.e2e_seconds)
+    ttft, tpot, e2e = (float("inf") if limit is None else limit for limit in limits)
+    return estimate_largest_load(deployment, service.traffic, (ttft, tpot, e2e))
 
 
-def simulate_service(problem: ServingProblem, found: ServingEstimate) -> ServiceStatistics | None:
-    """Return the simulated statistics of a service under the load of its estimate.
+def estimate_at(
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None = None
+) -> ServingEstimate:
+    """Return the estimate of ``layout`` as it is, under the load of the spec.
 
-    The result is None if neither the spec nor the search determines a load.
+    If the load is searched, ``request_rate`` is the load in requests per second.
     """
     service, traffic = problem.service, problem.service.traffic
-    if found.solved_request_rate is not None:
-        traffic = replace(traffic, request_rate=found.solved_request_rate)
+    if request_rate is not None:
+        traffic = replace(traffic, request_rate=request_rate)
+    deployment = build_deployment(problem.model, problem.cluster, service.setup, layout)
+    return replace(estimate_deployment(deployment, traffic), solved_request_rate=request_rate)
+
+
+def simulate_service(
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None
+) -> ServiceStatistics | None:
+    """Return the simulated statistics of a service.
+
+    ``request_rate`` is the rate that the search determined, in requests per second; None if the
+    load is that of the spec. The result is None if there is no load.
+    """
+    service, traffic = problem.service, problem.service.traffic
+    if request_rate is not None:
+        traffic = replace(traffic, request_rate=request_rate)
     if not traffic.is_load_given:
         return None
-    deployment = build_deployment(problem.model, problem.cluster, service.setup, found.layout)
-    return simulate(deployment, traffic)
+    # The hosts do not change the result, and are slow to compare.
+    cluster = replace(problem.cluster, racks=(), spare=(), wired_hosts=())
+    each = tuple(
+        (one.latency, one.seconds)
+        for one in problem.goals.latency_limits
+        if one.statistic == "each"
+    )
+    deployed = (problem.model, cluster, service.setup, layout)
+    return _simulate(deployed, traffic, each)
+
+
+@lru_cache(maxsize=64)
+def _simulate(
+    deployed: tuple[Model, Cluster, ServingSetup, ServingLayout],
+    traffic: Traffic,
+    each: tuple[tuple[LatencyName, float], ...],
+) -> ServiceStatistics | None:
+    """Return the simulated statistics; results are kept, because searches need them repeatedly.
+
+    ``each`` contains upper limits on the latencies of every request, in seconds.
+    """
+    return simulate(build_deployment(*deployed), traffic, request_limits=dict(each))
 
 
 def is_load_searched(problem: ServingProblem) -> bool:
@@ -121,8 +162,8 @@ def is_load_searched(problem: ServingProblem) -> bool:
 def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
     """Return the first limit of the spec that the estimate misses; None if it meets all limits.
 
-    The result is V01, the diagnostic for too little memory, or the name of a goal: ttft, tpot or
-    request_rate.
+    The result is V01, the diagnostic for too little memory, or the name of a goal: ttft, tpot, e2e
+    or request_rate.
     """
     goals, rate = problem.goals, problem.service.traffic.request_rate
     if not found.fits:
@@ -131,6 +172,8 @@ def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str |
         return "ttft"
     if goals.tpot_seconds is not None and found.tpot_seconds > goals.tpot_seconds:
         return "tpot"
+    if goals.e2e_seconds is not None and request_seconds(problem, found) > goals.e2e_seconds:
+        return "e2e"
     if rate is not None and found.requests_per_second < SUSTAINED * rate:
         return "request_rate"
     return None
@@ -138,7 +181,9 @@ def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str |
 
 def _is_overloaded(problem: ServingProblem, found: ServingEstimate) -> bool:
     """Return True if requests wait for a place in the cache, and no limit bounds the wait."""
-    return problem.goals.ttft_seconds is None and found.waiting > WAITING
+    goals = problem.goals
+    limited = goals.ttft_seconds is not None or goals.e2e_seconds is not None
+    return not limited and found.waiting > WAITING
 
 
 def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
@@ -165,6 +210,13 @@ def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> 
     return first if first.fits and is_tied else best
 
 
+def request_seconds(problem: ServingProblem, found: ServingEstimate) -> float:
+    """Return the mean time in seconds from the arrival of a request to its last token."""
+    # The first output token is part of the time to first token.
+    later = max(problem.service.traffic.output_tokens - 1, 0.0)
+    return found.ttft_seconds + later * found.tpot_seconds
+
+
 def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
     """Return (value to minimize, tie-breaker) of an estimate for the goal of the spec.
 
@@ -175,9 +227,7 @@ def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[fl
     if not found.fits:
         return float("inf"), float("inf")
     traffic, goal = problem.service.traffic, problem.goals.maximize
-    # The first output token is part of the time to first token.
-    later = max(traffic.output_tokens - 1, 0.0)
-    latency = found.ttft_seconds + later * found.tpot_seconds
+    latency = request_seconds(problem, found)
     seconds_per_token = 1 / found.tokens_per_second
     if problem.minimizes_gpus:
         if _is_overloaded(problem, found):

@@ -78,7 +78,7 @@ OffloadTarget = Literal["none", "cpu", "nvme"]
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Devices that store optimizer state and weights between uses.
+    """Devices that store optimizer state and weights between uses, and offloaded activations.
 
     ``none`` is GPU memory, ``cpu`` host memory, ``nvme`` a local disk.
     """
@@ -87,8 +87,8 @@ class Offload:
     parameters: OffloadTarget
     nvme_path: str
     activations: tuple[str, ...] = ()
-    """Modules whose saved activations wait in host memory until the backward pass; the names are
-    those of ``Recompute.modules``, plus attention and residual."""
+    """Parts of a layer whose saved activations wait in host memory until the backward pass:
+    attention, norms, experts."""
 
     @property
     def uses_nvme(self) -> bool:

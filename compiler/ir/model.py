@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 
@@ -320,6 +321,14 @@ class Model:
     def kinds(self) -> tuple[LayerKind, ...]:
         """Distinct layer kinds of the model, dense kinds first."""
         return tuple(sorted(set(self.layer_kinds), key=KIND_ORDER.__getitem__))
+
+    @cached_property
+    def layers_before_by_kind(self) -> tuple[tuple[int, ...], ...]:
+        """Number of layers of each of ``kinds`` before each layer, and in total as the last one."""
+        return tuple(
+            tuple(accumulate((one == kind for one in self.layer_kinds), initial=0))
+            for kind in self.kinds
+        )
 
     @property
     def dense_layers(self) -> int:

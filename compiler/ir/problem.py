@@ -44,6 +44,8 @@ class Job:
     gradient_precision: Literal["fp32", "bf16"]
     """Number format in which gradients are accumulated and reduced; ignored if ``precision`` is
     fp16, because gradients are 16-bit then."""
+    moment_precision: Literal["fp32", "bf16"]
+    """Number format of Adam's two moments."""
     moe_dispatcher: Dispatcher
     """Library that sends tokens to their experts and back; ``auto`` is a plain all-to-all."""
     moe_overlap: bool

@@ -287,6 +287,9 @@ class ServiceStatistics:
     """Fraction of the KV cache that running requests occupy, over time."""
     preemptions: int
     """Number of times that a request lost its cache and was computed again."""
+    within_limits: float | None = None
+    """Share of requests whose latencies were all within the limits of each request; None without
+    such limits."""
 
 
 @dataclass(frozen=True, slots=True)

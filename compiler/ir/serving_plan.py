@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from parc.compiler.ir.finding import Finding
@@ -59,23 +59,82 @@ class Endpoint:
     balancer per host (hybrid), or a load balancer of the user (external)."""
 
 
+LatencyName = Literal["ttft", "tpot", "e2e"]
+LATENCIES: tuple[LatencyName, ...] = ("ttft", "tpot", "e2e")
+"""Names of the latencies that goals can limit."""
+MOST_MEAN_PER_MEDIAN = 2.0
+"""Largest ratio of mean and median of a latency that the search expects. The simulation decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLimit:
+    """Upper limit on one statistic of a latency."""
+
+    latency: LatencyName
+    statistic: Literal["mean", "p50", "p90", "p99", "each"]
+    """Statistic that is limited; ``each`` limits the latency of every request, and the share of
+    requests that exceed a limit is bounded by ``ServingGoals.goodput``."""
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """Name of the limited statistic: ``ttft`` for the mean, otherwise such as ``ttft p99``."""
+        return self.latency if self.statistic == "mean" else f"{self.latency} {self.statistic}"
+
+
 @dataclass(frozen=True, slots=True)
 class ServingGoals:
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
     maximize: Literal["throughput", "fewest-gpus", "lowest-cost", "latency"]
-    ttft_seconds: float | None
-    """Upper limit on the mean time to the first token; None: no limit."""
-    tpot_seconds: float | None
-    """Upper limit on the mean time per output token; None: no limit."""
+    latency_limits: tuple[LatencyLimit, ...]
+    goodput: float | None
+    """Minimum share of requests that meet all limits on ``each`` request; None if there are no such
+    limits."""
     memory_headroom: float
     """Fraction of device memory that the engine must leave free, for example 0.08 for 8 %."""
     limits: tuple[SizeLimit, ...] = ()
 
     @property
+    def ttft_seconds(self) -> float | None:
+        """Upper limit on the mean time to the first token; None: no limit."""
+        return self.mean_limit("ttft")
+
+    @property
+    def tpot_seconds(self) -> float | None:
+        """Upper limit on the mean time per output token; None: no limit."""
+        return self.mean_limit("tpot")
+
+    @property
+    def e2e_seconds(self) -> float | None:
+        """Upper limit on the mean time of a request; None: no limit."""
+        return self.mean_limit("e2e")
+
+    @property
     def has_latency_limit(self) -> bool:
-        """True if the mean time to the first token or per output token has an upper limit."""
-        return self.ttft_seconds is not None or self.tpot_seconds is not None
+        """True if the spec limits a latency."""
+        return bool(self.latency_limits)
+
+    def with_higher_limit(self, raised: LatencyLimit, factor: float) -> ServingGoals:
+        """Return goals in which the limit ``raised`` is multiplied by ``factor``."""
+        limits = tuple(
+            replace(one, seconds=one.seconds * factor) if one == raised else one
+            for one in self.latency_limits
+        )
+        return replace(self, latency_limits=limits)
+
+    def mean_limit(self, latency: LatencyName) -> float | None:
+        """Return the value in seconds above which the mean of a latency misses a limit.
+
+        A limit on a percentile bounds the mean too, because few requests are much slower than the
+        mean, so that the mean is below the higher percentiles.
+        """
+        bounds = [
+            one.seconds * (MOST_MEAN_PER_MEDIAN if one.statistic == "p50" else 1)
+            for one in self.latency_limits
+            if one.latency == latency
+        ]
+        return min(bounds, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +264,10 @@ class ServingCandidate:
 class NearMiss:
     """Deployment that is much better than the plan, but misses one latency limit by a little."""
 
-    goal: Literal["ttft", "tpot"]
-    limit_seconds: float
-    """Upper limit that the deployment meets; it is higher than that of the spec."""
+    limit: LatencyLimit
+    """Limit of the spec that the deployment misses."""
+    higher_seconds: float
+    """Higher limit that the deployment meets."""
     gain: float
     """Factor by which the deployment needs fewer GPUs or yields more tokens per second."""
     candidate: ServingCandidate

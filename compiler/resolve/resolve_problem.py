@@ -158,6 +158,7 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         global_batch=global_batch,
         precision=spec.precision,
         gradient_precision=spec.gradient_precision,
+        moment_precision=spec.moment_precision,
         moe_dispatcher=spec.moe_dispatcher,
         moe_overlap=spec.moe_overlap,
         moe_imbalance=spec.moe_imbalance,
@@ -281,7 +282,7 @@ def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
     """Return the offload that the spec fixes; None for ``auto``."""
     if isinstance(spec, OffloadSpec):
         path = spec.nvme_path if spec.uses_nvme else ""
-        return Offload(spec.optimizer, spec.parameters, path)
+        return Offload(spec.optimizer, spec.parameters, path, spec.activations)
     return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)
 
 

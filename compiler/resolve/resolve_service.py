@@ -5,6 +5,9 @@ The engine is accepted only if its backend declares all constants and mesh axes 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
 from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
 from parc.compiler.catalog.library import TextReader
@@ -13,7 +16,9 @@ from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import (
+    LATENCIES,
     Endpoint,
+    LatencyLimit,
     Service,
     ServingGoals,
     ServingPins,
@@ -32,11 +37,14 @@ from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.resolve.resolve_traffic import resolve_traffic
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
+    LatencyLimitSpec,
     ServingGoalsSpec,
     ServingLayoutSpec,
     ServingLimitsSpec,
     ServingSpec,
 )
+
+_STATISTICS: tuple[Literal["mean", "p50", "p90", "p99"], ...] = ("mean", "p50", "p90", "p99")
 
 
 def resolve_service(
@@ -47,6 +55,7 @@ def resolve_service(
     ``library`` reads the trace of the traffic.
     """
     report_training_keys(spec, sink)
+    _check_latency_limits(spec.goals, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = resolve_checkpoint(spec.job, model, sink)
     traffic = resolve_traffic(spec.job.traffic, library, sink)
@@ -71,6 +80,7 @@ def resolve_service(
     check_service(service, engine, cluster.gpu, sink)
     check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink)
+    goals = _resolve_goals(spec.goals, service.traffic)
     return ServingProblem(
         name=spec.name,
         model=model,
@@ -82,7 +92,7 @@ def resolve_service(
         digest=spec_digest(spec, (model, cluster, *((traffic.trace,) if traffic.trace else ()))),
         spec_json=spec_as_json(spec),
         service=service,
-        goals=_resolve_goals(spec.goals, service.traffic),
+        goals=goals,
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
     )
@@ -133,7 +143,46 @@ def _resolve_goals(spec: ServingGoalsSpec, traffic: Traffic) -> ServingGoals:
         limit: ParallelSizeLimit | None = getattr(spec.limits, axis)
         if limit is not None:
             limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
-    return ServingGoals(maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
+    return ServingGoals(
+        maximize,
+        tuple(_resolve_latency_limits(spec)),
+        spec.goodput,
+        spec.memory_headroom,
+        tuple(limits),
+    )
+
+
+def _check_latency_limits(spec: ServingGoalsSpec, sink: Sink) -> None:
+    """Report limits without a value, and a share of requests without a limit (X08)."""
+    for latency in LATENCIES:
+        written = getattr(spec, latency)
+        if isinstance(written, LatencyLimitSpec) and not written.model_fields_set:
+            finding = Finding(
+                f"goals.{latency} has no limit",
+                help=f"valid keys: {', '.join(LatencyLimitSpec.model_fields)}",
+                fix=f"goals.{latency}: {{p99: 2s}}",
+            )
+            sink.report("X08", finding, at=f"goals.{latency}")
+    if spec.goodput is not None and not any(
+        one.statistic == "each" for one in _resolve_latency_limits(spec)
+    ):
+        finding = Finding(
+            "goals.goodput needs a limit that each request must meet",
+            help="set goals.ttft, goals.tpot or goals.e2e to a time, without a statistic",
+            fix="goals.ttft: 2s",
+        )
+        sink.report("X08", finding, at="goals.goodput")
+
+
+def _resolve_latency_limits(spec: ServingGoalsSpec) -> Iterator[LatencyLimit]:
+    """Yield the latency limits of the spec, the mean of a latency before its percentiles."""
+    for latency in LATENCIES:
+        written: float | LatencyLimitSpec | None = getattr(spec, latency)
+        if isinstance(written, LatencyLimitSpec):
+            values = ((one, getattr(written, one)) for one in _STATISTICS)
+            yield from (LatencyLimit(latency, one, limit) for one, limit in values if limit)
+        elif written is not None:
+            yield LatencyLimit(latency, "mean" if spec.goodput is None else "each", written)
 
 
 def _resolve_pins(spec: ServingLayoutSpec) -> ServingPins:

@@ -13,9 +13,12 @@ from typing import Any
 from parc.compiler.catalog.library import TextReader, read_user_file
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.serving import Lengths, Trace, TraceRequest, Traffic
-from parc.compiler.spec.service_spec import TrafficSpec
+from parc.compiler.spec.service_spec import LengthsSpec, TrafficSpec
 
 AT = "job.traffic"
+DEFAULT_RANGE_RATIO = 0.1
+"""Deviation of lengths from their mean if the spec does not state it, as in InferenceX benchmarks.
+Equal lengths would keep the requests of a closed loop in step with each other."""
 TRACE_BLOCK = 512
 """Prompt tokens per entry of hash_ids in a trace of Mooncake (arXiv:2407.00079)."""
 FORMATS = (
@@ -51,11 +54,23 @@ def resolve_traffic(spec: TrafficSpec, library: TextReader, sink: Sink) -> Traff
         return None
     if spec.trace is not None and trace is None:
         return None
-    spread = Lengths(spec.lengths.input_cv, spec.lengths.output_cv, spec.lengths.range_ratio)
     found = Traffic(
-        *lengths, spec.concurrency, spec.request_rate, spec.burstiness, spread, spec.prefix_hit
+        *lengths,
+        concurrency=spec.concurrency,
+        request_rate=spec.request_rate,
+        burstiness=spec.burstiness,
+        lengths=_resolve_lengths(spec.lengths),
+        prefix_hit=spec.prefix_hit,
     )
     return found if trace is None else _with_trace(found, trace)
+
+
+def _resolve_lengths(spec: LengthsSpec) -> Lengths:
+    """Return the distribution of the lengths."""
+    ratio = spec.range_ratio
+    if ratio is None:
+        ratio = 0.0 if spec.input_cv or spec.output_cv else DEFAULT_RANGE_RATIO
+    return Lengths(spec.input_cv, spec.output_cv, ratio)
 
 
 def _with_trace(found: Traffic, trace: Trace) -> Traffic:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
 from parc.compiler.cost.memory.workspaces import count_stage_buffers
@@ -82,7 +83,8 @@ class LayoutFilter:
         self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
-        self._cost_model, self._limit = cost_model, limit_bytes
+        self._cost_model, self._limit, self.end = cost_model, limit_bytes, end
+        self.rules = rules
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
@@ -92,10 +94,13 @@ class LayoutFilter:
             cost_model, self.build_layout, space.constants["zero_stage"], end
         )
         self._time = StepTimeCache(cost_model, self.build_layout)
+        self._plain_times: dict[ParallelSizes, MeshTimes] = {}
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
-        self._blocks = any(level.method == "block" for level in self.space.levels)
+        self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
+        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
+        self._blocks = any(level.method == "block" for level in space.levels[: space.siblings])
         self._reads_whole = bool(self._rules.loops["layout"])
 
     @property
@@ -114,7 +119,20 @@ class LayoutFilter:
 
     def build_layout(self, point: LayoutPoint) -> Layout:
         """Return the layout that belongs to ``point``."""
-        return self.space.build_layout(point, self._splits[point.pp, point.vpp])
+        sizes, template = self._template
+        if point[:7] != sizes:
+            layout = self.space.build_layout(point, self._splits[point.pp, point.vpp])
+            # The exchange of context-parallel ranks may depend on the micro-batch.
+            if point.cp == 1:
+                self._template = point[:7], layout.__dict__.copy()
+            return layout
+        # Copying the fields of the previous layout takes a third of the time of building them.
+        layout = object.__new__(Layout)
+        fields = layout.__dict__
+        fields.update(template)
+        fields["micro_batch"] = point.micro_batch
+        fields["recompute"] = self.space.levels[point.level]
+        return layout
 
     def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
@@ -124,7 +142,7 @@ class LayoutFilter:
                 continue
             # The rules of these loops do not read vpp, so the vpp of any split will do.
             mesh = self._check_mesh(degrees, splits[0].vpp)
-            self.enumerated += len(splits) * len(mesh.batches) * len(self.space.levels)
+            self.enumerated += len(splits) * len(mesh.batches) * self.space.siblings
             for split in splits:
                 self._filter_split(mesh, split)
 
@@ -181,8 +199,7 @@ class LayoutFilter:
             # The static bytes do not depend on the micro-batch, so they are computed once per mesh.
             if not static:
                 layout = self.build_layout(point)
-                static = self._memory.static_bytes(layout, split.shape)
-                step = self._memory.static_bytes_in_step(layout, split.shape)
+                static, step = self._memory.static_bytes(layout, split.shape)
             cell, left = self._activations(split, point)
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
@@ -193,6 +210,16 @@ class LayoutFilter:
                     )
                     # limit - left is the size of the buffers between stages.
                     yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
+
+    def seconds_without_recompute(self, point: LayoutPoint) -> float:
+        """Return the seconds per step of a surviving layout if it recomputes nothing."""
+        plain = point.with_recompute_level(0)
+        times = self._plain_times.get(point.degrees)
+        if times is None:
+            times = self._plain_times[point.degrees] = self._time.times_of_mesh(plain)
+        shape = next(one.shape for one in self._stage_splits(point.pp) if one.vpp == point.vpp)
+        count = self.space.problem.job.global_batch // (point.micro_batch * point.dp)
+        return times.step_seconds(plain, shape, count)
 
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
         """Return all splits of the layers into ``pp`` stages, with the results of their checks.
@@ -222,7 +249,7 @@ class LayoutFilter:
         rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
             rules.first_violated("level", point.with_recompute_level(level))
-            for level in range(len(self.space.levels))
+            for level in range(self.space.siblings)
         )
         first = rules.first_violated("stages", point)
         valid = not self._reads_whole and min(levels) == self._valid
@@ -235,14 +262,19 @@ class LayoutFilter:
         for size, count, first in mesh.batches:
             point = LayoutPoint(*mesh.degrees, split.vpp, size)
             first = min(first, split.first, first_violated("siblings", point))
-            if not split.valid:
-                violated = self._first_violated_by_level(point, split, first)
-                self._filter_siblings(mesh, split, (point, count), violated)
-            elif first < valid:
+            if split.valid and first < valid:
                 # This rule does not read the recompute level, so it rejects all levels at once.
                 lost[first] += len(split.levels)
-            else:
-                self._filter_siblings(mesh, split, (point, count), split.levels)
+                continue
+            violated = split.levels
+            if not split.valid:
+                violated = self._first_violated_by_level(point, split, first)
+            if max(violated) == valid:
+                self._filter_siblings(mesh, split, (point, count), violated)
+                continue
+            # All levels violate a rule, so their memory does not matter.
+            for position in violated:
+                lost[position] += 1
 
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
@@ -252,13 +284,9 @@ class LayoutFilter:
         The layout is ``point`` with this recompute level. ``first`` is the index of the first
         violated rule among those that do not read the recompute level.
         """
-        whole = [
-            self._rules.first_violated("layout", point.with_recompute_level(level))
-            if self._reads_whole
-            else self._valid
-            for level in range(len(split.levels))
-        ]
-        return tuple(min(first, one, two) for one, two in zip(split.levels, whole, strict=True))
+        whole = self._rules.first_violated_by_level(point, len(split.levels))
+        pairs = zip(split.levels, whole, strict=True)
+        return tuple([min(first, one, two) for one, two in pairs])
 
     def _filter_siblings(
         self,
@@ -310,8 +338,8 @@ class LayoutFilter:
         The result is empty if these bytes already exceed the device memory.
         """
         layout = self.build_layout(point)
-        static = self._memory.static_bytes(layout, split.shape)
-        if self._memory.static_bytes_in_step(layout, split.shape) > self._limit:
+        static, step = self._memory.static_bytes(layout, split.shape)
+        if step > self._limit:
             static = ()
         mesh.static[split.shape] = static
         return static

@@ -26,7 +26,11 @@ class LayoutSpace:
     problem: Problem
     framework: Framework
     levels: tuple[Recompute, ...]
-    """Recompute levels, the one with the least recompute first."""
+    """Recompute levels that ``LayoutPoint.level`` can select."""
+    siblings: int
+    """Number of levels that are tried with every layout. They come first in ``levels``, from the
+    least to the most recompute. Further levels recompute the first n layers of each model chunk,
+    for n = 1, 2 and so on."""
     constants: dict[str, Any]
     """Values of the fields that are equal in all layouts of the space."""
     shard: int
@@ -68,11 +72,16 @@ class LayoutSpace:
             "zero_plus": variant.zero_plus,
         }
         levels = recompute_levels(problem, framework)
+        siblings = len(levels)
+        if framework.recomputes_first_layers and problem.pins.recompute is None:
+            counts = range(1, problem.model.layers + 1)
+            levels += tuple(Recompute("full", (), "block", count) for count in counts)
         exchange = fixed_exchange(problem, comm)
         if variant.cp_comm is None and fastest is not None:
             exchange = fastest
         schedule = variant.schedule
-        return cls(problem, framework, levels, constants, variant.dp_shard, schedule, exchange)
+        shard = variant.dp_shard
+        return cls(problem, framework, levels, siblings, constants, shard, schedule, exchange)
 
     def parallel_sizes(self) -> Iterator[ParallelSizes]:
         """Yield the parallel sizes to try.
@@ -124,7 +133,7 @@ def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
     dp, etp, ep, vpp and micro-batch.
     """
     problem, framework = space.problem, space.framework
-    levels = range(len(space.levels))
+    levels = range(space.siblings)
     for degrees in space.parallel_sizes():
         for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):

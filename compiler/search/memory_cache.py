@@ -31,7 +31,7 @@ from parc.compiler.cost.memory.workspaces import (
     residual_stream_bytes,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents
+from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
 from parc.compiler.ir import Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
@@ -60,7 +60,7 @@ class MicroBatchBytes:
     buffer: float
     """Bytes of the gathered input of the output projection."""
     heads: dict[int, float]
-    """MTP layers before the loss (-1 for a stage without loss) -> bytes of logits and loss."""
+    """MTP layers before the loss -> bytes of logits and loss of a stage with the loss."""
 
 
 @dataclass(slots=True)
@@ -94,11 +94,12 @@ class PeakMemoryCache:
         self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
-    def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
-        """Return the bytes that do not depend on the micro-batch, per group of equal stages.
+    def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[tuple[float, ...], float]:
+        """Return the bytes per group of equal stages without activations, and the optimizer's peak.
 
-        The result is all memory except activations and the buffers between stages. Groups that
-        cannot have the memory peak are left out.
+        The first result is all memory except activations and the buffers between stages. Groups
+        that cannot have the memory peak are left out. The second result is the peak of the fullest
+        stage during the optimizer step, without the buffers between stages.
         """
         key = (shape, layout.tp, layout.ep, layout.etp)
         parameters = self._parameters.get(key)
@@ -120,23 +121,16 @@ class PeakMemoryCache:
                 static[index] += self._others * gathered_weight_bytes(
                     self._cost_model, layout, kind.load, self._program
                 )
-        return tuple(static)
-
-    def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
-        """Return the peak bytes of the fullest stage during the optimizer step.
-
-        Activations and the buffers between stages are not included.
-        """
-        static = self.static_bytes(layout, shape)
         if not self._program.state.step:
-            return max(static)
+            return tuple(static), max(static)
         temporary = (
             optimizer_step_bytes(self._cost_model, layout, kind.load, self._program)
             for kind in shape.peak_candidates
         )
-        return max(
+        in_step = (
             fixed + self._factor * step for fixed, step in zip(static, temporary, strict=True)
         )
+        return tuple(static), max(in_step)
 
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
         """Return (dense parameters, expert parameters, extra bytes) per group of equal stages.
@@ -181,21 +175,28 @@ class PeakMemoryCache:
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
         if size is None:
             size = self._micro_batch_bytes(point)
-        heads = [
-            self._logits_and_loss_bytes(size, point, kind.load) for kind in shape.peak_candidates
-        ]
-        extra = [kind.load.embedding * size.mask for kind in shape.peak_candidates]
-        buffers = [kind.load.loss * size.buffer for kind in shape.peak_candidates]
         mesh = (point.tp, point.cp, point.etp, point.micro_batch)
         units = self._units.get(mesh)
         if units is None:
             units = self._units[mesh] = tuple(self._bytes_per_layer(one) for one in points)
-        rows = tuple(zip(shape.counts, heads, extra, buffers, strict=True))
+        rows = tuple(
+            [
+                (
+                    counts,
+                    self._logits_and_loss_bytes(size, point, kind.load) if kind.load.loss else 0.0,
+                    kind.load.embedding * size.mask,
+                    kind.load.loss * size.buffer,
+                )
+                for counts, kind in zip(shape.counts, shape.peak_candidates, strict=True)
+            ]
+        )
         levels = tuple(
-            _sum_layers(unit, rows)
-            if unit is not None
-            else self._bytes_with_block_recompute(point, rows)
-            for unit, point in zip(units, points, strict=True)
+            [
+                _sum_layers(unit, rows)
+                if unit is not None
+                else self._bytes_with_block_recompute(point, shape, rows)
+                for unit, point in zip(units, points, strict=True)
+            ]
         )
         cell = self.activations[key] = StageActivations(levels, size.stream)
         return cell
@@ -217,13 +218,12 @@ class PeakMemoryCache:
     def _logits_and_loss_bytes(
         self, size: MicroBatchBytes, point: LayoutPoint, load: StageContents
     ) -> float:
-        """Return the bytes of logits and loss on a pipeline stage with the contents ``load``."""
+        """Return the bytes of logits and loss on a pipeline stage with the loss and ``load``."""
         # Stages with equally many MTP layers before the loss share one cache entry.
-        heads = load.mtp_layers if load.loss else -1
-        nbytes = size.heads.get(heads)
+        nbytes = size.heads.get(load.mtp_layers)
         if nbytes is None:
             nbytes = logits_bytes(self._cost_model, self._build(point), load, self._program)
-            nbytes = size.heads[heads] = self._factor * nbytes
+            nbytes = size.heads[load.mtp_layers] = self._factor * nbytes
         return nbytes
 
     def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
@@ -241,27 +241,30 @@ class PeakMemoryCache:
         ]
         return tuple(
             (
-                factor * saved_activation_bytes(layer, layout, 1),
+                factor * saved_activation_bytes(layer, layout, 1, 1),
                 factor * backward_working_bytes(layer, layout),
             )
             for layer in layers
         )
 
     def _bytes_with_block_recompute(
-        self, point: LayoutPoint, rows: StageRows
+        self, point: LayoutPoint, shape: StageShape, rows: StageRows
     ) -> tuple[tuple[float, float], ...]:
         """Return the activation bytes with block recompute, per group of equal pipeline stages.
 
         Each item is (bytes per micro-batch in flight, bytes that are allocated only once).
         """
-        layout, factor = self._build(point), self._factor
+        layout, factor, model = self._build(point), self._factor, self._cost_model.problem.model
         pairs = []
-        for counts, head, extra, buffer in rows:
+        for one, (counts, head, extra, buffer) in zip(shape.peak_candidates, rows, strict=True):
+            chunks = layout.split.chunks[one.first]
+            again = recomputed_layers(model, layout.recompute, one.load, chunks)
             kept, working = extra, head
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
                     layer = cached_layer_activations(self._cost_model, layout, kind, self._program)
-                    kept += factor * saved_activation_bytes(layer, layout, count)
+                    saved = saved_activation_bytes(layer, layout, count, again[kind])
+                    kept += factor * saved
                     working = max(working, factor * backward_working_bytes(layer, layout))
             pairs.append((kept, working + buffer))
         return tuple(pairs)

@@ -54,7 +54,8 @@ def simplicity_key(variant: int, point: LayoutPoint, effort: int) -> tuple[int, 
     """Return the key that sorts layouts of equal time by simplicity, the simplest layout first.
 
     The key compares the number of axes larger than 1, then the framework variant, then the
-    recompute (``effort``: 0 none, 1 selective, 2 full), and then vpp, cp, pp, tp and ep.
+    recompute (``effort``: 0 none, 1 selective, 2 full, 3 some layers), and then vpp, cp, pp, tp and
+    ep.
     """
     # The larger micro-batch wins the last tie, because its GEMMs are larger.
     tp, cp, pp, _, ep, etp, vpp, micro_batch, _ = point
@@ -91,7 +92,10 @@ class LayoutRanking:
         self._minimizes_gpus = cost_model.problem.goals.maximize == "fewest-gpus"
         self._slack = 1 + cost_model.problem.goals.tie
         names = ("none", "selective", "full")
-        self._effort = tuple(names.index(level.granularity) for level in levels)
+        # A number of layers is harder to explain and to change than one word for all layers.
+        self._effort = tuple(
+            3 if level.method == "block" else names.index(level.granularity) for level in levels
+        )
 
     def best_layouts(
         self, survivors: list[Survivor], exposed: Callable[[Layout], float] | None

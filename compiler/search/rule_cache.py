@@ -82,11 +82,17 @@ class RuleCache:
             names = tuple(name for name in LayoutPoint._fields if name in read)
             group = groups.setdefault(names, RuleGroup(_cache_key_of_fields(names)))
             group.rules.append((position, rule))
+        read_by_layout_rules: set[str] = set()
         self.loops: dict[str, tuple[RuleGroup, ...]] = {name: () for name, _ in LOOPS}
         for names, group in groups.items():
             # LOOPS is in the order of the search, so a rule is evaluated as early as possible.
             loop = next(name for name, fixed in LOOPS if fixed.issuperset(names))
             self.loops[loop] += (group,)
+            if loop == "layout":
+                read_by_layout_rules |= set(names)
+        shared = tuple(name for name in LayoutPoint._fields[:-1] if name in read_by_layout_rules)
+        self._key_of_levels = _cache_key_of_fields(shared)
+        self._by_level: dict[Any, tuple[int, ...]] = {}
 
     def first_violated(self, loop: str, point: LayoutPoint) -> int:
         """Return the index of the first rule of ``loop`` that ``point`` violates.
@@ -104,6 +110,21 @@ class RuleCache:
             if found < first:
                 first = found
         return first
+
+    def first_violated_by_level(self, point: LayoutPoint, levels: int) -> tuple[int, ...]:
+        """Return the result of ``first_violated`` for the loop "layout", per recompute level.
+
+        The layouts are ``point`` with each of the ``levels`` recompute levels. The result is cached
+        by the other fields that rules of this loop read.
+        """
+        key = self._key_of_levels(point)
+        found = self._by_level.get(key)
+        if found is None:
+            found = self._by_level[key] = tuple(
+                self.first_violated("layout", point.with_recompute_level(level))
+                for level in range(levels)
+            )
+        return found
 
     def _first_violated_in_group(self, group: RuleGroup, point: LayoutPoint) -> int:
         """Return the index of the first rule of ``group`` that ``point`` violates.

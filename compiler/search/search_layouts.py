@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice, product
 
 from parc.compiler.cost.counts.flops import model_flops_utilization
-from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes, peak_stage
+from parc.compiler.cost.memory.peak import (
+    EXPECTED,
+    HIGH,
+    memory_of_all_stages,
+    peak_bytes,
+    peak_stage,
+)
 from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Candidate, Search
+from parc.compiler.ir import Candidate, Layout, Search
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.explain_invalid import explain_invalid, report_excess_chunks
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
-from parc.compiler.search.rank_layouts import LayoutRanking, RankedLayout, Survivor
+from parc.compiler.search.rank_layouts import ROUNDING, LayoutRanking, RankedLayout, Survivor
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
@@ -60,6 +68,8 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
+    elif len(spaces[0].levels) > spaces[0].siblings:
+        survivors += _partial_recompute(cost_model, filters, survivors)
     builds = {index: one.build_layout for index, one in filters.items()}
     ranking = LayoutRanking(cost_model, builds, spaces[0].levels)
     ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
@@ -68,6 +78,79 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
         ranked=tuple(_plan_candidates(cost_model, ranked)),
     )
+
+
+def _partial_recompute(
+    cost_model: CostModel, filters: dict[int, LayoutFilter], survivors: list[Survivor]
+) -> list[Survivor]:
+    """Return the layouts that recompute only some layers and beat or tie with all ``survivors``.
+
+    Each of them differs from a survivor only in recompute: it recomputes the first n layers of each
+    model chunk, where n is the smallest number with which the layout fits into memory.
+    """
+    goals = cost_model.problem.goals
+    few = goals.maximize == "fewest-gpus"
+    world, best = min((row.point.world if few else 0, row.seconds) for row in survivors)
+    # Recompute repeats at most the forward pass, so without it a step takes at least half as long.
+    rows = [
+        row
+        for row in survivors
+        if row.point.level and world in (0, row.point.world) and row.seconds <= 2 * best
+    ]
+    floors = [(filters[row.variant].seconds_without_recompute(row.point), row) for row in rows]
+    found: list[Survivor] = []
+    for floor, row in sorted(floors):
+        if floor > best * (1 + goals.tie):
+            break
+        partial = _with_fewest_recomputed_layers(
+            cost_model, filters[row.variant], row, best * (1 + goals.tie)
+        )
+        if partial is not None:
+            found.append(partial)
+            best = min(best, partial.seconds)
+    return [row for row in found if row.seconds <= best * (1 + goals.tie)]
+
+
+def _with_fewest_recomputed_layers(
+    cost_model: CostModel, layout_filter: LayoutFilter, row: Survivor, most_seconds: float
+) -> Survivor | None:
+    """Return ``row`` with the fewest recomputed layers per model chunk that fit into memory.
+
+    None if the layout then violates a rule, is not faster than ``row``, or is slower than
+    ``most_seconds``.
+    """
+    limit_bytes, siblings = memory_limit_bytes(cost_model), layout_filter.space.siblings
+    is_high = layout_filter.end is HIGH
+
+    def layout_with(count: int) -> Layout:
+        """Return the layout that recomputes the first ``count`` layers of each model chunk."""
+        return layout_filter.build_layout(row.point.with_recompute_level(siblings + count - 1))
+
+    def is_slow(count: int) -> bool:
+        """Return True if the step takes too long with ``count`` recomputed layers."""
+        seconds = step_time(cost_model, layout_with(count)).total_seconds
+        return seconds > most_seconds or seconds >= row.seconds * (1 - ROUNDING)
+
+    def fits(count: int) -> bool:
+        """Return True if the layout fits into memory with ``count`` recomputed layers."""
+        stages = memory_of_all_stages(cost_model, layout_with(count))
+        ends = (stage.high_bytes if is_high else stage.total_bytes for stage in stages)
+        return max(ends) <= limit_bytes
+
+    if is_slow(1):
+        return None
+    chunks = chain.from_iterable(layout_with(1).split.chunks)
+    counts = range(1, max(chunk.layers for chunk in chunks) + 1)
+    # Time grows and memory shrinks with the number of layers, so both bounds are bisected.
+    counts = counts[: bisect_left(counts, True, lo=1, key=is_slow)]
+    if not fits(counts[-1]):
+        return None
+    count = counts[bisect_left(counts, True, key=fits)]
+    layout = layout_with(count)
+    if any(rule.broken(cost_model.problem, layout) for rule in layout_filter.rules):
+        return None
+    point = row.point.with_recompute_level(siblings + count - 1)
+    return Survivor(step_time(cost_model, layout).total_seconds, point, row.variant)
 
 
 def _fallback_candidate(

@@ -30,6 +30,8 @@ class StageShape:
     ``peak_candidates``."""
     work: tuple[tuple[tuple[int, ...], int, int], ...]
     """(layers by kind, output heads, ranks) for each set of ranks with equal computation time."""
+    present: tuple[bool, ...]
+    """True for each layer kind that a stage contains."""
     schedule: Schedule | None
     """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class StageShape:
             peak_candidates=peak_candidates,
             counts=tuple(_work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
             work=tuple((*work_of_stage, count) for work_of_stage, count in work.items()),
+            present=tuple(map(any, zip(*(counts for counts, _ in work), strict=True))),
             schedule=schedule,
         )
 
@@ -76,8 +79,10 @@ class StageShape:
             # An invalid layout, which a rule rejects later, can have no micro-batch.
             shape = PipelineShape(self.pp, max(micro_batches, 1), vpp)
             flights = self.flights[vpp, micro_batches] = tuple(
-                micro_batches_in_flight(schedule, one.first, shape, one.load.chunks)
-                for one in self.peak_candidates
+                [
+                    micro_batches_in_flight(schedule, one.first, shape, one.load.chunks)
+                    for one in self.peak_candidates
+                ]
             )
         return flights
 

@@ -32,6 +32,7 @@ from parc.compiler.cost.step.step_time import (
     exposed_hops,
     optimizer_seconds,
     stage_boundary_seconds,
+    stage_time,
     straggler_factor,
 )
 from parc.compiler.ir import LayerKind, Layout
@@ -52,8 +53,8 @@ class MicroBatchTimes:
 
     head: float
     layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
-    repeats: dict[tuple[LayerKind, int, int], tuple[float, float]] = field(default_factory=dict)
-    """(kind, recompute level, chunks) -> (computation, total with recompute) of one layer."""
+    repeats: dict[tuple[LayerKind, int], tuple[float, float]] = field(default_factory=dict)
+    """(kind, recompute level) -> (computation, total with recompute) of one layer."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
         default_factory=dict
     )
@@ -130,7 +131,8 @@ class MeshTimes:
         key = (shape, point.level, point.vpp if self._block else 1)
         pace = row.paces.get(key)
         if pace is None:
-            pace = row.paces[key] = self._stage_seconds(row, point, shape)
+            evaluate = self._partial_stage_seconds if self._block else self._stage_seconds
+            pace = row.paces[key] = evaluate(row, point, shape)
         fold = self._folds.get(shape)
         if fold is None:
             fold = self._folds[shape] = self._gradient_and_optimizer_times(point)
@@ -179,10 +181,8 @@ class MeshTimes:
         All three are in seconds per micro-batch.
         """
         layers = [
-            self._layer_seconds(row, point, kind)
-            if any(pace[0][index] for pace in shape.work)
-            else NONE
-            for index, kind in enumerate(self._batch.kinds)
+            self._layer_seconds(row, point, kind) if present else NONE
+            for kind, present in zip(self._batch.kinds, shape.present, strict=True)
         ]
         slowest, compute, whole = -1.0, 0.0, 0.0
         for counts, heads, ranks in shape.work:
@@ -196,11 +196,30 @@ class MeshTimes:
                 slowest, compute = total, busy + heads * row.head
         return slowest, compute, whole
 
+    def _partial_stage_seconds(
+        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
+    ) -> tuple[float, float, float]:
+        """Return the result of ``_stage_seconds`` for layouts that recompute a part of the layers.
+
+        Stages with equal layers can then differ in the number of recomputed layers.
+        """
+        cost_model, layout = self._batch.cost_model, self._batch.build(point)
+        chunks = layout.split.chunks
+        for kind in self._batch.kinds:
+            if kind not in row.layers:
+                row.layers[kind] = cached_layer_time(cost_model, layout, kind)
+        times = [
+            (stage_time(cost_model, layout, one.load, chunks[one.first], row.layers), one.count)
+            for one in shape.classes
+        ]
+        slowest = max((time for time, _ in times), key=lambda time: time.total)
+        return slowest.total, slowest.compute, sum(time.total * count for time, count in times)
+
     def _layer_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
     ) -> tuple[float, float]:
         """Return (computation, total time with recompute) of one layer of ``kind``, in seconds."""
-        key = (kind, point.level, point.pp * point.vpp if self._block else 1)
+        key = (kind, point.level)
         timed = row.repeats.get(key)
         if timed is None:
             layout = self._batch.build(point)

@@ -41,6 +41,9 @@ class JobSpec(StrictModel):
     gradient_precision: Literal["fp32", "bf16"] = "fp32"
     """Number format in which gradients are accumulated and reduced. bf16 halves the memory and the
     communication of gradients."""
+    moment_precision: Literal["fp32", "bf16"] = "fp32"
+    """Number format of Adam's two moments. With bf16, Megatron also stores only the 16 bits of a
+    master weight that the bf16 weight lacks: 6 bytes per parameter instead of 12."""
     moe_dispatcher: Literal["auto", "alltoall", "deepep", "hybridep"] = "auto"
     """Library that sends tokens to their experts. auto uses a plain all-to-all; deepep and hybridep
     must be installed on the hosts."""

@@ -43,6 +43,11 @@ class OffloadSpec(StrictModel):
     FSDP."""
     nvme_path: str = ""
     """Folder on the local NVMe disk of each host. Required if optimizer or parameters is nvme."""
+    activations: tuple[Literal["attention", "norms", "experts"], ...] = ()
+    """Parts of each layer whose saved activations are copied to host memory after the forward pass
+    and back before the backward pass. attention: projections and attention core; norms: inputs of
+    the norms that are not fused with a projection; experts: inputs of the routed experts and of
+    their activation function."""
 
     @property
     def uses_nvme(self) -> bool:
@@ -104,9 +109,9 @@ class LayoutSpec(StrictModel):
     """Number of neighboring ranks that exchange heads for tokens. Used if cp_comm is a2a+p2p. auto
     uses as many as fit, together with their tensor-parallel ranks, into an NVLink domain."""
     offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
-    """Offload of optimizer state and weights. cpu offloads only the optimizer state, to host
-    memory. auto offloads only if the framework supports it and no layout without offload fits in
-    memory."""
+    """Offload of optimizer state, weights and activations. cpu offloads only the optimizer state,
+    to host memory. auto offloads only if the framework supports it and no layout without offload
+    fits in memory."""
     zero_plus: ZeroPlusSpec | None = None
     """ZeRO++ of DeepSpeed. If absent, ZeRO++ is not used."""
     first_stage_layers: Count | Auto = "auto"

@@ -16,23 +16,24 @@ from parc.compiler.spec.base import (
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import Auto, ParallelSizeLimit
 from parc.compiler.spec.spec import TaskSpec
-from parc.compiler.spec.units import Percent, Seconds
+from parc.compiler.spec.units import Percent, Seconds, Share
 
 
 class LengthsSpec(StrictModel):
-    """Distribution of request lengths around their means; without settings all are equal.
+    """Distribution of request lengths around their means, which the simulation uses.
 
-    The simulation of the service uses it. Set either the coefficients of variation, for lognormal
-    lengths, or range_ratio, for uniform lengths.
+    Set either the coefficients of variation, for lognormal lengths, or range_ratio, for uniform
+    lengths.
     """
 
     input_cv: NonNegativeFloat = 0.0
     """Coefficient of variation (standard deviation / mean) of lognormal prompt lengths: 0.8."""
     output_cv: NonNegativeFloat = 0.0
     """Coefficient of variation of lognormal answer lengths: 1.2."""
-    range_ratio: Beta = 0.0
+    range_ratio: Beta | None = None
     """Largest deviation of uniform lengths from their mean, divided by the mean, as in vllm bench
-    serve --random-range-ratio: 0.2."""
+    serve --random-range-ratio. If no field of lengths is set, 0.1; 0 makes all requests equally
+    long."""
 
 
 class TrafficSpec(StrictModel):
@@ -119,6 +120,19 @@ class ServingLimitsSpec(StrictModel):
     """Limit on the number of independent engines."""
 
 
+class LatencyLimitSpec(StrictModel):
+    """Upper limits on the mean and on percentiles of a latency, over all requests."""
+
+    mean: Seconds | None = None
+    """Upper limit on the mean: 500ms."""
+    p50: Seconds | None = None
+    """Upper limit on the median: 500ms."""
+    p90: Seconds | None = None
+    """Upper limit on the 90th percentile: 1s."""
+    p99: Seconds | None = None
+    """Upper limit on the 99th percentile: 2s."""
+
+
 class ServingGoalsSpec(StrictModel):
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 
@@ -127,10 +141,17 @@ class ServingGoalsSpec(StrictModel):
     auto is fewest-gpus if job.traffic sets concurrency or request_rate, else throughput.
     lowest-cost minimizes the cost per hour if job.traffic sets a load, else the cost per token; it
     compares the clusters of a list by cluster.price_per_gpu_hour."""
-    ttft: Seconds | None = None
-    """Upper limit on the mean time to the first token: 300ms."""
-    tpot: Seconds | None = None
-    """Upper limit on the mean time per output token: 20ms."""
+    ttft: Seconds | LatencyLimitSpec | None = None
+    """Upper limit on the mean time to the first token: 300ms. A mapping limits percentiles: {p99:
+    2s}."""
+    tpot: Seconds | LatencyLimitSpec | None = None
+    """Upper limit on the mean time per output token after the first one: 20ms, or {p90: 50ms}."""
+    e2e: Seconds | LatencyLimitSpec | None = None
+    """Upper limit on the mean time from the arrival of a request to its last token: 10s, or {p99:
+    20s}."""
+    goodput: Share | None = None
+    """Minimum percentage of requests that must meet all limits: 95%. If set, plain values of ttft,
+    tpot and e2e limit each request instead of the mean."""
     memory_headroom: Percent = 0.08
     """Percentage of device memory that the engine must leave free: 8%."""
     limits: ServingLimitsSpec | None = None

@@ -110,6 +110,7 @@ class Quantity:
         }
 
 
+_SHARE = Quantity("a percentage", "", {"%": "0.01"}, ("95%",), low=0, high=1)
 _PERCENT = Quantity("a percentage", "", {"%": "0.01"}, ("8%",), low=0, high=0.95, above=False)
 _SECONDS = Quantity(
     "a time",
@@ -151,6 +152,8 @@ _GIGABITS = Quantity(
     high=1e6,
 )
 
+Share = Annotated[float, _SHARE]
+"""Fraction above 0 and up to 1, written as a number or in per cent."""
 Percent = Annotated[float, _PERCENT]
 """Fraction from 0 to 0.95, written as a percentage or as a number."""
 Seconds = Annotated[float, _SECONDS]

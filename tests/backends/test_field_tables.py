@@ -15,6 +15,7 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_stages,
 )
+from parc.backends.sglang import computed_settings as sglang
 from parc.backends.shared.field_table import FieldTable, field_table, flag_table, public_functions
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.versions import is_in_range
@@ -32,8 +33,8 @@ FRAMEWORKS = {
     ),
     "torchtitan": (torchtitan,),
 }
-MODULES = {**FRAMEWORKS, "vllm": (vllm,)}
-GROUPED = ("deepspeed", "megatron", "vllm")
+MODULES = {**FRAMEWORKS, "sglang": (sglang,), "vllm": (vllm,)}
+GROUPED = ("deepspeed", "megatron", "sglang", "vllm")
 TORCH = ("accelerate", "fsdp", "torchtitan")
 SHARED = {
     *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
@@ -85,8 +86,9 @@ def test_every_field_of_the_table_is_a_field_of_the_plan(name: str) -> None:
     assert said(name) - known == set()
 
 
-def test_every_field_of_an_engine_table_exists_in_the_plan_or_its_context() -> None:
-    outside = said("vllm") - set(SERVING)
+@pytest.mark.parametrize("name", ["sglang", "vllm"])
+def test_every_field_of_an_engine_table_exists_in_the_plan_or_its_context(name: str) -> None:
+    outside = said(name) - set(SERVING)
     assert [path for path in outside if not path.startswith(ENGINE_OUTSIDE)] == []
 
 

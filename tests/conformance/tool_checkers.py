@@ -59,6 +59,11 @@ def vllm_verdicts(cases: list[Case]) -> list[Verdict]:
     return tool_verdicts("vllm", "vllm/vllm_checker.py", cases)
 
 
+def sglang_verdicts(cases: list[Case]) -> list[Verdict]:
+    """Check commands of SGLang's server with SGLang (sglang_checker.py)."""
+    return tool_verdicts("sglang", "sglang/sglang_checker.py", cases)
+
+
 def vllm_gpu(gpu: Gpu) -> dict[str, Any]:
     """Return a GPU of PARC's catalog in the fields of vllm_checker.py; vLLM's defaults depend on
     it.
@@ -75,9 +80,14 @@ def tool_python(tool: str) -> str:
     """Return the path of the Python that has ``tool``; skip the test if there is none.
 
     Args:
-        tool: "torch" (with DeepSpeed, torchtitan, Accelerate and Kubeflow's models) or "vllm".
+        tool: "torch" (with DeepSpeed, torchtitan, Accelerate and Kubeflow's models), "vllm"
+            or "sglang".
     """
-    variable = {"torch": "PARC_CONFORMANCE_PYTHON", "vllm": "PARC_CONFORMANCE_VLLM"}[tool]
+    variable = {
+        "torch": "PARC_CONFORMANCE_PYTHON",
+        "vllm": "PARC_CONFORMANCE_VLLM",
+        "sglang": "PARC_CONFORMANCE_SGLANG",
+    }[tool]
     python = os.environ.get(variable, "")
     if not python:
         why = os.environ.get(f"{variable}_ABSENT", "run tests/conformance/run, which installs it")

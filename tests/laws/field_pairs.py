@@ -132,6 +132,7 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r".*shared_memory": ("64Gi", "32Gi"),
     r"launch\.args": (["--log-params-norm"], ["--enable-prefix-caching"], ["--verbose"]),
     r".*recompute\.modules": (["core_attn"], ["mlp"]),
+    r".*offload\.activations": ([], ["attention"]),
     r".*(_dir|path)": ("/one", "/two"),
 }
 """Pattern of a path -> values, where the type does not show which values make sense."""

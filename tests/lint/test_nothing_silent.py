@@ -18,7 +18,7 @@ from tests.search.serving_specs import spec as serving_spec
 
 UNKNOWN = {
     "verl": "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8\n",
-    "sglang": "python -m sglang.launch_server --model-path org/model --tp 8\n",
+    "lmdeploy": "python3 -m lmdeploy serve api_server org/model --tp 8\n",
     "torchtitan": "torchrun --nproc-per-node 8 train.py --parallelism.tensor_parallel_degree 8\n",
     "bionemo": "train_esm2 --num-gpus 8 --num-attention-heads 20 --hidden-size 1280\n",
     "batch script": "#SBATCH --nodes=2\nsrun ./my_program --tp 8\n",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from parc.compiler.ir import Recompute
 from parc.compiler.report.page.report_page import report_artifact
 from parc.compiler.report.text.search_table import search_text
 from parc.compiler.report.text.summary import summary_text
@@ -47,3 +49,12 @@ def test_the_first_layout_is_slower_than_the_fastest_by_at_most_the_tie(tie: flo
     plan = plan_of(changed(OPEN, {"goals.tie": tie}))
     first, *others = (one.seconds_with_placement for one in plan.search.ranked)
     assert first <= min(others) * (1 + tie)
+
+
+def test_recompute_of_all_layers_is_simpler_than_of_a_number_of_layers() -> None:
+    layout = plan_of(OPEN).layout
+    whole = replace(layout, recompute=Recompute("full", (), "uniform", 1))
+    part = replace(layout, recompute=Recompute("full", (), "block", 2))
+    assert simplest_difference(whole, part) == (
+        "its recompute setting is simpler (full uniform 1 instead of full block 2)"
+    )

@@ -57,7 +57,8 @@ def test_a_trace_in_any_format_gives_times_lengths_and_rate(content: str) -> Non
     assert [one.input_tokens for one in found.trace.requests] == [100, 300, 200]
     # An empty answer counts as one token.
     assert [one.output_tokens for one in found.trace.requests] == [10, 30, 1]
-    assert (found.input_tokens, found.output_tokens) == (200, pytest.approx(41 / 3))
+    assert found.input_tokens == 200
+    assert found.output_tokens == pytest.approx(41 / 3)
     assert found.request_rate == pytest.approx(1.0)
 
 
@@ -112,3 +113,21 @@ def test_a_missing_trace_is_reported_where_the_spec_names_it() -> None:
     found = resolve_traffic(TrafficSpec(trace="absent"), OneFile(""), sink)
     assert found is None
     assert [(one.code, one.path) for one in sink.diagnostics] == [("PARC-K07", "job.traffic.trace")]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "ratio"),
+    [
+        ({}, 0.1),
+        ({"range_ratio": 0.0}, 0.0),
+        ({"output_cv": 1.0}, 0.0),
+        ({"range_ratio": 0.3}, 0.3),
+    ],
+)
+def test_lengths_vary_a_little_unless_the_spec_says_otherwise(
+    lengths: dict[str, float], ratio: float
+) -> None:
+    spec = TrafficSpec.model_validate({"input_tokens": 10, "output_tokens": 10, "lengths": lengths})
+    found = resolve_traffic(spec, OneFile(""), Sink())
+    assert found is not None
+    assert found.lengths.range_ratio == ratio

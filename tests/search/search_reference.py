@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from parc.backends.registry import framework
@@ -12,7 +13,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Search
+from parc.compiler.ir import Layout, Recompute, Search
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
@@ -69,6 +70,40 @@ def sift_families(
     return dropped, rows
 
 
+def partial_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
+    """The layouts that recompute the fewest layers per chunk that fit, and are fast enough.
+
+    They are faster than the same layout in ``rows``, and tie with the best of all.
+    """
+    problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
+    if not cost_model.framework.recomputes_first_layers or problem.pins.recompute:
+        return []
+    rules = all_rules(problem, cost_model.framework)
+    few = problem.goals.maximize == "fewest-gpus"
+    fits_high = all(highest_bytes(cost_model, row[2]) <= limit for row in rows)
+    bytes_of = highest_bytes if fits_high else peak_bytes
+    found: list[Row] = []
+    for seconds, _, layout in rows:
+        blocks = (block for block in block_layouts(layout) if bytes_of(cost_model, block) <= limit)
+        block = next(blocks, None)
+        if block is None or any(rule.broken(problem, block) for rule in rules):
+            continue
+        faster = step_time(cost_model, block).total_seconds
+        if faster < seconds:
+            found.append((faster, peak_bytes(cost_model, block), block))
+    world, best = min((row[2].world if few else 0, row[0]) for row in rows + found)
+    most = best * (1 + problem.goals.tie)
+    return [row for row in found if row[0] <= most and world in (0, row[2].world)]
+
+
+def block_layouts(layout: Layout) -> Iterator[Layout]:
+    """Yield ``layout`` with more and more recomputed layers per chunk; none if it needs none."""
+    if layout.recompute.granularity != "none":
+        longest = max(chunk.layers for row in layout.split.chunks for chunk in row)
+        for count in range(1, longest + 1):
+            yield replace(layout, recompute=Recompute("full", (), "block", count))
+
+
 def highest_bytes(cost_model: CostModel, layout: Layout) -> float:
     """The highest end of the memory intervals of all stages."""
     return max(stage.high_bytes for stage in memory_of_all_stages(cost_model, layout))
@@ -112,6 +147,7 @@ def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
     """Fewer axes, an earlier variant, less recompute, smaller degrees; the larger micro-batch."""
     axes = [layout.tp, layout.cp, layout.pp, layout.ep]
     effort = {"none": 0, "selective": 1, "full": 2}[layout.recompute.granularity]
+    effort += layout.recompute.method == "block"
     used = sum(degree > 1 for degree in axes)
     rest = (layout.vpp, layout.cp, layout.pp, layout.tp, layout.ep, layout.etp)
     return (used, variant, effort, *rest, -layout.micro_batch)
@@ -127,4 +163,4 @@ def assert_plain(cost_model: CostModel, found: Search | None) -> None:
     assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
     assert dict(found.dropped) == dropped
     ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
-    assert ranked == rank(cost_model, rows)
+    assert ranked == rank(cost_model, rows + partial_rows(cost_model, rows))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from parc.compiler.cost.memory.peak import HIGH, memory_of_all_stages, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -15,7 +17,7 @@ from parc.compiler.ir import Layout, LayoutVariant
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.rank_layouts import KEPT, RESCORED, LayoutRanking
+from parc.compiler.search.rank_layouts import KEPT, RESCORED, ROUNDING, LayoutRanking
 from parc.compiler.search.search_layouts import search_layouts
 from parc.compiler.spec.job_spec import TIE
 from tests.search.search_reference import cost_model_of
@@ -148,3 +150,20 @@ def test_placements_are_tried_where_racks_share_uplinks() -> None:
     found = search_layouts(cost_model, Sink())
     assert found is not None
     assert all(score(one.layout) >= 0.0 for one in found.ranked)
+
+
+@pytest.mark.parametrize("model", ["gpt3-175b", "mixtral-8x7b"])
+def test_the_fast_time_and_memory_of_a_layout_are_those_of_its_full_estimate(model: str) -> None:
+    cost_model = cost_model_of(_spec(nodes=16) | {"model": model})
+    sieve = LayoutFilter(
+        cost_model,
+        all_rules(cost_model.problem, cost_model.framework),
+        memory_limit_bytes(cost_model),
+        LayoutSpace.for_variant(cost_model.problem, cost_model.framework, LayoutVariant()),
+    )
+    sieve.filter_all_layouts()
+    for survivor in Random(1).sample(sieve.survivors, 40):
+        layout = sieve.build_layout(survivor.point)
+        full = step_time(cost_model, layout).total_seconds
+        assert survivor.seconds == pytest.approx(full, rel=ROUNDING)
+        assert peak_bytes(cost_model, layout) <= memory_limit_bytes(cost_model)

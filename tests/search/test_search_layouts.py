@@ -112,6 +112,19 @@ def test_most_of_these_searches_find_something() -> None:
     assert sum(search is not None for search in found) >= 24
 
 
+@pytest.mark.parametrize("goal", ["throughput", "fewest-gpus"])
+def test_a_part_of_the_layers_is_recomputed_if_memory_is_short(goal: str) -> None:
+    spec = _case(0) | {"model": "qwen3-30b-a3b", "cluster": {"node": "dgx-h100", "nodes": 2}}
+    spec["layout"] = {"pp": 2, "tp": 1}
+    spec["job"] = {"sequence_length": 4096, "global_batch": 64}
+    spec["goals"] = {"maximize": goal, "tie": "0%"}
+    cost_model = cost_model_of(spec)
+    found = search_layouts(cost_model, Sink())
+    assert_plain(cost_model, found)
+    assert found is not None
+    assert found.ranked[0].layout.recompute.method == "block"
+
+
 @pytest.mark.parametrize("number", range(0, 36, 3))
 def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
     cost_model = cost_model_of(_case(number))

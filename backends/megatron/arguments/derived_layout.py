@@ -9,6 +9,13 @@ from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.expert_mesh import DEFAULT_ORDER
 from parc.compiler.ir import Layout, Problem
 
+OFFLOAD_MODULES = {
+    "attention": ("qkv_linear", "core_attn", "attn_proj"),
+    "norms": ("attn_norm", "mlp_norm"),
+    "experts": ("expert_fc1", "moe_act"),
+}
+"""Value of ``layout.offload.activations`` -> values of ``--offload-modules``."""
+
 
 def grouped_gemm(problem: Problem, layout: Layout) -> bool:
     """Return True if the GPU can compute all experts of a rank in one grouped GEMM kernel."""
@@ -86,6 +93,16 @@ def bf16_gradients(problem: Problem, layout: Layout) -> bool:
     return problem.job.gradient_precision == "bf16" and problem.job.precision != "fp16"
 
 
+def bf16_moments(problem: Problem, layout: Layout) -> bool:
+    """Return True to store both moments of Adam in bf16, with TransformerEngine's FusedAdam."""
+    return problem.job.moment_precision == "bf16"
+
+
+def moment_format(problem: Problem, layout: Layout) -> str | None:
+    """Return "bf16", the format of Adam's moments; None for fp32, which is Megatron's default."""
+    return "bf16" if bf16_moments(problem, layout) else None
+
+
 def fp8_format(problem: Problem, layout: Layout) -> str | None:
     """Return "hybrid" (E4M3 forward, E5M2 backward) for fp8, "e4m3" for MXFP8, else None.
 
@@ -126,6 +143,21 @@ def recompute_granularity(problem: Problem, layout: Layout) -> str | None:
 def recompute_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
     """Return the modules that selective recompute covers; None if there are none."""
     return layout.recompute.modules or None
+
+
+def offloads_activations(problem: Problem, layout: Layout) -> bool:
+    """Return True if saved activations wait in host memory."""
+    return bool(layout.offload.activations)
+
+
+def offload_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
+    """Return the modules whose saved activations Megatron copies to the host; None for none.
+
+    Megatron copies what the operators between the start and the end of a module save
+    (fine_grained_activation_offload.py).
+    """
+    parts = layout.offload.activations
+    return tuple(name for part in parts for name in OFFLOAD_MODULES[part]) or None
 
 
 def data_path(problem: Problem, layout: Layout) -> tuple[str, ...] | None:

@@ -16,14 +16,18 @@ def megatron_environment(plan: Plan) -> tuple[tuple[str, str], ...]:
 def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
     """Return (name, value) of each environment variable that this GPU and layout require.
 
-    The only variable is CUDA_DEVICE_MAX_CONNECTIONS=1. On GPUs before Blackwell, ``validate_args``
-    requires this variable if tp or cp is above 1 (megatron/training/arguments.py). The check
-    includes AMD GPUs, because ROCm reports compute capability 9.x. In other cases PARC omits the
-    variable, because the value 1 reduces overlap.
+    On GPUs before Blackwell, ``validate_args`` requires CUDA_DEVICE_MAX_CONNECTIONS=1 if tp or cp
+    is above 1 (megatron/training/arguments.py). The check includes AMD GPUs, because ROCm reports
+    compute capability 9.x. In other cases PARC omits the variable, because the value 1 reduces
+    overlap. Offloaded activations require NVTE_CPU_OFFLOAD_V1=1.
     """
     # One hardware queue keeps the launch order of communication and computation kernels, which
     # their overlap relies on.
     split = layout.tp > 1 or layout.cp > 1
+    found = []
     if split and (gpu.vendor == "amd" or gpu.compute_capability[0] < BLACKWELL):
-        return (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),)
-    return ()
+        found.append(("CUDA_DEVICE_MAX_CONNECTIONS", "1"))
+    if layout.offload.activations:
+        # Without it TransformerEngine 2.10 and newer would offload weights too.
+        found.append(("NVTE_CPU_OFFLOAD_V1", "1"))
+    return tuple(found)

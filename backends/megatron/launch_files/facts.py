@@ -136,7 +136,14 @@ def _complete_spec_tree(spec: Mapping[str, Any], options: LintOptions) -> dict[s
     job = {"sequence_length": 4096, "global_batch": 1, "precision": "bf16"} | {
         key: value
         for key, value in spec.get("job", {}).items()
-        if key in ("sequence_length", "global_batch", "precision", "gradient_precision")
+        if key
+        in (
+            "sequence_length",
+            "global_batch",
+            "precision",
+            "gradient_precision",
+            "moment_precision",
+        )
     }
     counted = {"count_embedding": False, "count_loss": False}
     layout = add_implied_vpp({**counted, **spec.get("layout", {})})

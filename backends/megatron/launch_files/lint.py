@@ -64,7 +64,7 @@ MEMORY = (
     *("--use-megatron-fsdp", "--use-torch-fsdp2", "--distribute-saved-activations"),
     *("--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"),
 )
-"""Flags that change the memory of a rank and have no field in a spec."""
+"""Flags that change the memory of a rank and have no field in a spec, or values without one."""
 OF_DENSE_MODELS = ("M01", "D10")
 """Codes of rules on dense models, which are skipped if the model may have experts."""
 

@@ -69,12 +69,37 @@ def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
 
 
 def precision_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rule that the job's precision requires for GEMM dims; empty for 16-bit formats.
+    """Return the rules that the job's number formats require.
 
-    Each dim must be a multiple of a number. The code is R01 for fp8 and nvfp4, and R02 for mxfp8.
+    In 8-bit and 4-bit formats each GEMM dim must be a multiple of a number; the code is R01 for fp8
+    and nvfp4, and R02 for mxfp8. Moments in bf16 require the distributed optimizer (E11).
     """
-    if problem.job.precision not in ALIGNMENT:
-        return ()
-    code = "R02" if problem.job.precision == "mxfp8" else "R01"
-    paths = ("job.precision", "job.sequence_length", "layout.tp")
-    return (Rule(code, paths, _violates_alignment, _explain_alignment, READS),)
+    found = []
+    if problem.job.precision in ALIGNMENT:
+        code = "R02" if problem.job.precision == "mxfp8" else "R01"
+        paths = ("job.precision", "job.sequence_length", "layout.tp")
+        found.append(Rule(code, paths, _violates_alignment, _explain_alignment, READS))
+    if problem.job.moment_precision != "fp32":
+        paths = ("job.moment_precision", "layout.zero_stage", "job.precision")
+        found.append(Rule("E11", paths, _violates_moments, _explain_moments, ("zero_stage",)))
+    return tuple(found)
+
+
+def _violates_moments(problem: Problem, layout: Layout) -> bool:
+    return layout.zero_stage == 0 or problem.job.precision == "fp16"
+
+
+def _explain_moments(problem: Problem, layout: Layout) -> Finding:
+    fp16 = problem.job.precision == "fp16"
+    needs = "precision bf16, fp8, mxfp8 or nvfp4" if fp16 else "zero_stage 1"
+    return Finding(
+        message=f"bf16 moments of Adam require {needs}",
+        label="Megatron's precision-aware optimizer is a distributed optimizer for bf16 weights",
+        help="valid: moment_precision fp32, or zero_stage 1 without precision fp16",
+        fix="job.moment_precision: fp32",
+        causes=(
+            Cause("job.precision", "the precision is fp16")
+            if fp16
+            else Cause("layout.zero_stage", "zero_stage is 0"),
+        ),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.capabilities import has_separate_norms
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
@@ -135,7 +136,51 @@ def _explain_module_requirements(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+def _violates_offload(problem: Problem, layout: Layout) -> bool:
+    return bool(layout.offload.activations) and _offload_conflict(problem, layout)[0] != ""
+
+
+def _offload_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
+    """Return (part, reason) of the first part whose offload Megatron rejects or ignores.
+
+    The pair is empty texts if there is none.
+    """
+    recompute = layout.recompute
+    for part in layout.offload.activations:
+        if recompute.granularity == "full":
+            return part, "full recompute saves only the inputs of layers"
+        if part == "experts" and not problem.model.moe_layers:
+            return part, "the model has no experts"
+        if part == "experts" and not has_grouped_gemm(problem):
+            return part, "it requires grouped GEMM, compute capability 8.0 or newer"
+        if part == "experts" and "moe" in recompute.modules:
+            return part, "recompute of moe saves nothing of the experts"
+        if part == "norms" and not has_separate_norms(problem.model):
+            return part, "all norms of the model are fused with projections"
+        if part == "attention" and all(kind.mixer != "attention" for kind in problem.model.kinds):
+            return part, "the model has no attention layers"
+    return "", ""
+
+
+def _explain_offload(problem: Problem, layout: Layout) -> Finding:
+    part, reason = _offload_conflict(problem, layout)
+    good = [name for name in layout.offload.activations if name != part]
+    return Finding(
+        message=f"Megatron cannot offload the activations of {part}: {reason}",
+        label=f"{part} has nothing to offload",
+        help=f"valid parts in this list: {format_words(tuple(good))}",
+        fix=f"layout.offload.activations: [{', '.join(good)}]",
+    )
+
+
 RECOMPUTE_RULES: tuple[Rule, ...] = (
+    Rule(
+        "M11",
+        ("layout.offload.activations", "layout.offload", AT),
+        _violates_offload,
+        _explain_offload,
+        ("offload", "recompute"),
+    ),
     Rule("R08", (AT,), _violates_recompute_fields, _explain_recompute_fields, ("recompute",)),
     Rule(
         "R12",

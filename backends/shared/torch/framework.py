@@ -38,6 +38,7 @@ class TorchFramework:
     """A framework with a device mesh and fully sharded data parallelism, but no pipeline."""
 
     name: ClassVar[str]
+    recomputes_first_layers = False
     stack = KernelStack("torch-native")
     # The emitted programs call FSDP2's set_requires_all_reduce, so replicas reduce once per step.
     gradient_exchange = GradientExchange(reduces_replicas_once=True)

@@ -72,7 +72,8 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     reading = Reading(text, name, sink)
     words = launch_words(reading)
     if is_script_from_parc(reading):
-        read_environment([word for word in words if word.text.startswith(PARTITION)], reading)
+        stages = {word.statement for word in words if word.text.startswith(PARTITION)}
+        read_environment([word for word in words if word.statement in stages], reading)
     elif starts_vllm(words):
         read_script(words, reading)
     read_words(words, reading)

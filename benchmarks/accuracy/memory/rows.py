@@ -3,7 +3,7 @@
 A row of published/memory.csv describes model, layout and program in ``key=value`` words. A word
 that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of every virtual stage;
 ``latent`` is query rank / key-value rank / nope dim / rope dim / value dim. ``offloaded`` lists
-modules whose activations wait in host memory.
+the parts of a layer whose activations wait in host memory.
 
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.

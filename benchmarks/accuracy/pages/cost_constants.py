@@ -177,6 +177,11 @@ CONSTANTS = (
         "counted: three fp32 states read and written, gradient read, 16-bit copies",
     ),
     Constant(
+        "compiler.cost.step.step_time.BF16_MOMENT_BYTES",
+        "the same with bf16 moments",
+        "counted: two moments and the rest of the master weight read and written in 16 bit",
+    ),
+    Constant(
         "compiler.cost.kernels.gemm.SUSTAINED_SECONDS",
         "kernel time from which a GPU runs at its sustained clock, seconds",
         "chosen for the fits of docs/kernel-fits.md, not fitted",
@@ -230,7 +235,7 @@ CONSTANTS = (
     Constant(
         "compiler.search.enumerate_layouts.MAX_VPP",
         "largest number of virtual stages that the search tries",
-        "no model has been published with more",
+        "no model has been published with more; more saves at most 0.3 % in 23 searches",
     ),
     Constant(
         "compiler.search.enumerate_layouts.MAX_MICRO_BATCH",
@@ -240,7 +245,7 @@ CONSTANTS = (
     Constant(
         "compiler.search.enumerate_layouts.MIN_CP_TOKENS",
         "smallest number of tokens per rank with context parallelism",
-        "assumed",
+        "fewer save at most 0.7 % in 33 searches, and the search takes up to 3.5 times as long",
     ),
 )
 

@@ -14,10 +14,10 @@ TABLE = Path(__file__).parent / "engines.yaml"
 
 
 def measured_engines() -> dict[str, EngineConstants]:
-    """Return the constants of vLLM from its backend and of the engines in ``engines.yaml``."""
+    """Return the constants of engines with a backend, and of those in ``engines.yaml``."""
     table = parse_table(TABLE.read_text("utf-8"))
     others = {name: build_engine_constants(name, tree, TABLE.name) for name, tree in table.items()}
-    return {"vllm": engine("vllm").constants(), **others}
+    return {**{name: engine(name).constants() for name in ("vllm", "sglang")}, **others}
 
 
 ENGINES = measured_engines()

@@ -122,11 +122,16 @@ def _features(row: dict[str, str]) -> str:
 
 
 def _node(row: dict[str, str]) -> str:
-    """Return the node type of the GPU. 16 V100 per host means a DGX-2."""
+    """Return the node type of the GPU.
+
+    16 V100 per host means a DGX-2. An H100 with HBM2e is a variant with less bandwidth and power.
+    """
     if row["gpu"] == "v100-32" and _parse_int(row["gpus_per_node"]) == 16:
         return "dgx-2"
     if "p5" in row["cluster"] and row["gpu"] == "h100-80":
         return "aws-p5"
+    if "HBM2e" in row["cluster"] and row["gpu"] == "h100-80":
+        return NODES["h100-96-meta"]
     return NODES[row["gpu"]]
 
 

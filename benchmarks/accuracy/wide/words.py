@@ -11,7 +11,7 @@ NODES = {
     "a100-80": "dgx-a100",
     "a800-80": "hgx-a800",
     "h100-80": "dgx-h100",
-    "h100-96-meta": "dgx-h100",
+    "h100-96-meta": "grand-teton-h100",
     "h100-pcie": "h100-pcie-8",
     "h800-80": "hgx-h800",
     "h200": "dgx-h200",

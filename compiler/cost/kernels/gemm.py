@@ -108,11 +108,12 @@ def gemm_seconds(
     128 x 128 elements, whichever are faster. ``output_bytes`` is the traffic per element of C,
     which is 8 if the product is added to a sum in fp32.
     """
-    busy = min(_tiled_seconds(fit, (m, n, k), edge) for edge in (64, 128))
+    shape = (m, n, k)
+    busy = min(_tiled_seconds(fit, shape, 64), _tiled_seconds(fit, shape, 128))
     # Long kernels lose the boost clock: the slow-down grows with their duration up to
     # ``sustained``.
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
-    moving = _memory_seconds(fit, (m, n, k), output_bytes)
+    moving = _memory_seconds(fit, shape, output_bytes)
     seconds = fit.launch_seconds + overlapped_seconds(busy, moving, fit.norm)
     if fit.cast is not None:
         seconds += _cast_seconds(fit, fit.cast, m, k)
@@ -131,7 +132,7 @@ def batched_gemm_seconds(
     product is added to a sum in fp32.
     """
     m, n, k = shape
-    busy = min(_tiled_seconds(fit, shape, edge, batch) for edge in (64, 128))
+    busy = min(_tiled_seconds(fit, shape, 64, batch), _tiled_seconds(fit, shape, 128, batch))
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
     nbytes = fit.operand_bytes * (m + n) * k + fit.write_factor * output_bytes * m * n
     moving = batch * nbytes / (fit.bytes_per_second * fit.memory_share)

@@ -38,14 +38,17 @@ class LayerActivations:
     moe_act: float
     """Outputs of the experts' activation function."""
     moe: float
-    """Routed experts without the output of the activation function."""
+    """Routed experts without the output of the activation function and without the router."""
     shared_experts: float
+    router: float
     checkpoint: float
     """Input of the layer, which full recompute saves; not part of ``total``."""
     transient: float
     """Gradients that exist during the backward pass of the layer; not part of ``total``."""
     operators: float
     """Bytes that selective recompute by operator saves; not part of ``total``."""
+    fused_norm_inputs: float
+    """Part of ``residual`` that projections with a fused norm save; not part of ``total`` again."""
 
     @property
     def total(self) -> float:
@@ -60,21 +63,48 @@ class LayerActivations:
             + self.moe_act
             + self.moe
             + self.shared_experts
+            + self.router
         )
 
     def bytes_of_modules(self, modules: tuple[str, ...]) -> float:
         """Return the sum of the activation bytes of ``modules``; recompute frees these bytes.
 
-        The module ``moe`` includes ``moe_act`` and ``shared_experts``.
+        The module ``moe`` includes ``moe_act``, ``shared_experts`` and ``router``.
         """
-        names = set(modules)
-        if "moe" in names:
-            names |= {"moe_act", "shared_experts"}
-        return sum(float(getattr(self, name)) for name in sorted(names.intersection(MODULES)))
+        return sum(float(getattr(self, name)) for name in sorted(_fields_of_modules(modules)))
+
+    def offloaded_bytes(self, layout: Layout) -> float:
+        """Return the activation bytes that wait in host memory between the two passes.
+
+        Recomputed activations are not included, because nothing of them is saved.
+        """
+        if not layout.offload.activations or layout.recompute.granularity == "full":
+            return 0.0
+        parts = {name for part in layout.offload.activations for name in OFFLOADED[part]}
+        kept = parts - _fields_of_modules(layout.recompute.modules)
+        away = sum(float(getattr(self, name)) for name in sorted(kept))
+        # A projection that is fused with a norm saves also the input of the norm.
+        return away - self.fused_norm_inputs * ("residual" in parts)
 
 
-MODULES = tuple(LayerActivations.__dataclass_fields__)[:9]
+MODULES = tuple(LayerActivations.__dataclass_fields__)[:10]
 """Fields that are part of ``total``, in the order of the class."""
+OFFLOADED = {
+    "attention": ("attention", "core_attn", "mla_up_proj"),
+    "norms": ("residual",),
+    "experts": ("moe",),
+}
+"""Value of ``Offload.activations`` -> fields that are copied to the host."""
+
+
+def _fields_of_modules(modules: tuple[str, ...]) -> set[str]:
+    """Return the names of the fields that recompute of ``modules`` frees."""
+    names = set(modules)
+    if "moe" in names:
+        names |= {"moe_act", "shared_experts", "router"}
+    return names.intersection(MODULES)
+
+
 OPERATORS = ("op",)
 """Value of ``Recompute.modules`` that selects operators instead of modules (torchtitan)."""
 
@@ -122,9 +152,11 @@ def layer_activations(
         moe_act=parts[1],
         moe=parts[2],
         shared_experts=parts[3],
+        router=parts[5],
         checkpoint=stream * elements,
         transient=2 * stream * elements + parts[4] + matrix,
         operators=stream * elements + core + products,
+        fused_norm_inputs=sum(fused) * stream * program.norm_copies * elements,
     )
 
 
@@ -218,8 +250,9 @@ def _mixer_bytes(
     return tokens * (part.kept_bytes + copy * part.inner) / layout.tp, 0.0
 
 
-FeedForwardBytes = tuple[float, float, float, float, float]
-"""(bytes of mlp, of moe_act, of moe, of shared experts, of gradients during the backward pass)."""
+FeedForwardBytes = tuple[float, float, float, float, float, float]
+"""(bytes of mlp, of moe_act, of moe, of shared experts, of gradients during the backward pass, of
+the router)."""
 
 
 def _feed_forward_bytes(
@@ -227,13 +260,13 @@ def _feed_forward_bytes(
 ) -> FeedForwardBytes:
     """Return the activation bytes of a layer's MLP or experts, in the order of FeedForwardBytes.
 
-    All five numbers are zero if the layer has neither an MLP nor experts.
+    All six numbers are zero if the layer has neither an MLP nor experts.
     """
     if kind.routed:
         return _routed_expert_bytes(model, layout, tokens, program)
     if kind.mlp == "dense":
         return _dense_mlp_bytes(model, layout, tokens, program)
-    return 0.0, 0.0, 0.0, 0.0, 0.0
+    return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 
 
 def _dense_mlp_bytes(
@@ -246,7 +279,7 @@ def _dense_mlp_bytes(
     inputs = 2 if model.ffn.gated else 1
     width = tokens * model.ffn.size / layout.tp
     kept = (2 * inputs + program.saved_bytes + 2 * program.activation_copies) * width
-    return kept, 0.0, 0.0, 0.0, 2 * (1 + inputs) * width
+    return kept, 0.0, 0.0, 0.0, 2 * (1 + inputs) * width, 0.0
 
 
 def _routed_expert_bytes(
@@ -275,9 +308,10 @@ def _routed_expert_bytes(
     return (
         0.0,
         (saved + weighted) * width,
-        saved * visits * model.hidden + 2 * inputs * width + router,
+        saved * visits * model.hidden + 2 * inputs * width,
         (2 * inputs + saved + copies) * own,
         2 * (1 + inputs) * width + 4 * visits * model.hidden,
+        router,
     )
 
 
@@ -293,13 +327,15 @@ def routing_bytes(count: int) -> int:
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 
 
-def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
+def saved_activation_bytes(
+    layer: LayerActivations, layout: Layout, layers: int, recomputed: int
+) -> float:
     """Return the activation bytes that ``layers`` layers of a rank save per micro-batch.
 
-    The result depends on the recompute setting of the layout:
+    The recompute setting of the layout applies to ``recomputed`` of these layers. The other layers
+    save all activations. The result depends on the setting:
     - full, method ``uniform``: the input of every block of layers is saved;
-    - full, method ``block``: the first layers of each chunk save only their input, and the other
-      layers save all activations;
+    - full, method ``block``: the input of every layer is saved;
     - selective, by module: all activations are saved except those of the selected modules;
     - selective, by operator (torchtitan): the layer input and the outputs of the attention core and
       of every second matrix product are saved.
@@ -307,16 +343,13 @@ def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int)
     recompute = layout.recompute
     if recompute.modules == OPERATORS:
         return layers * layer.operators
-    away = layout.offload.activations
+    away = layer.offloaded_bytes(layout)
     if recompute.granularity == "selective":
-        return layers * (layer.total - layer.bytes_of_modules((*recompute.modules, *away)))
+        return layers * (layer.total - layer.bytes_of_modules(recompute.modules) - away)
     if recompute.granularity == "none":
-        return layers * layer.total
-    if recompute.method == "block":
-        # Megatron applies the number of recomputed layers to every virtual stage.
-        again = min((recompute.layers or 1) * layout.vpp, layers)
-        return again * layer.checkpoint + (layers - again) * layer.total
-    return layers / (recompute.layers or 1) * layer.checkpoint
+        return layers * (layer.total - away)
+    depth = (recompute.layers or 1) if recompute.method == "uniform" else 1
+    return recomputed / depth * layer.checkpoint + (layers - recomputed) * layer.total
 
 
 def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:
@@ -339,5 +372,5 @@ def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:
     # While the activations of one layer are in use, those of a second are copied to the host and
     # those of a third from the host (fine_grained_activation_offload.py, bulk_offload_group and
     # bulk_reload_group: two streams that run ahead by one layer).
-    again += 3 * layer.bytes_of_modules(layout.offload.activations)
+    again += 3 * layer.offloaded_bytes(layout)
     return again + layer.transient

@@ -11,6 +11,7 @@ from parc.compiler.cost.memory.activations import (
     saved_activation_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
+    gathered_key_value_bytes,
     library_workspace_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
@@ -20,14 +21,15 @@ from parc.compiler.cost.memory.workspaces import (
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents, stage_contents
-from parc.compiler.cost.step.context_exchange import gathered_key_value_bytes
+from parc.compiler.cost.setup.stages import StageContents, recomputed_layers, stage_contents
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
 
 StaticBytes = tuple[float, float, float, float, float, float]
 """Bytes of (weights, gradients, optimizer state, low-precision copies, gathered weights,
 placeholder gradients) on one rank."""
+LayerCounts = tuple[LayerKind, int, int]
+"""(layer type, number of layers, number of recomputed layers)."""
 COMMUNICATOR_BYTES = 0.2e9
 """Bytes of NCCL buffers per communicator in use. Published breakdowns show 0.3 to 0.5 GB for two or
 three communicators."""
@@ -57,9 +59,8 @@ def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> Progra
 
     def build_program_memory() -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
-        return cost_model.framework.training_memory_model(cost_model.problem).for_zero_stage(
-            zero_stage
-        )
+        program = cost_model.framework.training_memory_model(cost_model.problem)
+        return program.for_zero_stage(zero_stage)
 
     return cost_model.cached(("program", not zero_stage), build_program_memory)
 
@@ -113,27 +114,23 @@ def cached_layer_activations(
 
 
 def _layers_bytes(
-    cost_model: CostModel, layout: Layout, layers: tuple[LayerKind, int], program: ProgramMemory
+    cost_model: CostModel, layout: Layout, layers: LayerCounts, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes saved per micro-batch, bytes of the working set) of layers of one type.
 
-    ``layers`` is (layer type, number of layers). The working set is the temporary memory that the
-    backward pass of one layer needs.
+    The working set is the temporary memory that the backward pass of one layer needs.
     """
 
     def compute_layers_bytes() -> tuple[float, float]:
-        """Compute (bytes saved per micro-batch, bytes of the working set).
-
-        The caller caches this pair.
-        """
+        """Compute the bytes saved per micro-batch and the working set; the caller caches them."""
         layer = cached_layer_activations(cost_model, layout, layers[0], program)
-        return saved_activation_bytes(layer, layout, layers[1]), backward_working_bytes(
-            layer, layout
-        )
+        saved = saved_activation_bytes(layer, layout, layers[1], layers[2])
+        return saved, backward_working_bytes(layer, layout)
 
     parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
-    key = ("layers", layers, mesh, layout.vpp, layout.recompute, program.name)
+    kept = layout.recompute, layout.offload.activations
+    key = ("layers", layers, mesh, kept, program.name)
     return cost_model.cached(key, compute_layers_bytes)
 
 
@@ -149,20 +146,22 @@ def activation_bytes(
     shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
     # With 1F1B, earlier stages have more micro-batches in flight.
     flight = micro_batches_in_flight(layout.schedule, stage, shape, load.chunks)
-    kept, working = micro_batch_activation_bytes(cost_model, layout, load, program)
+    kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, program)
     return flight * kept, working
 
 
 def micro_batch_activation_bytes(
-    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes that one micro-batch saves on a stage, bytes of the working set).
 
     The working set is the temporary memory that the backward pass of the largest layer needs.
     """
     kept = working = 0.0
-    for layers in load.layers_by_kind(cost_model.problem.model).items():
-        own, one = _layers_bytes(cost_model, layout, layers, program)
+    model = cost_model.problem.model
+    again = recomputed_layers(model, layout.recompute, load, layout.split.chunks[stage])
+    for kind, count in load.layers_by_kind(model).items():
+        own, one = _layers_bytes(cost_model, layout, (kind, count, again[kind]), program)
         kept += own
         working = max(working, one)
     if load.embedding and program.hidden_dropout:

@@ -1,4 +1,7 @@
-"""Buffers that stay allocated between steps, in addition to parameters and their state."""
+"""Buffers in addition to parameters, their state, and the activations that each layer computes.
+
+They stay allocated between steps, except keys and values gathered from other ranks.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,28 @@ def residual_stream_bytes(cost_model: CostModel, layout: Layout) -> float:
     problem = cost_model.problem
     tokens = layout.tokens(problem.job.sequence_length)
     return 2 * tokens * problem.model.hidden / (layout.tp if layout.sequence_parallel else 1)
+
+
+def key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
+    """Return the 16-bit bytes of keys and values that a rank computes per layer and micro-batch."""
+    attention = cost_model.problem.model.attention
+    if attention.latent is None:
+        width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
+    else:
+        latent = attention.latent
+        query = latent.qk_nope_dim + latent.qk_rope_dim
+        width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
+    return 4 * layout.tokens(cost_model.problem.job.sequence_length) * width
+
+
+def gathered_key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
+    """Return the bytes of other ranks' keys and values that a rank saves for the backward pass.
+
+    The result is 0 unless context parallelism uses the gather variant.
+    """
+    if layout.cp == 1 or layout.cp_comm != "all_gather":
+        return 0.0
+    return (layout.cp - 1) * key_value_bytes(cost_model, layout)
 
 
 def count_stage_buffers(pp: int, vpp: int) -> int:

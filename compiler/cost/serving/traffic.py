@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
 from parc.compiler.cost.serving.request_waits import (
-    BUSIEST,
     RequestQueue,
     closed_loop_queue,
     poisson_queue,
@@ -50,12 +49,6 @@ PIPELINE_BALANCE = 1.1
 """Time of a pipeline step, divided by that of a step with equal micro-batches. Micro-batches differ
 in prompts and contexts, and all of them wait for the slowest (Sarathi-Serve, section 3.3). The
 number is an assumption; no measurement determines it."""
-LOAD_ROUNDS = 20
-"""Number of bisections to find the largest load: its error is below 2e-5, because the number of
-decoding requests is between 1e-3 and about 1e5, and each bisection halves the logarithm."""
-LOAD_MARGIN = 0.999
-"""Fraction of the largest load that is reported. The estimate of a given load solves Little's law
-with an error of its own, by which it must not miss a limit."""
 OVERLOAD = 4.0
 """Upper limit of the requests in the system, divided by slots; it applies if the engine cannot
 sustain the request rate."""
@@ -88,8 +81,8 @@ def estimate_serving(
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
     """Return the latency and throughput of ``deployment`` under ``traffic``."""
     layout, setup = deployment.layout, deployment.setup
-    memory = _layout_memory(deployment)
-    slots = _max_running_requests(deployment, memory, traffic)
+    memory = layout_memory(deployment)
+    slots = max_running_requests(deployment, memory, traffic)
     if slots < 1:
         return _infeasible_estimate(deployment, memory)
     # All replicas and data-parallel ranks get equal shares of the requests.
@@ -125,60 +118,18 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
     )
 
 
-def estimate_largest_load(
-    deployment: Deployment, traffic: Traffic, limits: tuple[float, float]
-) -> ServingEstimate:
-    """Return the estimate at the largest request rate that keeps within ``limits``.
-
-    ``limits`` are the largest mean times to the first token and per output token, in seconds.
-    Arrivals are Poisson-distributed, and the lengths are those of ``traffic``. If even a single
-    request misses a limit, the estimate is that of a rate close to 0, and misses it too.
-    """
-    offline = replace(traffic, concurrency=None, request_rate=None)
-    ranks = deployment.layout.dp * deployment.layout.replicas
-    setup, steps = deployment.setup, _decode_steps(deployment.setup, offline)
-    slots = _max_running_requests(deployment, _layout_memory(deployment), offline)
-    if slots < 1:
-        return estimate_deployment(deployment, offline)
-
-    def rate_with(running: float) -> tuple[float, bool]:
-        """Return (requests per second of a rank, True if they keep within the limits).
-
-        ``running`` is the number of requests that decode. It gives the duration of a step, and
-        Little's law then gives the rate.
-        """
-        alone = _steady_state(deployment, traffic, running, lambda _: RequestQueue())
-        rate = running / (steps * alone.step_seconds) if steps else running / alone.first_seconds
-        queued = _steady_state(deployment, traffic, running, partial(poisson_queue, rate))
-        kept = (
-            rate * queued.prefill_seconds < BUSIEST
-            and rate * queued.request_seconds <= slots
-            and queued.first_seconds <= limits[0]
-            and queued.step_seconds / setup.accepted_tokens <= limits[1]
-        )
-        return rate, kept
-
-    low, high = LEAST_RUNNING, slots
-    for _ in range(LOAD_ROUNDS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if rate_with(middle)[1] else (low, middle)
-    found = rate_with(low)[0] * ranks * LOAD_MARGIN
-    estimate = estimate_deployment(deployment, replace(offline, request_rate=found))
-    return replace(estimate, solved_request_rate=found)
-
-
-def _decode_steps(setup: ServingSetup, traffic: Traffic) -> float:
+def decode_steps(setup: ServingSetup, traffic: Traffic) -> float:
     """Return the number of steps from the first to the last token of a request."""
     return max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
 
 
-def _layout_memory(deployment: Deployment) -> ServingMemory:
+def layout_memory(deployment: Deployment) -> ServingMemory:
     """Return the memory of the fullest rank of the deployment."""
     budget = fullest_stage_memory if deployment.layout.stages else serving_memory
     return budget(deployment.model, deployment.cluster, deployment.setup, deployment.layout)
 
 
-def _max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
+def max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
     """Return the number of requests that one data-parallel rank can run at the same time.
 
     The number is limited by the cache and by the engine's maximum. It is 0 if the cache cannot
@@ -216,7 +167,7 @@ def _closed_loop_state(
 
     running, before = present, (0.0, 0.0)
     for _ in range(ROUNDS + 1):
-        steady = _steady_state(deployment, traffic, running, queue_ahead)
+        steady = steady_state(deployment, traffic, running, queue_ahead)
         # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < CLOSED_LOOP_TOLERANCE * present:
@@ -247,7 +198,7 @@ def _open_arrival_state(
         found = states.get(running)
         if found is None:
             queue_ahead = partial(poisson_queue, rate)
-            found = states[running] = _steady_state(deployment, traffic, running, queue_ahead)
+            found = states[running] = steady_state(deployment, traffic, running, queue_ahead)
         return found
 
     def missing_requests(running: float) -> float:
@@ -288,7 +239,7 @@ def _smallest_root(function: Callable[[float], float], low: float, high: float) 
     return point
 
 
-def _steady_state(
+def steady_state(
     deployment: Deployment,
     traffic: Traffic,
     running: float,
@@ -302,7 +253,7 @@ def _steady_state(
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
     decode = seconds_through_all_stages(deployment, StepBatch(running, context))
-    steps = _decode_steps(setup, traffic)
+    steps = decode_steps(setup, traffic)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     queue = queue_ahead(prefill)
     step = decode.total_seconds

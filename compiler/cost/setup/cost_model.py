@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from parc.backends.base import Framework
 from parc.compiler.cost.counts import params
@@ -19,6 +19,8 @@ from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, grou
 from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit, Problem
 
 T = TypeVar("T")
+
+ONE_RANK = GroupSpan(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,10 @@ class CostModel:
         The key must contain every quantity on which the result depends.
         """
         try:
-            return cast(T, self._memo[key])
+            found: T = self._memo[key]
         except KeyError:
-            value = self._memo[key] = compute()
-            return value
+            found = self._memo[key] = compute()
+        return found
 
     def group_spans(self, layout: Layout) -> GroupSpans:
         """Return how the process groups of ``layout`` are distributed over NVLink domains."""
@@ -107,34 +109,35 @@ class CostModel:
         The method ``group_spans`` caches the result.
         """
         dense, expert = self.framework.device_meshes(layout)
-        copies = layout.dp_replicate
+        copies, hierarchical = layout.dp_replicate, layout.cp_a2a > 1
+        cp, dp_cp = self._axes_span(dense, "cp"), self._axes_span(dense, "dp", "cp")
+        edp = self._axes_span(expert, "dp")
         return GroupSpans(
-            dp_shard_cp=self._shard_span(dense, ("dp_shard", "cp"), ("dp", "cp"), copies),
-            edp_shard=self._shard_span(expert, ("dp_shard",), ("dp",), copies),
+            dp_shard_cp=self._shard_span(dense, ("dp_shard", "cp"), dp_cp, copies),
+            edp_shard=self._shard_span(expert, ("dp_shard",), edp, copies),
             dp_replicate=self._replica_span(dense, copies),
             tp=self._axes_span(dense, "tp"),
-            cp=self._axes_span(dense, "cp"),
-            cp_a2a=self._axes_span(dense, "cp_a2a"),
-            cp_p2p=self._axes_span(dense, "cp_p2p" if layout.cp_a2a > 1 else "cp"),
-            dp_cp=self._axes_span(dense, "dp", "cp"),
+            cp=cp,
+            cp_a2a=self._axes_span(dense, "cp_a2a") if hierarchical else ONE_RANK,
+            cp_p2p=self._axes_span(dense, "cp_p2p") if hierarchical else cp,
+            dp_cp=dp_cp,
             ep=self._axes_span(expert, "ep"),
             etp=self._axes_span(expert, "tp"),
-            edp=self._axes_span(expert, "dp"),
+            edp=edp,
             pp_stride=dense.axis_by_name("pp").stride,
             cp_stride=dense.axis_by_name("tp").size * (dense.group_size("cp") - layout.cp_a2a),
         )
 
     def _shard_span(
-        self, mesh: Mesh, shard: tuple[str, ...], whole: tuple[str, ...], copies: int
+        self, mesh: Mesh, shard: tuple[str, ...], together: GroupSpan, copies: int
     ) -> GroupSpan:
         """Return how the ranks that shard one copy of a state are distributed over NVLink domains.
 
         These ranks are:
-        - if there is a single copy: all ranks along the mesh axes ``whole``;
+        - if there is a single copy: all ranks of ``together``, the ranks of all copies;
         - if the mesh has an axis dp_shard: the ranks along the axes ``shard``;
-        - otherwise: the first 1/``copies`` of the ranks along the axes ``whole``.
+        - otherwise: the first 1/``copies`` of the ranks of ``together``.
         """
-        together = self._axes_span(mesh, *whole)
         if copies == 1:
             return together
         if any(axis.name == "dp_shard" for axis in mesh.axes):
@@ -176,7 +179,10 @@ class CostModel:
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
         """Return (number of dense, number of routed-expert) parameters of one layer on one rank."""
         degrees = (layout.tp, layout.etp, layout.ep)
-        return params.layer_kind_params_on_rank(self.problem.model, kind, degrees)
+        return self.cached(
+            ("parameters", kind, degrees),
+            lambda: params.layer_kind_params_on_rank(self.problem.model, kind, degrees),
+        )
 
     def stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Return (number of dense, number of routed-expert) parameters of a stage on one rank."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit
+from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit, Recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,13 @@ def stage_contents(model: Model, split: PipelineSplit, stage: int) -> StageConte
 
 def contents_of_chunks(model: Model, chunks: tuple[ModelChunk, ...]) -> StageContents:
     """Return the layers and other modules of the virtual stages ``chunks``, summed up."""
-    kinds, pattern = model.kinds, model.layer_kinds
-    layers: list[LayerKind] = []
+    counts = [0] * len(model.kinds)
     mtp_layers = 0
     embedding = loss = final_norm = False
     for chunk in chunks:
-        layers += pattern[chunk.first_layer : chunk.first_layer + chunk.layers]
+        first, end = chunk.first_layer, chunk.first_layer + chunk.layers
+        for index, before in enumerate(model.layers_before_by_kind):
+            counts[index] += before[end] - before[first]
         mtp_layers += chunk.mtp_layers
         embedding |= chunk.embedding
         loss |= chunk.loss
@@ -76,8 +77,7 @@ def contents_of_chunks(model: Model, chunks: tuple[ModelChunk, ...]) -> StageCon
     lengths = tuple(chunk.layers + chunk.mtp_layers for chunk in chunks)
     # Equal chunks need no list, because their order does not change the memory peak.
     uneven = lengths if len(set(lengths)) > 1 else ()
-    counts = tuple(layers.count(kind) for kind in kinds)
-    return StageContents(counts, embedding, mtp_layers, loss, final_norm, uneven)
+    return StageContents(tuple(counts), embedding, mtp_layers, loss, final_norm, uneven)
 
 
 def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
@@ -90,6 +90,26 @@ def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
     # With prediction layers, the norm follows the last decoder layer, which may be on another
     # stage.
     return chunk.layers > 0 and chunk.first_layer + chunk.layers == model.layers
+
+
+def recomputed_layers(
+    model: Model, recompute: Recompute, load: StageContents, chunks: tuple[ModelChunk, ...]
+) -> dict[LayerKind, int]:
+    """Return {layer type: number of layers to which ``recompute`` applies} of a pipeline rank.
+
+    ``load`` and ``chunks`` are the contents and the virtual stages of the rank. The method block
+    recomputes the first layers of each virtual stage. Other settings apply to all layers.
+    """
+    counts = load.layers_by_kind(model)
+    if recompute.method != "block":
+        return counts
+    # Megatron recomputes no prediction layer with this method (multi_token_prediction.py).
+    again = dict.fromkeys(counts, 0)
+    for chunk in chunks:
+        end = chunk.first_layer + min(chunk.layers, recompute.layers or 1)
+        for kind in model.layer_kinds[chunk.first_layer : end]:
+            again[kind] += 1
+    return again
 
 
 def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:

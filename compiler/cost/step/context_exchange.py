@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
+from parc.compiler.cost.memory.workspaces import key_value_bytes
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.ir import LayerKind, Layout
@@ -17,18 +18,6 @@ MERGE_BYTES = 10
 read and written."""
 STEP_SECONDS = 2e-5
 """Launch time per ring step, during which the stream waits; assumed."""
-
-
-def key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the 16-bit bytes of keys and values that a rank computes per layer and micro-batch."""
-    attention = cost_model.problem.model.attention
-    if attention.latent is None:
-        width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
-    else:
-        latent = attention.latent
-        query = latent.qk_nope_dim + latent.qk_rope_dim
-        width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
-    return 4 * layout.tokens(cost_model.problem.job.sequence_length) * width
 
 
 def query_output_bytes(cost_model: CostModel, layout: Layout) -> float:
@@ -42,16 +31,6 @@ def query_output_bytes(cost_model: CostModel, layout: Layout) -> float:
         latent = attention.latent
         width = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim)
     return 2 * layout.tokens(cost_model.problem.job.sequence_length) * width / layout.tp
-
-
-def gathered_key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the bytes of other ranks' keys and values that a rank saves for the backward pass.
-
-    The result is 0 unless context parallelism uses the gather variant.
-    """
-    if layout.cp == 1 or layout.cp_comm != "all_gather":
-        return 0.0
-    return (layout.cp - 1) * key_value_bytes(cost_model, layout)
 
 
 def all_gather_exchange_seconds(cost_model: CostModel, layout: Layout, groups: GroupSpans) -> float:

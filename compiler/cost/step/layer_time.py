@@ -26,6 +26,7 @@ from parc.compiler.cost.step.gradients import (
     gradient_accumulation_seconds,
     gradient_sum_bytes,
 )
+from parc.compiler.cost.step.offload import activation_copy_seconds
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     routed_expert_seconds,
@@ -123,6 +124,11 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     groups = cost_model.group_spans(layout)
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
     backward = overlapped_seconds(backward, BACKWARD_LAUNCH * launch, LAUNCH_NORM)
+    if layout.offload.activations:
+        # Copies run beside the kernels of one layer, to the host in the forward pass and back in
+        # the backward pass. A slower link determines the time of the layer.
+        copies = activation_copy_seconds(cost_model, layout, kind)
+        forward, backward = max(forward, copies), max(backward, copies)
     tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
@@ -276,7 +282,7 @@ def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
 def recompute_seconds(
     cost_model: CostModel, layout: Layout, layer: LayerTime, kind: LayerKind
 ) -> float:
-    """Return the time in seconds of forward work that one layer repeats in its backward pass.
+    """Return the time in seconds of forward work that a recomputed layer repeats.
 
     Full recompute repeats the forward pass with its communication. Selective recompute repeats the
     attention core, and other modules in proportion to their FLOPs. If the experts are recomputed,
@@ -286,7 +292,7 @@ def recompute_seconds(
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
-        return layer.forward_pass * _recomputed_layer_fraction(cost_model, layout)
+        return layer.forward_pass
     key = ("shares", recompute.modules, kind)
     # The fractions depend only on the model, so that all layouts share them.
     share = cost_model.cached(
@@ -301,19 +307,6 @@ def _recomputed_module_fraction(
 ) -> float:
     """Return the fraction of a layer's forward computation that ``modules`` need."""
     return sum(_module_fraction(cost_model, name, kind) for name in modules)
-
-
-def _recomputed_layer_fraction(cost_model: CostModel, layout: Layout) -> float:
-    """Return the fraction of layers that full recompute repeats.
-
-    The block method recomputes the first ``layers`` layers of each chunk, where ``layers`` is the
-    recompute setting. Other methods recompute all layers.
-    """
-    recompute = layout.recompute
-    if recompute.method != "block" or recompute.layers is None:
-        return 1.0
-    chunk = cost_model.problem.model.layers / (layout.pp * layout.vpp)
-    return min(1.0, recompute.layers / chunk)
 
 
 def _module_fraction(cost_model: CostModel, module: str, kind: LayerKind) -> float:

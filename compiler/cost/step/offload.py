@@ -7,8 +7,12 @@ per GPU of host memory and NVMe on a DGX-2 whose GPUs all read at the same time.
 
 from __future__ import annotations
 
+from parc.compiler.cost.memory.activations import layer_activations
+from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
+from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.ir import Layout, Problem
+from parc.compiler.cost.setup.stages import stage_contents
+from parc.compiler.ir import LayerKind, Layout, Problem
 
 CPU_ADAM_PARAMETERS_PER_SECOND = 3.9e9
 """Parameters that CPU-Adam updates per second and host: 10 G parameters in 2.57 s on two 24-core
@@ -85,6 +89,43 @@ def weight_fetch_seconds(
         * shard_parameters(layout, stage_parameters)
         / host_bytes_per_second(cost_model.problem, device)
     )
+
+
+def activation_copy_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
+    """Return the seconds in which a rank copies the offloaded activations of one layer one way.
+
+    ``kind`` is the type of the layer. The memory model must be that of the framework's own program.
+    """
+    return _offloaded_activation_bytes(cost_model, layout, kind) / host_bytes_per_second(
+        cost_model.problem
+    )
+
+
+def _offloaded_activation_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
+    """Return the offloaded activation bytes of one layer and micro-batch on one rank."""
+    program = cost_model.framework.training_memory_model(cost_model.problem)
+    length = cost_model.problem.job.sequence_length
+    batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
+    layer = layer_activations(cost_model.problem.model, layout, kind, batch, program)
+    return layer.offloaded_bytes(layout)
+
+
+def activation_host_bytes(cost_model: CostModel, layout: Layout) -> float:
+    """Return the bytes of offloaded activations in the memory of one host of the first stage.
+
+    The first stage has the most micro-batches in flight.
+    """
+    if not layout.offload.activations:
+        return 0.0
+    model, job = cost_model.problem.model, cost_model.problem.job
+    load = stage_contents(model, layout.split, 0)
+    shape = PipelineShape(layout.pp, layout.micro_batches(job.global_batch), layout.vpp)
+    flight = micro_batches_in_flight(layout.schedule, 0, shape, load.chunks)
+    each = sum(
+        layers * _offloaded_activation_bytes(cost_model, layout, kind)
+        for kind, layers in load.layers_by_kind(model).items()
+    )
+    return flight * each * min(cost_model.problem.cluster.node.gpus, layout.world)
 
 
 def offloaded_update_seconds(

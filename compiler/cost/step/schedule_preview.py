@@ -85,7 +85,7 @@ def _chunk_seconds(cost_model: CostModel, layout: Layout, chunk: ModelChunk) -> 
     load = contents_of_chunks(cost_model.problem.model, (chunk,))
     counts = load.layers_by_kind(cost_model.problem.model)
     layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in counts}
-    whole = stage_time(cost_model, layout, load, layers)
+    whole = stage_time(cost_model, layout, load, (chunk,), layers)
     forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
     heads = int(load.loss) + load.mtp_layers
     # The forward pass of the output projection is one of its three products.

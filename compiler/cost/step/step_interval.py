@@ -11,7 +11,7 @@ from math import exp
 
 from parc.compiler.cost.setup.cost_model import CostModel
 
-DENSE_SPREAD = 0.11
+DENSE_SPREAD = 0.1
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs."""
 EXPERTS_SPREAD = 0.26

@@ -7,7 +7,7 @@ from math import log2
 
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents
+from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exchanges_per_micro_batch,
@@ -25,11 +25,14 @@ from parc.compiler.cost.step.layer_time import (
     recompute_seconds,
 )
 from parc.compiler.cost.step.offload import offloaded_update_seconds, shard_parameters
-from parc.compiler.ir import LayerKind, Layout, StepTime
+from parc.compiler.ir import LayerKind, Layout, ModelChunk, StepTime
 
 OPTIMIZER_BYTES = 40
 """Bytes per parameter that one Adam step reads and writes: three fp32 states (read and written),
 the gradient (read) and the 16-bit copy of the weight."""
+BF16_MOMENT_BYTES = 20
+"""Value of ``OPTIMIZER_BYTES`` with bf16 moments: three 16-bit states, the gradient, and the weight
+(read and written)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +52,24 @@ class StageTime:
 
 
 def stage_time(
-    cost_model: CostModel, layout: Layout, load: StageContents, layers: dict[LayerKind, LayerTime]
+    cost_model: CostModel,
+    layout: Layout,
+    load: StageContents,
+    chunks: tuple[ModelChunk, ...],
+    layers: dict[LayerKind, LayerTime],
 ) -> StageTime:
     """Return the time in seconds of one micro-batch on a pipeline rank, by term.
 
-    ``load`` contains the layers and other modules of the rank, ``layers`` the time of one layer of
-    each type.
+    ``load`` contains the layers and other modules of the virtual stages ``chunks`` of the rank,
+    ``layers`` the time of one layer of each type.
     """
     compute = recompute = tp = cp = ep = 0.0
-    for kind, count in load.layers_by_kind(cost_model.problem.model).items():
+    model = cost_model.problem.model
+    again = recomputed_layers(model, layout.recompute, load, chunks)
+    for kind, count in load.layers_by_kind(model).items():
         layer = layers[kind]
         compute += count * layer.compute
-        recompute += count * recompute_seconds(cost_model, layout, layer, kind)
+        recompute += again[kind] * recompute_seconds(cost_model, layout, layer, kind)
         tp += count * layer.tp
         cp += count * layer.cp
         ep += count * layer.ep
@@ -88,7 +97,11 @@ def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
     kinds = {kind for item in classes for kind in item.load.layers_by_kind(model)}
     layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in sorted(kinds)}
     # Stages with equal contents are evaluated once, because pipelines have few distinct ones.
-    times = [(stage_time(cost_model, layout, item.load, layers), item.count) for item in classes]
+    chunks = layout.split.chunks
+    times = [
+        (stage_time(cost_model, layout, item.load, chunks[item.first], layers), item.count)
+        for item in classes
+    ]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
     hop = stage_boundary_seconds(cost_model, layout)
@@ -200,4 +213,6 @@ def optimizer_seconds(cost_model: CostModel, layout: Layout) -> float:
     if layout.offload.optimizer != "none":
         return seconds + offloaded_update_seconds(cost_model, layout, parameters)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, parameters) / rate
+    short = cost_model.problem.job.moment_precision == "bf16"
+    moved = BF16_MOMENT_BYTES if short else OPTIMIZER_BYTES
+    return seconds + row.stream * moved * shard_parameters(layout, parameters) / rate

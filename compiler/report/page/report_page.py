@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
+from parc.compiler.ir.serving_plan import LatencyName
 from parc.compiler.report.formatting import (
     format_gib,
     format_percent,
@@ -26,6 +27,7 @@ from parc.compiler.report.page.tables import (
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
+from parc.compiler.report.text.serving_tables import format_latency_limits
 from parc.compiler.report.text.summary import describe_job, describe_service, format_placement
 from parc.compiler.report.text.tie_note import tie_note
 
@@ -89,17 +91,17 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
 
 
 def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
-    estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
+    estimate, limits = plan.estimate, plan.limits
     return (
         KeyFigure(
             "time to first token",
             format_seconds(estimate.ttft_seconds),
-            _format_limit(goals.ttft_seconds),
+            _limit_note(plan, "ttft"),
         ),
         KeyFigure(
             "time per token",
             format_seconds(estimate.tpot_seconds),
-            _format_limit(goals.tpot_seconds),
+            _limit_note(plan, "tpot"),
         ),
         KeyFigure(
             "output",
@@ -123,8 +125,9 @@ def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
     )
 
 
-def _format_limit(limit_seconds: float | None) -> str:
-    return "no limit set" if limit_seconds is None else f"limit {format_seconds(limit_seconds)}"
+def _limit_note(plan: ServingPlan, latency: LatencyName) -> str:
+    limits = format_latency_limits(plan.problem.goals, latency)
+    return f"limit {limits}" if limits else "no limit set"
 
 
 REPORT_PATH = "report.html"

@@ -39,7 +39,7 @@ def simulation_chart(plan: ServingPlan) -> SimulationChart | None:
     charts = (
         ("time to first token", found.ttft_seconds, goals.ttft_seconds),
         ("time per token", found.tpot_seconds, goals.tpot_seconds),
-        ("time of a request", found.e2e_seconds, None),
+        ("time of a request", found.e2e_seconds, goals.e2e_seconds),
     )
     width = (WIDTH - (len(charts) - 1) * GAP) / len(charts)
     for index, (title, one, limit) in enumerate(charts):

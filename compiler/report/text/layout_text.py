@@ -46,7 +46,9 @@ def format_zero_and_offload(layout: Layout) -> list[str]:
     """
     away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
     stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
-    return stage + [f"{what} on {device}" for what, device in away.items() if device != "none"]
+    stage += [f"{what} on {device}" for what, device in away.items() if device != "none"]
+    parts = ", ".join(layout.offload.activations)
+    return stage + ([f"activations of {parts} on cpu"] if parts else [])
 
 
 def format_stage(stage: int, stages: int) -> str:

@@ -23,6 +23,7 @@ OTHER_REASONS = {
     "recompute": "the same layout also fits with less recompute",
     "ttft": "time to first token exceeds goals.ttft",
     "tpot": "time per output token exceeds goals.tpot",
+    "e2e": "time of a request exceeds goals.e2e",
     "request_rate": "requests arrive faster than the service completes them",
 }
 """Reason that has no diagnostic code, and for which a layout is rejected -> title of this

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
-from parc.compiler.ir.serving_plan import ServingCandidate
+from parc.compiler.ir.serving_plan import LatencyName, ServingCandidate, ServingGoals
 from parc.compiler.report.formatting import (
     GIB,
     format_count,
@@ -91,8 +92,8 @@ def _decode_step_table(plan: ServingPlan) -> str:
 def _latency_table(plan: ServingPlan) -> str:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     rows = [
-        ("ttft", format_seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)),
-        ("tpot", format_seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
+        ("ttft", format_seconds(estimate.ttft_seconds), format_latency_limits(goals, "ttft")),
+        ("tpot", format_seconds(estimate.tpot_seconds), format_latency_limits(goals, "tpot")),
         ("prefill of a prompt", format_seconds(estimate.prefill_seconds), ""),
         ("output", format_quantity(estimate.tokens_per_second, " tokens/s"), ""),
         ("output per GPU", format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
@@ -142,8 +143,13 @@ def _simulation_parts(found: ServiceStatistics | None) -> tuple[str, ...]:
     return (head + table(PERCENTILE_HEAD, percentile_rows(found)),)
 
 
-def _format_limit(limit_seconds: float | None) -> str:
-    return "" if limit_seconds is None else format_seconds(limit_seconds)
+def format_latency_limits(goals: ServingGoals, latency: LatencyName) -> str:
+    """Return the limits on a latency as text, such as ``p99 2.00 s``; empty without a limit."""
+    return ", ".join(
+        f"{'' if one.statistic == 'mean' else one.statistic + ' '}{format_seconds(one.seconds)}"
+        for one in goals.latency_limits
+        if one.latency == latency
+    )
 
 
 def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
@@ -175,7 +181,32 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
         + table(SERVING_HEAD, rows)
         + "\nTrade-off between throughput per GPU and speed for each user (Pareto front)\n"
         + table(TRADE_OFF_HEAD, front)
+        + _finalists_text(plan, min(top, FINALISTS))
     )
+
+
+FINALISTS = 3
+"""Number of best candidates that are simulated for ``parc search``."""
+FINALIST_HEAD = ("rank", "ttft p50", "ttft p90", "ttft p99", "tpot p50", "tpot p90", "tpot p99")
+
+
+def _finalists_text(plan: ServingPlan, count: int) -> str:
+    """Return the table of simulated percentiles of the best candidates; empty without a load."""
+    solved = plan.estimate.solved_request_rate
+    rows = []
+    for rank, one in enumerate(plan.search.ranked[:count], start=1):
+        # The search determines a load for each candidate; requests end at the rate of the load.
+        rate = one.tokens_per_second / plan.problem.service.traffic.output_tokens
+        found = simulate_service(plan.problem, one.layout, None if solved is None else rate)
+        if found is None:
+            return ""
+        values = [
+            format_seconds(value)
+            for part in (found.ttft_seconds, found.tpot_seconds)
+            for value in (part.p50, part.p90, part.p99)
+        ]
+        rows.append((str(rank), *values))
+    return "\nSimulated percentiles of the best candidates\n" + table(FINALIST_HEAD, rows)
 
 
 def pareto_front(candidates: tuple[ServingCandidate, ...]) -> list[ServingCandidate]:

@@ -114,10 +114,12 @@ def _simpler_properties(chosen: Layout, other: Layout) -> Iterator[str]:
     state, other_state = (_format_state(layout) for layout in (chosen, other))
     if state != other_state:
         yield f"it stores its state with {state} instead of {other_state}"
-    granularity = (chosen.recompute.granularity, other.recompute.granularity)
-    if granularity[0] != granularity[1]:
-        recompute = (format_recompute(chosen.recompute), format_recompute(other.recompute))
-        yield f"it recomputes less ({recompute[0]} instead of {recompute[1]})"
+    first, second = chosen.recompute, other.recompute
+    recompute = f"{format_recompute(first)} instead of {format_recompute(second)}"
+    if second.method == "block" and first.method != "block":
+        yield f"its recompute setting is simpler ({recompute})"
+    elif first.granularity != second.granularity:
+        yield f"it recomputes less ({recompute})"
     for name in SIZES:
         size, larger = getattr(chosen, name), getattr(other, name)
         if size != larger:

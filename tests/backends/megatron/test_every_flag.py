@@ -12,7 +12,7 @@ from parc.backends.megatron.arguments.arguments import PACKAGE, planned_argument
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Layout, Plan, Problem, Recompute
+from parc.compiler.ir import NO_OFFLOAD, Layout, Plan, Problem, Recompute
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.backends.megatron.boundaries import DENSE, ROUTED
 from tests.compiled import plan_of
@@ -23,6 +23,11 @@ FP8 = "+--fp8-format hybrid +--fp8-recipe tensorwise +--fp8-param-gather"
 FLEX = "+--moe-token-dispatcher-type flex ---moe-token-dispatcher-type alltoall"
 JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("dense", {"gradient_precision": "bf16"}, "+--grad-reduce-in-bf16"),
+    (
+        "dense",
+        {"moment_precision": "bf16"},
+        "+--use-precision-aware-optimizer +--exp-avg-dtype bf16 +--exp-avg-sq-dtype bf16",
+    ),
     ("dense", {"precision": "fp16"}, "+--fp16 ---bf16"),
     ("dense", {"precision": "fp16", "gradient_precision": "bf16"}, "+--fp16 ---bf16"),
     ("dense", {"precision": "fp8"}, FP8),
@@ -80,6 +85,12 @@ LAYOUTS: tuple[tuple[str, dict[str, Any], str], ...] = (
         "dense",
         {"recompute": SELECTIVE},
         "+--recompute-granularity selective +--recompute-modules core_attn layernorm",
+    ),
+    (
+        "routed",
+        {"offload": replace(NO_OFFLOAD, activations=("experts", "norms"))},
+        "+--fine-grained-activation-offloading "
+        "+--offload-modules expert_fc1 moe_act attn_norm mlp_norm",
     ),
     (
         "dense",

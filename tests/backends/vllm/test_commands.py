@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from parc.backends.shared.serving.serve_script import EngineProcess, HostAddress
+from parc.backends.vllm.launch_files.import_command import read_vllm_args
 from parc.backends.vllm.processes import plan_processes
+from parc.compiler.diagnostics import Sink
+from tests.compiled import emitted
 from tests.search.serving_specs import plan_of, spec
 
 H200 = "hgx-h200"
@@ -103,3 +106,12 @@ def test_data_parallel_ranks_over_several_hosts_are_numbered_by_node_rank() -> N
     assert [bool(one.ports) for one in running] == [True, False, False, False]
     outside = started(layout, 4, load_balancer="external")
     assert [bool(one.ports) for one in outside] == [True, False, True, False]
+
+
+def test_the_layers_per_stage_of_an_emitted_script_are_imported() -> None:
+    layout = {"tp": 8, "pp": 2, "replicas": 1, "stage_layers": [30, 31]}
+    tree = spec("deepseek-v3", H200, 2, job={"precision": "fp8"}, layout=layout)
+    script = emitted(plan_of(tree | {"emit": ["vllm"]}))["vllm/serve.sh"]
+    fragment = read_vllm_args(script, "serve.sh", Sink())
+    assert fragment is not None
+    assert fragment.spec["layout"]["stage_layers"] == [30, 31]

@@ -57,11 +57,11 @@ EXACT = {
 """Number of records that match to the byte by functional test; each ran with two images on up to
 three GPU generations."""
 LIMITS = {
-    "Megatron CI": (0.01, 0.9),
+    "Megatron CI": (0.01, 0.96),
     "Megatron-Bridge": (0.045, 1.0),
     "nanotron": (0.06, 0.55),
-    "torchtitan": (0.09, 0.0),
-    "torchtune": (0.065, 0.5),
+    "torchtitan": (0.02, 1.0),
+    "torchtune": (0.04, 0.75),
 }
 """Limits by group: (largest median error, smallest share within 7 %)."""
 
@@ -83,10 +83,25 @@ def test_every_group_of_readings_has_limits() -> None:
     assert {reading.group for reading in READINGS} == LIMITS.keys()
 
 
-def test_nearly_three_readings_of_four_are_within_seven_percent_and_half_within_four() -> None:
+def test_four_readings_of_five_are_within_seven_percent_and_half_within_three() -> None:
     errors = [abs(reading.error) for reading in READINGS]
-    assert median(errors) <= 0.04
-    assert sum(error <= 0.07 for error in errors) >= 0.74 * len(errors)
+    assert median(errors) <= 0.03
+    assert sum(error <= 0.07 for error in errors) >= 0.8 * len(errors)
+
+
+@pytest.mark.parametrize(
+    ("run", "largest"),
+    [
+        ("8experts_etp1_ep4", 0.005),
+        ("8experts2parallel_dist_optimizer", 0.01),
+        ("mixtral_8x22b", 0.01),
+        ("no_mtp_no_a2a_ovlp_fine_grained", 0.01),
+        ("etp1_fine_grained", 0.03),
+    ],
+)
+def test_peaks_of_models_with_experts_follow_from_their_tensors(run: str, largest: float) -> None:
+    (reading,) = [reading for reading in READINGS if run in reading.name]
+    assert abs(reading.error) <= largest
 
 
 def test_bytes_between_steps_are_parameters_and_workspaces() -> None:

@@ -97,7 +97,7 @@ def test_activations_equal_figure_1_of_korthikanti(  # noqa: PLR0913 - columns o
     layout = _layout(tp=8, sequence_parallel=selective, recompute=recompute)
     program = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
     layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), program)
-    assert saved_activation_bytes(layer, layout, layers) / 2**30 == pytest.approx(
+    assert saved_activation_bytes(layer, layout, layers, layers) / 2**30 == pytest.approx(
         paper_gib, rel=0.01
     )
 
@@ -112,8 +112,8 @@ def test_full_recompute_saves_layer_inputs_and_block_recompute_also_unrecomputed
     layer = layer_activations(model("llama-3-8b"), layout, DENSE, (8192.0, 8192), PLAIN)
     uniform = replace(layout, recompute=Recompute("full", (), "uniform", 4))
     block = replace(layout, recompute=Recompute("full", (), "block", 3))
-    assert saved_activation_bytes(layer, uniform, 16) == 4 * layer.checkpoint
-    assert saved_activation_bytes(layer, block, 16) == 3 * layer.checkpoint + 13 * layer.total
+    assert saved_activation_bytes(layer, uniform, 16, 16) == 4 * layer.checkpoint
+    assert saved_activation_bytes(layer, block, 16, 3) == 3 * layer.checkpoint + 13 * layer.total
 
 
 def test_more_recompute_never_needs_more_memory(plan: Plan) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from parc.backends.accelerate.memory import accelerate_memory, deepspeed_plugin_memory
 from parc.backends.deepspeed.memory import deepspeed_decoder_memory
-from parc.backends.megatron.memory import megatron_memory, with_gradient_bytes
+from parc.backends.megatron.memory import megatron_memory, with_bf16_moments, with_gradient_bytes
 from parc.backends.registry import framework, framework_of_problem
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
@@ -209,3 +209,18 @@ def test_deepspeed_has_two_buckets_and_unsharded_fp32_gradients_only_for_bf16(
     # 2 buckets of 5e8 16-bit elements, and 3 GB for libraries.
     assert found.workspace_bytes == 2 * 5e8 * 2 + 3e9
     assert found.state == StateBytes(*state)
+
+
+@pytest.mark.parametrize(
+    ("precision", "optimizer", "copied"),
+    [("bf16", 2 + 2 + 2, 0.0), ("nvfp4", 2 + 2 + 2, 0.0), ("fp8", 4 + 2 + 2, 4.0)],
+)
+def test_bf16_moments_leave_the_rest_of_the_master_weight(
+    precision: str, optimizer: float, copied: float
+) -> None:
+    # TransformerEngine's FusedAdam stores the low 16 bits of a master weight; with tensorwise fp8
+    # Megatron keeps the fp32 master weight and the fp32 copy of 16-bit gradients.
+    start = with_gradient_bytes(megatron_memory(precision, generation("hopper")), 2.0, precision)
+    found = with_bf16_moments(start, precision)
+    assert (found.state.optimizer, found.state.step) == (optimizer, copied)
+    assert (found.state.weight, found.state.gradient) == (2.0, 2.0)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from parc.compiler.cost.memory.peak import peak_stage
+from parc.compiler.cost.memory.workspaces import gathered_key_value_bytes, key_value_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import (
     all_gather_exchange_seconds,
-    gathered_key_value_bytes,
-    key_value_bytes,
     ulysses_exchange_seconds,
 )
 from parc.compiler.cost.step.gradients import (

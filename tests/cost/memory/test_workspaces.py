@@ -88,7 +88,8 @@ def test_routing_saves_seventeen_bytes_per_token_and_expert(plan: Plan) -> None:
     fewer = replace(base, experts=replace(base.experts, count=64))
     program = megatron_memory("bf16", generation("hopper"))
     many, few = (
-        layer_activations(one, layout, ROUTED, (4096.0, 4096), program).moe for one in (base, fewer)
+        layer_activations(one, layout, ROUTED, (4096.0, 4096), program).router
+        for one in (base, fewer)
     )
     assert many - few == 4096 * 17 * 64
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import repeat
+from itertools import islice, repeat
 from math import inf, sqrt
 from random import Random
 from statistics import fmean
@@ -13,8 +13,9 @@ import pytest
 from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
+from parc.compiler.cost.serving.simulation.requests import request_maker, trace_arrivals
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
-from parc.compiler.cost.serving.simulation.simulate import simulate
+from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.cost.serving.simulation.step_times import Keys, StepTimes, build_step_times
 from parc.compiler.cost.serving.step import StepBatch
 from parc.compiler.cost.serving.traffic import estimate_deployment, seconds_through_all_stages
@@ -23,8 +24,11 @@ from parc.compiler.ir.serving import (
     ServiceStatistics,
     ServingLayout,
     ServingSetup,
+    Trace,
+    TraceRequest,
     Traffic,
 )
+from tests.cost.serving.plain_scheduler import PlainScheduler
 from tests.cost.serving.serving_cases import cluster, model
 
 
@@ -125,104 +129,6 @@ def test_a_stretch_of_steps_ends_when_its_steps_one_by_one_would(
         run(one_engine(limits, ranks, 1), single)
         for one, other in zip(times_of(whole), times_of(single), strict=True):
             assert one == pytest.approx(other, rel=1e-9)
-
-
-class PlainScheduler:
-    """Scheduler written step by step from the rules of vLLM, with a count of tokens per request."""
-
-    def __init__(self, requests: list[Request], limits: RankLimits) -> None:
-        self.limits, self.coming = limits, list(requests)
-        self.waiting: list[Request] = []
-        self.running: list[Request] = []
-        self.computed: dict[int, int] = {}
-        self.tokens = {id(one): one.prompt for one in requests}
-        self.was_preempted: set[int] = set()
-        self.preemptions = 0
-        self.found: dict[int, list[float]] = {id(one): [] for one in requests}
-
-    def fits(self, more: int) -> bool:
-        used = sum(self.computed[id(one)] + self.limits.tokens_per_request for one in self.running)
-        return used + more <= self.limits.cache_tokens
-
-    def preempt(self, work: dict[int, int]) -> None:
-        last = self.running.pop()
-        work.pop(id(last), None)
-        self.computed[id(last)] = 0
-        self.was_preempted.add(id(last))
-        self.waiting.insert(0, last)
-        self.preemptions += 1
-
-    def is_decoding(self, one: Request) -> bool:
-        return self.tokens[id(one)] - self.computed[id(one)] == 1 and bool(self.found[id(one)])
-
-    def schedule(self) -> dict[int, int]:
-        """Return the tokens that each request computes in the next step."""
-        work: dict[int, int] = {}
-        before = self.preemptions
-        while not self.fits(sum(self.is_decoding(one) for one in self.running)):
-            self.preempt(work)
-        decoding = [one for one in self.running if self.is_decoding(one)]
-        work.update({id(one): 1 for one in decoding})
-        budget = self.limits.step_tokens - len(decoding)
-        for one in [one for one in self.running if not self.is_decoding(one)]:
-            chunk = self.chunk(one, budget)
-            while one in self.running and chunk and not self.fits(sum(work.values()) + chunk):
-                self.preempt(work)
-            if one in self.running and chunk:
-                work[id(one)] = chunk
-                budget -= chunk
-        while self.waiting and budget and before == self.preemptions:
-            one = self.waiting[0]
-            if len(self.running) == self.limits.running:
-                break
-            self.computed[id(one)] = 0 if id(one) in self.was_preempted else one.cached
-            chunk = self.chunk(one, budget)
-            self.running.append(one)
-            if not self.fits(sum(work.values()) + chunk):
-                self.running.pop()
-                break
-            self.waiting.pop(0)
-            work[id(one)] = chunk
-            budget -= chunk
-        return work
-
-    def chunk(self, one: Request, budget: int) -> int:
-        chunk = min(self.tokens[id(one)] - self.computed[id(one)], budget)
-        return min(chunk, self.limits.prompt_chunk or chunk)
-
-    def seconds(self, work: dict[int, int]) -> float:
-        """Return the time of the step, summed over requests."""
-        found = 5e-3
-        for one in self.running:
-            done, chunk = self.computed[id(one)], work.get(id(one), 0)
-            if self.is_decoding(one):
-                found += 1e-4 + 2e-7 * done
-            else:
-                found += 2e-5 * chunk + 1e-9 * ((done + chunk) ** 2 - done**2) / 2
-        return found
-
-    def complete(self, one: Request, computed: int, now: float) -> None:
-        self.computed[id(one)] += computed
-        if self.computed[id(one)] == self.tokens[id(one)]:
-            self.tokens[id(one)] += 1
-            self.found[id(one)].append(now)
-            if len(self.found[id(one)]) == one.output:
-                self.running.remove(one)
-
-    def run(self) -> list[tuple[float, float]]:
-        now = 0.0
-        order = list(self.coming)
-        while self.coming or self.waiting or self.running:
-            while self.coming and self.coming[0].arrival <= now:
-                self.waiting.append(self.coming.pop(0))
-            work = self.schedule()
-            if not work:
-                now = self.coming[0].arrival
-                continue
-            now += self.seconds(work)
-            for one in list(self.running):
-                self.complete(one, work.get(id(one), 0), now)
-        return [(self.found[id(one)][0], self.found[id(one)][-1]) for one in order]
 
 
 @pytest.mark.parametrize("limits", LIMITS[:3])
@@ -347,8 +253,8 @@ def test_bursts_and_spread_lengths_raise_the_99th_percentile_more_than_the_media
     spread = statistics(one, Traffic(1000, 200, None, 4.0, 0.2, lengths))
     tail, even_tail = (one.ttft_seconds.p99 / one.ttft_seconds.p50 for one in (spread, even))
     assert tail > 1.5 * even_tail
-    assert simulate(one, Traffic(1000, 200, None, 4.0), 1) != even
-    assert simulate(one, Traffic(1000, 200, None, 4.0), 0) == even
+    assert simulate(one, Traffic(1000, 200, None, 4.0), Sampling(1)) != even
+    assert simulate(one, Traffic(1000, 200, None, 4.0), Sampling(0)) == even
 
 
 def test_cached_prefixes_shorten_the_time_to_the_first_token() -> None:
@@ -356,6 +262,49 @@ def test_cached_prefixes_shorten_the_time_to_the_first_token() -> None:
     cold = statistics(one, Traffic(8000, 50, None, 1.0))
     warm = statistics(one, Traffic(8000, 50, None, 1.0, prefix_hit=0.9))
     assert warm.ttft_seconds.p99 < 0.5 * cold.ttft_seconds.p99
+
+
+def trace_of(requests: list[TraceRequest]) -> Trace:
+    return Trace("trace", "", len(requests), requests[-1].seconds, tuple(requests))
+
+
+def test_a_trace_is_replayed_at_the_rate_of_the_traffic() -> None:
+    recorded = trace_of([TraceRequest(*one) for one in ((0.0, 30, 3), (4.0, 10, 1), (6.0, 20, 2))])
+    maker = request_maker(Traffic(20, 2, trace=recorded), Random(0), 25, 1e6)
+    replayed = trace_arrivals(recorded, 2.0, maker)
+    found = [(one.arrival, one.prompt, one.output) for one in islice(replayed, 4)]
+    # Three requests take 1.5 s. The first one is cut to the 25 tokens that fit.
+    assert found == [(0.0, 24, 1), (2 / 3, 10, 1), (1.0, 20, 2), (1.5, 24, 1)]
+
+
+def test_prefixes_of_a_trace_are_found_until_the_cache_evicts_them() -> None:
+    shared, other = (1, 2, 3), (4, 5)
+    blocks = (shared, shared, other, shared)
+    recorded = trace_of(
+        [TraceRequest(float(n), 512 * len(one), 1, one) for n, one in enumerate(blocks)]
+    )
+    traffic = Traffic(1000, 1, trace=recorded)
+    cached = {
+        size: [maker(0.0).cached for _ in blocks]
+        for size in (3, 5)
+        for maker in [request_maker(traffic, Random(0), 10_000, 512.0 * size)]
+    }
+    # At least the last token of a prompt is computed.
+    assert cached == {3: [0, 1535, 0, 0], 5: [0, 1535, 0, 1535]}
+
+
+def test_a_trace_with_prefixes_is_served_faster_than_one_without() -> None:
+    one = deployment("llama-3.1-70b", ServingLayout(tp=4))
+    lines = [(float(n), 8192, 20, tuple(range(16)) if n else ()) for n in range(50)]
+    warm, cold = (
+        statistics(one, Traffic(8192, 20, request_rate=1.0, trace=trace_of(recorded)))
+        for recorded in (
+            [TraceRequest(*line) for line in lines],
+            [TraceRequest(*line[:3]) for line in lines],
+        )
+    )
+    assert warm.ttft_seconds.p50 < 0.5 * cold.ttft_seconds.p50
+    assert warm.requests_per_second == pytest.approx(1.0, rel=0.01)
 
 
 def test_data_parallel_ranks_with_experts_wait_for_each_other() -> None:

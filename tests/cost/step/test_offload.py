@@ -15,7 +15,10 @@ from parc.compiler.cost.memory.peak import (
 )
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import data_parallel_round_seconds, largest_stage_parameters
+from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.offload import (
+    activation_copy_seconds,
+    activation_host_bytes,
     gradient_offload_seconds,
     host_bytes_per_second,
     offloaded_host_bytes,
@@ -24,7 +27,7 @@ from parc.compiler.cost.step.offload import (
 )
 from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import NO_OFFLOAD, Layout, Offload, StateBytes, ZeroPlus
+from parc.compiler.ir import NO_OFFLOAD, LayerKind, Layout, Offload, StateBytes, ZeroPlus
 from parc.compiler.search.search_layouts import search_layouts
 from tests.search.search_reference import cost_model_of
 
@@ -147,3 +150,30 @@ def test_deepspeed_keeps_a_billion_parameters_gathered() -> None:
     memory = stage_memory(cost_model, layout, stage.load, 0)
     assert memory.gathered_bytes >= 2e9
     assert memory.optimizer_bytes == memory.gradients_bytes == 0
+
+
+def test_a_layer_takes_at_least_the_time_of_its_copy_to_the_host() -> None:
+    spec = {
+        "model": "mixtral-8x7b",
+        "cluster": {"node": "dgx-h100", "nodes": 4},
+        "job": {"sequence_length": 4096, "global_batch": 128},
+        "layout": {"tp": 2, "pp": 2, "vpp": 1, "cp": 1, "ep": 4, "etp": 1, "micro_batch": 1},
+        "emit": ["megatron"],
+    }
+    cost_model, layout = priced(**spec)
+    kind = LayerKind("attention", "experts")
+    away = replace(layout, offload=replace(NO_OFFLOAD, activations=("attention", "experts")))
+    copies = activation_copy_seconds(cost_model, away, kind)
+    # 2 x 4096 tokens of 4096: inputs of the experts, and of their gated activation; queries, keys,
+    # values, attention output and the norm's output; 2 of 8 experts per token, tp 2.
+    experts = 2 * 2048 * (2 * 4096 + 4 * 14336)
+    attention = 2 * 4096 * (2 * 32 + 2 * 8) * 128 / 2 + 2 * 2048 * 4096 + 4 * 4096 * 16
+    rate = host_bytes_per_second(cost_model.problem)
+    assert copies == pytest.approx((experts + attention) / rate)
+    plain, slow = layer_time(cost_model, layout, kind), layer_time(cost_model, away, kind)
+    assert slow.forward == max(plain.forward, copies)
+    assert slow.backward == max(plain.backward, copies)
+    assert slow.forward > plain.forward
+    # 16 layers on the first stage, two micro-batches in flight, eight GPUs per host.
+    assert activation_host_bytes(cost_model, away) == pytest.approx(16 * 2 * 8 * copies * rate)
+    assert activation_host_bytes(cost_model, layout) == 0.0

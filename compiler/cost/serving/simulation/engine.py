@@ -7,8 +7,8 @@ context, and the sum over the steps has a closed form.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 
 from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
@@ -38,6 +38,8 @@ class Engine:
         self.longest_stretch = longest_stretch
         self.queue_seconds: dict[int, float] = {}
         self.cache_seconds: dict[int, float] = {}
+        self.decode_seconds = 0.0
+        """Duration of the latest step without prompts."""
         self._first = self._growth = self._recorded = 0.0
 
     def add(self, request: Request, rank: Rank, now: float) -> None:
@@ -92,14 +94,19 @@ class Engine:
         Another rank can become the slowest one, because its steps grow faster. The stretch ends
         there.
         """
-        lines = [self._rank_line(rank) for rank in self.ranks]
-        first, growth = max(lines)
-        for other, slope in lines:
-            if slope > growth:
-                horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
+        if len(self.ranks) == 1:
+            first, growth = self._rank_line(self.ranks[0])
+        else:
+            lines = [self._rank_line(rank) for rank in self.ranks]
+            first, growth = max(lines)
+            for other, slope in lines:
+                if slope > growth:
+                    horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
         if self.shared is not None:
             first += self._shared_seconds(self.shared)
         self._first, self._growth = first, growth
+        if not any(rank.chunks for rank in self.ranks):
+            self.decode_seconds = first
         return horizon
 
     def _rank_line(self, rank: Rank) -> tuple[float, float]:
@@ -149,25 +156,44 @@ class Engine:
 class FrontEnd:
     """API servers, which accept requests one after another and pass them to the scheduler."""
 
-    def __init__(self, seconds: float, admission_seconds: float) -> None:
+    def __init__(self, seconds: float, admission_seconds: float, poll_steps: float = 0.0) -> None:
         """Create a front end.
 
         Each request spends ``seconds`` in it, and simultaneous requests follow each other after
-        ``admission_seconds``.
+        ``admission_seconds``. A busy engine accepts a request ``poll_steps`` decode steps
+        later.
         """
         self.seconds, self.admission_seconds = seconds, admission_seconds
-        self.passed: deque[tuple[float, Request]] = deque()
+        self.poll_steps = poll_steps
+        self._passed: list[tuple[float, int, Request, bool]] = []
         self._last = -inf
+        self._sequence = 0
 
     def accept(self, request: Request) -> None:
         """Accept a request. Requests must be in the order of their arrivals."""
         self._last = max(request.arrival + self.seconds, self._last + self.admission_seconds)
-        self.passed.append((self._last, request))
+        self._push(self._last, request, self.poll_steps == 0)
+
+    def _push(self, time: float, request: Request, is_polled: bool) -> None:
+        self._sequence += 1
+        heappush(self._passed, (time, self._sequence, request, is_polled))
 
     @property
     def next_time(self) -> float:
         """Time at which the next request reaches a scheduler."""
-        return self.passed[0][0] if self.passed else inf
+        return self._passed[0][0] if self._passed else inf
+
+    def pass_next(self, places: Sequence[tuple[Engine, Rank]]) -> None:
+        """Add the next request to the rank with the lowest load, unless its engine is busy.
+
+        In this case, the request waits until the engine polls for requests.
+        """
+        now, _, request, is_polled = heappop(self._passed)
+        engine, rank = places[0] if len(places) == 1 else min(places, key=_load_of)
+        if is_polled or engine.end == inf:
+            engine.add(request, rank, now)
+        else:
+            self._push(now + self.poll_steps * engine.decode_seconds, request, True)
 
 
 def serve(
@@ -193,9 +219,7 @@ def serve(
         if now <= engine.end:
             if now == inf:
                 return
-            _, request = front.passed.popleft()
-            chosen, rank = places[0] if len(places) == 1 else min(places, key=_load_of)
-            chosen.add(request, rank, now)
+            front.pass_next(places)
             continue
         done = engine.advance()
         for request in done:

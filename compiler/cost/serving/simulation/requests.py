@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import count
-from math import log, sqrt
+from math import exp, log, sqrt
 from random import Random
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
@@ -38,9 +38,8 @@ def trace_arrivals(trace: Trace, rate: float, request_at: RequestAt) -> Iterator
 
     After its last request, the trace starts again.
     """
-    # The gap between two passes is the mean time between arrivals.
-    scale = trace.count / (trace.seconds * trace.count / max(trace.count - 1, 1) * rate)
-    period = trace.count / rate
+    # The time between two passes is the mean time between arrivals: n requests take n / rate.
+    scale, period = (trace.count - 1) / (trace.seconds * rate), trace.count / rate
     for turn in count():
         for request in trace.requests:
             yield request_at(turn * period + request.seconds * scale)
@@ -75,7 +74,8 @@ def _length_drawer(
     if variation:
         sigma = sqrt(log(1 + variation * variation))
         mu = log(mean) - sigma * sigma / 2
-        return lambda: max(round(random.lognormvariate(mu, sigma)), 1)
+        # gauss is twice as fast as lognormvariate.
+        return lambda: max(round(exp(random.gauss(mu, sigma))), 1)
     if ratio:
         low, width = mean * (1 - ratio), 2 * ratio * mean
         return lambda: max(round(low + width * random.random()), 1)

@@ -1,10 +1,10 @@
 """Scheduler of one data-parallel rank, as in vLLM v1 (v1/core/sched/scheduler.py, schedule).
 
 In each step, running requests are served first; prompts are computed in chunks up to the token
-limit of a step; new requests are admitted in their order of arrival while slots, tokens and cache
-suffice. If the cache is full, the request that was admitted last is preempted and later computed
-again. The cache is counted in tokens, with half a block per request for the last, partly filled
-block.
+limit of a step; new requests are admitted in their order of arrival while there are slots, tokens
+of the step, and cache for the whole prompt. If the cache is full, the request that was admitted
+last is preempted and later computed again. The cache is counted in tokens, with half a block per
+request for the last, partly filled block.
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ class Rank:
             request.position = 0 if request.epoch else request.cached
             chunk = self._chunk(request, budget)
             held = limits.tokens_per_request + self._reserved(request)
-            if held + self._needed(chunk) > limits.cache_tokens - self.used:
+            # The whole prompt must fit, although only its first chunk is stored in this step
+            # (vLLM's scheduler_reserve_full_isl).
+            whole = self._needed(request.target - request.position)
+            if held + whole > limits.cache_tokens - self.used:
                 return
             waiting.popleft()
             running[request] = None

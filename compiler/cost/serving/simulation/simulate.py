@@ -6,11 +6,12 @@ their share of the traffic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import repeat
 from math import inf
 from random import Random
+from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.memory import request_cache_bytes
@@ -30,11 +31,16 @@ from parc.compiler.ir.serving import (
     ServingEstimate,
     Traffic,
 )
+from parc.compiler.ir.serving_plan import LatencyName
+
+NO_LIMITS: Mapping[LatencyName, float] = MappingProxyType({})
 
 REQUESTS = 2000
 """Number of recorded requests. The sampling error of a 99th percentile is about 5 %."""
 MOST_RANKS = 8
 """Number of data-parallel ranks up to which further replicas are simulated."""
+MOST_PRESENT = 20_000
+"""Number of requests in the simulated engines above which the simulation would take too long."""
 WARM_UP = 2.0
 """Requests before the first recorded one, divided by the requests in the system."""
 CURVE_STEPS = 20
@@ -52,12 +58,29 @@ class Load:
     """Requests per second."""
 
 
-def simulate(
-    deployment: Deployment, traffic: Traffic, seed: int = 0, requests: int = REQUESTS
-) -> ServiceStatistics | None:
-    """Return the statistics of ``deployment`` under ``traffic``; None if no request fits.
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Requests whose times a simulation records."""
 
-    ``requests`` is the number of recorded requests. Equal arguments give equal results.
+    seed: int = 0
+    requests: int = REQUESTS
+    """Number of recorded requests."""
+    warm_up: float = WARM_UP
+    """Requests that end before the first recorded one, divided by those in the system at a time. A
+    benchmark that counts all requests from its start on has a warm-up of 0."""
+
+
+def simulate(
+    deployment: Deployment,
+    traffic: Traffic,
+    sampling: Sampling = Sampling(),
+    request_limits: Mapping[LatencyName, float] = NO_LIMITS,
+) -> ServiceStatistics | None:
+    """Return the statistics of ``deployment`` under ``traffic``.
+
+    ``request_limits`` contains upper limits in seconds by latency; the statistics contain the share
+    of requests within all of them. Equal arguments give equal results. The result is None if no
+    request fits, or if more than ``MOST_PRESENT`` requests are in the system.
     """
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
@@ -65,20 +88,46 @@ def simulate(
     layout, arrivals = deployment.layout, deployment.engine.arrivals
     replicas = max(min(layout.replicas, MOST_RANKS // layout.dp), 1)
     load = _share_of_load(traffic, estimate, replicas / layout.replicas)
-    engines = [_build_engine(deployment, traffic, estimate) for _ in range(replicas)]
-    limits = engines[0].ranks[0].limits
-    random = Random(seed)
+    if load.present > MOST_PRESENT:
+        return None
+    own, shared = build_step_times(deployment, traffic.input_tokens)
+    limits = rank_limits(deployment, traffic, estimate)
+    engines = [
+        Engine([Rank(limits, own) for _ in range(layout.dp)], shared) for _ in range(replicas)
+    ]
+    random = Random(sampling.seed)
     maker = request_maker(
         traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
     )
-    front = FrontEnd(arrivals.front_seconds, arrivals.admission_seconds / replicas)
-    is_closed = load.concurrency is not None
-    done = serve(
-        engines, front, _arrivals(traffic, load, random, maker), maker if is_closed else None
+    # The steps until a busy engine accepts a request were measured in closed loops only.
+    front = FrontEnd(
+        arrivals.front_seconds,
+        arrivals.admission_seconds / replicas,
+        0.0 if load.concurrency is None else arrivals.poll_steps,
     )
-    warm_up = int(WARM_UP * load.present) + requests // 10
-    found = _collect(done, engines, warm_up, requests)
-    return _statistics(found, engines, layout.replicas / replicas)
+    renew = None if load.concurrency is None else maker
+    done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
+    requests, warm_up = sampling.requests, sampling.warm_up
+    left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
+    found = _collect(done, engines, left_out, requests)
+    statistics = _statistics(found, engines, layout.replicas / replicas)
+    if not request_limits:
+        return statistics
+    return replace(statistics, within_limits=_share_within(found.requests, request_limits))
+
+
+def _share_within(requests: list[Request], limits: Mapping[LatencyName, float]) -> float:
+    """Return the share of requests whose latencies are all within ``limits``."""
+
+    def meets_all(one: Request) -> bool:
+        found = {
+            "ttft": one.first - one.arrival,
+            "tpot": (one.finish - one.first) / max(one.output - 1, 1),
+            "e2e": one.finish - one.arrival,
+        }
+        return all(found[name] <= limit for name, limit in limits.items())
+
+    return sum(map(meets_all, requests)) / len(requests)
 
 
 def _share_of_load(traffic: Traffic, estimate: ServingEstimate, share: float) -> Load:
@@ -100,13 +149,6 @@ def _arrivals(traffic: Traffic, load: Load, random: Random, maker: RequestAt) ->
     if traffic.trace is not None:
         return trace_arrivals(traffic.trace, load.rate, maker)
     return open_arrivals(traffic, load.rate, random, maker)
-
-
-def _build_engine(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> Engine:
-    """Return an idle engine with the step times and limits of ``deployment``."""
-    own, shared = build_step_times(deployment, traffic.input_tokens)
-    limits = rank_limits(deployment, traffic, estimate)
-    return Engine([Rank(limits, own) for _ in range(deployment.layout.dp)], shared)
 
 
 def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> RankLimits:

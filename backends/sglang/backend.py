@@ -1,0 +1,154 @@
+"""The backend ``sglang``: constants, rules, process groups and commands of the engine SGLang."""
+
+from __future__ import annotations
+
+from parc.backends.base import RayEntry
+from parc.backends.sglang.arguments import MODEL, shared_arguments
+from parc.backends.sglang.check_formats import check_formats
+from parc.backends.sglang.defaults import context_tokens, default_batch, engine_constants
+from parc.backends.sglang.environment import ALLOW_LONG, serving_environment
+from parc.backends.sglang.plan_checks import check_sglang
+from parc.backends.sglang.processes import plan_processes
+from parc.backends.sglang.rules import LAYOUT_RULES
+from parc.backends.sglang.rules_experts import EXPERT_RULES
+from parc.backends.shared.network import Variable
+from parc.backends.shared.serving.serve_script import ServeProgram, serve_script
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import (
+    Artifact,
+    Gpu,
+    GroupFamily,
+    Mesh,
+    Model,
+    ServingLayout,
+    ServingPlan,
+    ServingProblem,
+)
+from parc.compiler.ir.engine_constants import EngineConstants
+from parc.compiler.ir.serving_plan import Service, ServingRule
+
+PATH = "sglang/serve.sh"
+VERSIONS = ("0.5.23",)
+PROGRAM = "sglang.launch_server"
+RULES: tuple[ServingRule, ...] = (*LAYOUT_RULES, *EXPERT_RULES)
+"""All rules of SGLang, in the order in which the search counts violations."""
+STRATEGIES: dict[str, str] = {
+    "dp": "--attn-dp-size; replicas of engines",
+    "tp": "--tp-size",
+    "1f1b": "stages: --pp-size",
+    "ep": "--ep-size",
+    "etp": "experts split by tp x dp, without --ep-size",
+}
+"""Strategy of ``backends/shared/strategies.py`` -> flags that express it."""
+
+
+class Sglang:
+    """The backend ``sglang``, an engine of serving jobs."""
+
+    name = "sglang"
+    versions = VERSIONS
+    default_version = VERSIONS[-1]
+    strategies = STRATEGIES
+    host_script = PATH
+    health_path = "/health"
+    # SGLang places its actors itself, so that PARC could not pin each rank to its host.
+    ray_entry: RayEntry | None = None
+    long_context_setting = f"{ALLOW_LONG}=1"
+
+    def constants(self) -> EngineConstants:
+        """Return the constants with which the cost model estimates SGLang."""
+        return engine_constants()
+
+    def default_batch(self, gpu: Gpu) -> tuple[int, int]:
+        """Return the default limits on ``gpu``: (concurrent requests, tokens per step)."""
+        return default_batch(gpu)
+
+    def context_tokens(self, model: Model) -> int:
+        """Return the longest sequence, in tokens, that SGLang derives from the model's config."""
+        return context_tokens(model)
+
+    def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
+        """Report number formats of weights and KV cache that SGLang does not support on ``gpu``."""
+        check_formats(service, gpu, sink)
+
+    def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
+        """Return the two planned expert parallel sizes: 1 (off), and all ranks of a stage."""
+        return tuple(sorted({1, layout.tp * layout.dp}))
+
+    def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
+        """Return 1: PARC does not plan decode context parallelism for SGLang."""
+        del model, layout
+        return (1,)
+
+    def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
+        """Return the rules that a layout must satisfy."""
+        del problem
+        return RULES
+
+    def mesh(self, layout: ServingLayout) -> Mesh:
+        """Return the device mesh of all ranks in SGLang's rank order, one engine after another.
+
+        Within an engine, rank = ((pp x DP + dp) x CP + cp) x TP + tp, where capital letters are
+        sizes and lower-case letters are coordinates; SGLang's own tp is DP x CP x TP
+        (distributed/parallel_state.py, initialize_model_parallel).
+        """
+        return Mesh.from_sizes(
+            (
+                ("tp", layout.tp),
+                ("cp", layout.pcp),
+                ("dp", layout.dp),
+                ("pp", layout.pp),
+                ("replica", layout.replicas),
+            )
+        )
+
+    def group_families(
+        self, problem: ServingProblem, layout: ServingLayout
+    ) -> tuple[GroupFamily, ...]:
+        """Return the families of process groups that SGLang creates (initialize_model_parallel).
+
+        The family ``tp`` contains its groups attention_tp, and ``ep`` its groups moe_ep, which
+        contain all ranks of a pipeline stage. Without expert parallelism, they have one rank each.
+        """
+        columns = [
+            GroupFamily("replica", "dense", ("replica",), column=True),
+            GroupFamily("dp", "dense", ("dp",), column=True),
+            GroupFamily("pp", "dense", ("pp",), column=True),
+            GroupFamily("cp", "dense", ("cp",), column=True),
+            GroupFamily("tp", "dense", ("tp",), column=True),
+        ]
+        if problem.model.experts is not None and layout.ep > 1:
+            columns.append(GroupFamily("ep", "dense", ("tp", "cp", "dp"), column=True))
+        return tuple(columns)
+
+    def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
+        """Return the words of the command that starts an engine on one host."""
+        del executor
+        words = [word for one in shared_arguments(plan) for word in one.words]
+        checkpoint = plan.problem.service.checkpoint
+        return ("-m", PROGRAM, MODEL, checkpoint, *words, *plan.problem.launch.args)
+
+    def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
+        """Return (name, value, reason) of each environment variable of the SGLang processes."""
+        return serving_environment(plan)
+
+    def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
+        """Report parts of a plan that SGLang would reject or run slowly."""
+        check_sglang(plan, sink)
+
+    def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
+        """Return ``sglang/serve.sh``; every host runs it."""
+        program = ServeProgram(
+            backend=self.name,
+            title="SGLang",
+            program=PROGRAM,
+            command=f"python3 -m {PROGRAM} {MODEL}",
+            address_variable="SGLANG_HOST_IP",
+            environment=serving_environment(plan),
+            arguments=shared_arguments(plan),
+        )
+        return (serve_script(plan, program, plan_processes(plan)),)
+
+
+BACKEND = Sglang()
+"""The only instance; the registry imports it."""

@@ -1,0 +1,87 @@
+"""Checks of ``launch.args`` against the parser of SGLang's server."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from parc.backends.sglang.arguments import PACKAGE, planned_flags, shared_arguments
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    find_value_fault,
+    parse_extra_arguments,
+    report_extra_arguments,
+    rows_of_known_flags,
+)
+from parc.backends.shared.serving.serve_script import Argument
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import ServingPlan
+
+TARGETS = ("sglang",)
+OTHER_NAMES = {"--data-parallel-size": "--attn-dp-size", "--dp-size": "--attn-dp-size"}
+"""Flags that would change a parallel size of the plan -> the flag of the plan."""
+OLD_SWITCH = "--enable-dp-attention"
+"""With it, --dp-size means --attn-dp-size (arg_groups/parallel_hook.py)."""
+
+
+def long_flag_name(flag: str) -> str:
+    """Return the first name of a flag in the parser: ``--tp`` becomes ``--tp-size``.
+
+    The parser is argparse, which accepts the beginning of a flag if only one flag begins with it.
+    Unknown flags are returned unchanged.
+    """
+    rows = rows_of_known_flags(PACKAGE)
+    if flag not in rows and flag.startswith("--") and len(flag) > len("--"):
+        longer = [name for name in rows if name.startswith(flag)]
+        flag = longer[0] if len(longer) == 1 else flag
+    return str(rows.get(flag, {}).get("means", flag))
+
+
+def check_launch_args(plan: ServingPlan, sink: Sink) -> None:
+    """Report unknown flags (F01), planned flags (F02) and invalid values (F03)."""
+    planned = shared_arguments(plan)
+    extras, stray = parse_extra_arguments(plan.problem.launch.args, rows_of_known_flags(PACKAGE))
+    report_extra_arguments(
+        extras, stray, lambda extra: _find_flag_fault(extra, planned), sink, TARGETS
+    )
+
+
+def _find_flag_fault(
+    extra: ExtraArgument, planned: tuple[Argument, ...]
+) -> tuple[str, Finding] | None:
+    """Return (diagnostic code, finding) if SGLang would reject the flag or the plan determines it.
+
+    Return None for all other flags. ``planned`` contains the flags of the plan.
+    """
+    means = long_flag_name(extra.flag)
+    row = rows_of_known_flags(PACKAGE).get(means)
+    if row is None:
+        return "F01", explain_unknown_flag(extra.flag)
+    means = "--attn-dp-size" if means == OLD_SWITCH else OTHER_NAMES.get(means, means)
+    if means in planned_flags():
+        return "F02", _explain_planned_flag(extra.flag, means, planned)
+    fault = find_value_fault(extra, row)
+    return None if fault is None else ("F03", fault)
+
+
+def explain_unknown_flag(flag: str) -> Finding:
+    """Return the finding that SGLang has no such flag (F01); its help suggests similar flags."""
+    near = get_close_matches(flag, rows_of_known_flags(PACKAGE), 3)
+    return Finding(
+        f"SGLang 0.5.23 has no flag {flag[:60]}",
+        label=f"{flag[:60]} is unknown to the parser",
+        help=f"did you mean: {', '.join(near)}"
+        if near
+        else "see python3 -m sglang.launch_server --help",
+        fix=near[0] if near else "",
+    )
+
+
+def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
+    """Return the finding that the plan already determines ``flag``, by its first name ``means``."""
+    words = next((" ".join(one.words) for one in planned if one.flag == means), "")
+    return Finding(
+        f"the plan already determines {flag}",
+        label=f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it",
+        help="set the corresponding field of the spec instead",
+        fix=f"remove {flag} from launch.args",
+    )

@@ -1,0 +1,1 @@
+"""Importer and linter of launch files with SGLang."""

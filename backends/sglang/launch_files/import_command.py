@@ -1,0 +1,243 @@
+"""Import of a ``python3 -m sglang.launch_server`` command: model, layout and job.
+
+Source of the flags: SGLang 0.5.23, python/sglang/srt/server_args.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from parc.backends.sglang.arguments import PACKAGE
+from parc.backends.sglang.environment import PARTITION
+from parc.backends.sglang.extra_arguments import OLD_SWITCH, long_flag_name
+from parc.backends.sglang.launch_files.import_rest import (
+    OF_HOSTS,
+    read_formats,
+    take_extra_arguments,
+)
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.tools.importers.flags import (
+    LaunchFlag,
+    flags_in_statements,
+    load_import_table,
+    set_spec_field,
+    take_flags,
+    whole_number,
+)
+from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
+from parc.compiler.tools.importers.script_commands import (
+    launch_words,
+    read_environment,
+    read_script,
+)
+from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
+from parc.compiler.tools.importers.unread_parts import report_unread_parts
+from parc.compiler.tools.lint.complete_facts import catalog_name
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
+from parc.compiler.topology.readers.registry import FileFormat
+
+TABLE = load_import_table(PACKAGE)
+TP, DP, OLD_DP = "--tp-size", "--attn-dp-size", "--dp-size"
+PER_ENGINE = ("job.max_num_seqs", "job.max_num_batched_tokens", "layout.tp")
+"""Fields that SGLang's flags count for all data-parallel ranks of an engine together."""
+LENGTHS = ("--context-length", "--chunked-prefill-size", "--max-running-requests")
+SERVER = "sglang.launch_server"
+SIGNS = ("--tp-size", "--tp", "--tensor-parallel-size", "--mem-fraction-static", "--attn-dp-size")
+"""Flags that show a launch of SGLang, or of vLLM, which the rest of the statement decides."""
+LAYOUT_DEFAULTS: dict[str, Any] = {"tp": 1, "pp": 1, "dp": 1, "ep": "off", "replicas": 1}
+"""``layout`` field -> SGLang's value if the command does not have the flag."""
+SETTING_DEFAULTS = {
+    **{TP: "1", "--pp-size": "1", DP: "1", "--ep-size": "1", "--page-size": "1"},
+    **{"--dtype": "auto", "--kv-cache-dtype": "auto", "--port": "30000", "--host": "127.0.0.1"},
+}
+"""Flag -> value that SGLang uses without the flag."""
+_ENGINES = re.compile(r"^# Serves .* with SGLang [0-9.]+: (one|[0-9]+) engines? of", re.MULTILINE)
+_FACTORS = {"k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20, "": 1}
+
+
+def starts_sglang(words: list[Word]) -> bool:
+    """Return True if ``words`` start SGLang's server or are the arguments of PARC's script."""
+    return any(map(_starts_server, statements(words)))
+
+
+def _starts_server(statement: list[Word]) -> bool:
+    return any(word.text == SERVER for word in statement) or any(
+        word.text.rpartition("/")[2] == "sglang" and after.text == "serve"
+        for word, after in pairwise(statement)
+    )
+
+
+def read_sglang_args(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Return the part of a spec that a file with a command of SGLang describes.
+
+    Arguments that have no spec field are reported (I04), and so is a file without such a command
+    (I02).
+    """
+    reading = Reading(text, name, sink)
+    words = launch_words(reading)
+    if _ENGINES.search(text):
+        stages = {word.statement for word in words if word.text.startswith(PARTITION)}
+        read_environment([word for word in words if word.statement in stages], reading)
+    elif starts_sglang(words):
+        read_script(words, reading)
+    read_words(words, reading)
+    report_unread_parts(words, reading)
+    if "layout" not in reading.spec and reading.is_valid:
+        finding = Finding(
+            "this file contains no SGLang command",
+            help="expected, for example: python3 -m sglang.launch_server --model-path MODEL --tp 8",
+        )
+        reading.report_error("I02", finding, reading.span())
+    return reading.fragment()
+
+
+def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
+    """Return the flags of the server under the names of ``flags.yaml``.
+
+    Args:
+        words: words of a script.
+        from_parc: True if PARC emitted the script, whose commands have few flags of their own.
+    """
+    own = ("--port", "--dist-init-addr", "--nnodes") if from_parc else ()
+    signs = (*TABLE.rows, *SIGNS, SERVER, "serve", *own)
+    flags = [
+        _normalized_flag(flag)
+        for flag in flags_in_statements(words, signs)
+        if flag.name.startswith("--")
+    ]
+    old = any(flag.name == OLD_SWITCH for flag in flags)
+    return [
+        replace(flag, name=DP) if old and flag.name == OLD_DP else flag
+        for flag in flags
+        if flag.name != OLD_SWITCH
+    ]
+
+
+def _normalized_flag(flag: LaunchFlag) -> LaunchFlag:
+    """Return the flag with its first name and with plain numbers: ``32k`` becomes ``32000``."""
+    flag = replace(flag, name=long_flag_name(flag.name))
+    if flag.name in LENGTHS and flag.values:
+        match = re.fullmatch(r"([0-9]{1,12})([kmKM])", flag.values[0].text)
+        if match is not None:
+            number = int(match[1]) * _FACTORS[match[2]]
+            first = replace(flag.values[0], text=str(number))
+            return replace(flag, values=(first, *flag.values[1:]))
+    return flag
+
+
+def read_words(words: list[Word], reading: Reading) -> None:
+    """Store the model, flags and environment of an SGLang command in ``reading``."""
+    engines = _ENGINES.search(reading.text)
+    if engines is None and not starts_sglang(words):
+        return
+    flags = server_flags(words, engines is not None)
+    for word in (*(flag.word for flag in flags), *(one for one in words if one.text == OLD_SWITCH)):
+        reading.account(word.span)
+    replicas = next((flag for flag in flags if flag.name == OLD_DP), None)
+    rest = take_flags([flag for flag in flags if flag is not replicas], TABLE.rows, reading)
+    if replicas is not None and replicas.values and whole_number(replicas.values[0].text):
+        # Without attention data parallelism, --dp-size starts copies of the engine.
+        number = whole_number(replicas.values[0].text)
+        set_spec_field(reading, "layout.replicas", number, replicas)
+    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    rest = [flag for flag in rest if flag.name not in TABLE.implied or flag.name == "--host"]
+    take_extra_arguments(read_formats(rest, reading), reading)
+    _read_model(reading)
+    _divide_by_data_parallel_ranks(flags, reading)
+    layout = reading.spec.setdefault("layout", {})
+    if engines is not None and engines[1] != "one":
+        layout["replicas"] = int(engines[1])
+    _pin_defaults({path for path in paths if path not in reading.spans}, reading)
+    # A server has no program; the launcher may still start one, such as a benchmark.
+    program = reading.spec.get("launch", {}).pop("program", None)
+    if program is not None:
+        reading.notes.append(f"not carried over: {program}, because the job is a server")
+    reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
+    reading.spec["emit"] = ["sglang", "rankmap"]
+    reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
+
+
+def _read_model(reading: Reading) -> None:
+    """Set the model of the spec, if the catalog contains the served checkpoint."""
+    named = reading.spec.get("job", {}).get("checkpoint")
+    if named is None:
+        return
+    model = catalog_name(named)
+    if model is not None:
+        reading.spec["model"] = model
+    else:
+        reading.notes.append(f"set model: the catalog has no entry for {named}")
+
+
+def _divide_by_data_parallel_ranks(flags: Iterable[LaunchFlag], reading: Reading) -> None:
+    """Divide the values that SGLang counts for all data-parallel ranks by their number.
+
+    A value that is not divisible is reported (I04) and left out.
+    """
+    dp = reading.spec.get("layout", {}).get("dp", 1)
+    by_field = {TABLE.rows[flag.name].path: flag for flag in flags if flag.name in TABLE.rows}
+    for path in PER_ENGINE if isinstance(dp, int) and dp > 1 else ():
+        section, _, field = path.partition(".")
+        value = reading.spec.get(section, {}).get(field)
+        if value is None:
+            continue
+        if value % dp:
+            del reading.spec[section][field]
+            text = f"{by_field[path].name} {value}"
+            reading.leave_out(text, by_field[path].word.span, f"it is not divisible by {dp}")
+        else:
+            reading.spec[section][field] = value // dp
+
+
+def _pin_defaults(unsure: set[str], reading: Reading) -> None:
+    """Set the ``layout`` fields whose flags are absent to SGLang's defaults.
+
+    ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
+    """
+    layout = reading.spec["layout"]
+    for field, value in LAYOUT_DEFAULTS.items():
+        if f"layout.{field}" not in unsure:
+            layout.setdefault(field, value)
+    # All-to-all backends use all ranks of a stage (arg_groups/overrides.py, _a2a_ep_size).
+    if layout.get("all2all", "allgather_reducescatter") != "allgather_reducescatter":
+        layout["ep"] = "on"
+    env = reading.spec.get("launch", {}).get("env", {})
+    stages = env.get(PARTITION, "")
+    if re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5})*", stages):
+        layout["stage_layers"] = [int(part) for part in stages.split(",")]
+        del env[PARTITION]
+        if not env:
+            del reading.spec["launch"]["env"]
+
+
+def read_settings(text: str, name: str) -> dict[str, str]:
+    """Return the values of the flags in a command of SGLang, by name.
+
+    The key ``MODEL`` contains the checkpoint. The result is empty if the script does not start
+    SGLang.
+    """
+    words = shell_words(text, name)
+    if not starts_sglang(words):
+        return {}
+    flags = server_flags(words, _ENGINES.search(text) is not None)
+    found = {flag.name: flag.values[0].text if flag.values else "" for flag in flags}
+    checkpoint = found.pop("--model-path", "")
+    own = {flag: value for flag, value in found.items() if flag not in OF_HOSTS}
+    return own | ({"MODEL": checkpoint} if checkpoint else {})
+
+
+IMPORTERS = BackendImporters(
+    {
+        "sglang-args": FileFormat(
+            read_sglang_args,
+            "command of SGLang, or a script with it",
+            (r"\bsglang\.launch_server\b", r"\bsglang[ \t]+serve\b"),
+        )
+    },
+    LaunchLines(starts_sglang, read_words),
+    FrameworkSettings("sglang", read_settings, SETTING_DEFAULTS),
+)

@@ -1,0 +1,201 @@
+"""Checks of a finished plan: models, arguments, ports and steps that SGLang rejects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from parc.backends.sglang.extra_arguments import check_launch_args
+from parc.backends.sglang.processes import RENDEZVOUS_PORTS, plan_processes, rendezvous_port
+from parc.backends.shared.launch_rules import VARIABLE_NAME, check_setup_and_variables
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.ir import ServingPlan
+
+TARGETS = ("sglang",)
+LAST_PORT = 65535
+LOW_LATENCY_TOKENS = 128
+"""Tokens per rank for which DeepEP's low-latency buffers are allocated by default
+(environ.py, SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK)."""
+DISPATCH_TOKENS = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
+INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+WITHOUT_CLASS = frozenset(
+    (
+        *("bloom", "dots1", "falcon", "flex_olmo", "glm", "gpt_neox", "helium", "jais2"),
+        *("nemotron", "olmo3", "seed_oss", "smollm3", "solar_open", "vaultgemma"),
+    )
+)
+"""Families without a class in models/, which SGLang runs with transformers' own modules."""
+REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
+"""Families whose config class is in their checkpoints, because transformers has none."""
+TRUST = "--trust-remote-code"
+
+
+def check_sglang(plan: ServingPlan, sink: Sink) -> None:
+    """Report parts of a plan that SGLang would reject or run slowly."""
+    for check in PLAN_CHECKS:
+        check.run(plan, sink)
+    _check_variable_and_interface_names(plan, sink)
+
+
+def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
+    """Report a model for which SGLang has no class, or needs --trust-remote-code (V31)."""
+    problem = plan.problem
+    model, version = problem.model, problem.version("sglang")
+    if model.family in WITHOUT_CLASS:
+        finding = Finding(
+            f"SGLang {version} has no class for {model.name}",
+            label=f"family {model.family}",
+            help="SGLang would run the modules of transformers, which PARC does not plan",
+            targets=TARGETS,
+        )
+        sink.report("V31", finding, at="model")
+    if model.family in REMOTE and TRUST not in problem.launch.args:
+        finding = Finding(
+            f"SGLang {version} reads the config of {model.name} only with {TRUST}",
+            label=f"the classes of {model.family} are in the checkpoint, not in transformers",
+            help="with this flag SGLang runs code from the checkpoint: review that code first",
+            fix=f"launch.args: [{TRUST}]",
+            targets=TARGETS,
+        )
+        sink.report("V31", finding, at="model")
+
+
+def _check_variable_and_interface_names(plan: ServingPlan, sink: Sink) -> None:
+    """Report invalid names of environment variables (L18) and network interfaces (N01).
+
+    The checks of the launchers use the same texts, so that PARC shows each problem only once.
+    """
+    for name, _ in plan.problem.launch.env:
+        if not VARIABLE_NAME.fullmatch(name):
+            text = f"{name!r} is not a valid name of an environment variable"
+            help_text = "use letters, digits and underscore, and do not start with a digit"
+            sink.report("L18", Finding(text, help=help_text), at="launch.env")
+    interface = plan.problem.launch.network_interface
+    if interface is not None and not INTERFACE_NAME.fullmatch(interface):
+        text = f"{interface!r} is not the name of a network interface"
+        help_text = "use one exact name such as eth0; Gloo does not support patterns"
+        sink.report("N01", Finding(text, help=help_text), at="launch.network_interface")
+
+
+def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:
+    """Report load balancing outside of the engine, which SGLang does not have (V09)."""
+    balancer = plan.problem.endpoint.load_balancer
+    if balancer == "internal":
+        return
+    finding = Finding(
+        f"SGLang has no {balancer} load balancing over data-parallel ranks",
+        label="the first host of an engine has the only API server",
+        help="the load balancing over engines (replicas) is that of sglang_router",
+        fix="launch.load_balancer: internal",
+        targets=TARGETS,
+    )
+    sink.report("V09", finding, at="launch.load_balancer")
+
+
+def _ports_of_host(plan: ServingPlan, node: int) -> Iterator[tuple[int, str]]:
+    """Yield (port, its user) for all ports that processes of the host ``node`` use."""
+    running = [process for process in plan_processes(plan) if process.node == node]
+    for slot, process in enumerate(running):
+        yield from ((port, "an API server") for port in process.ports)
+        if any(name == "--dist-init-addr" for name, _ in process.flags):
+            first = rendezvous_port(plan, slot)
+            yield from ((first + one, "--dist-init-addr") for one in range(RENDEZVOUS_PORTS))
+
+
+def _check_ports(plan: ServingPlan, sink: Sink) -> None:
+    """Report a port above 65535 (L20), or a port that is used twice on a host (L10).
+
+    Only the first such port is reported. All hosts of a plan use the same ports, except that only
+    the first host of an engine has an API server.
+    """
+    used: dict[int, str] = {}
+    for port, owner in _ports_of_host(plan, 0):
+        if port <= LAST_PORT and port not in used:
+            used[port] = owner
+            continue
+        other = used.get(port)
+        rendezvous = owner == "--dist-init-addr"
+        finding = Finding(
+            f"port {port} is not available for {owner}",
+            label=f"{other} uses the same port" if other else f"{port} > {LAST_PORT}",
+            help="API servers use consecutive ports from launch.port on, and each engine "
+            f"{RENDEZVOUS_PORTS} ports from launch.master_port on",
+            fix="launch.master_port: 29501" if rendezvous else "launch.port: 8000",
+            targets=TARGETS,
+        )
+        at = "launch.master_port" if rendezvous else "launch.port"
+        sink.report("L10" if other else "L20", finding, at=at)
+        return
+
+
+def _check_pages(plan: ServingPlan, sink: Sink) -> None:
+    """Report steps that are not a multiple of a page, which SGLang rejects (V04)."""
+    tokens, page = plan.limits.max_num_batched_tokens, plan.problem.service.block_tokens
+    if tokens % page == 0:
+        return
+    finding = Finding(
+        "chunked_prefill_size must be divisible by page_size",
+        label=f"{tokens} % {page} = {tokens % page}, must be 0",
+        fix=f"job.max_num_batched_tokens: {max(tokens // page, 1) * page}",
+        causes=(Cause("job.block_tokens", f"pages of {page} tokens"),),
+        targets=TARGETS,
+    )
+    sink.report("V04", finding, at="job.max_num_batched_tokens")
+
+
+def _check_headroom(plan: ServingPlan, sink: Sink) -> None:
+    """Report a headroom in which the activations of a step do not fit (V02).
+
+    SGLang gives the whole memory fraction to weights and cache; activations, CUDA graphs and
+    communication buffers use the rest.
+    """
+    gpu, limits = plan.problem.cluster.gpu, plan.limits
+    free = gpu.memory_bytes * (1 - limits.gpu_memory_utilization)
+    need = max(stage.overhead_bytes for stage in plan.stages)
+    if need <= free:
+        return
+    percent = -int(-100 * need // gpu.memory_bytes)
+    finding = Finding(
+        f"activations and buffers need {need / 2**30:.1f} GiB, but --mem-fraction-static "
+        f"{limits.gpu_memory_utilization:g} leaves {free / 2**30:.1f} GiB",
+        label=f"a step processes {limits.max_num_batched_tokens} tokens",
+        help="SGLang uses the whole fraction for weights and KV cache",
+        fix=f"goals.memory_headroom: {percent}%",
+        targets=TARGETS,
+    )
+    sink.report("V02", finding, at="goals.memory_headroom")
+
+
+def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
+    """Report decode steps with more tokens than DeepEP's low-latency buffers (V28)."""
+    problem, limits = plan.problem, plan.limits
+    names = {*problem.launch.env_inherited, *(name for name, _ in problem.launch.env)}
+    most = LOW_LATENCY_TOKENS * plan.layout.tp
+    if problem.pins.all2all != "deepep_low_latency" or limits.max_num_seqs <= most:
+        return
+    if DISPATCH_TOKENS in names:
+        return
+    finding = Finding(
+        f"DeepEP's low-latency buffers are sized for {LOW_LATENCY_TOKENS} tokens per rank, but "
+        f"{limits.max_num_seqs} requests decode together",
+        label=f"{limits.max_num_seqs} requests > {LOW_LATENCY_TOKENS} x tp {plan.layout.tp}",
+        help=f"or set {DISPATCH_TOKENS} in launch.env; the buffers need GPU memory",
+        fix=f"job.max_num_seqs: {most}",
+        causes=(Cause("layout.all2all", "all2all selects the low-latency kernels"),),
+        targets=TARGETS,
+    )
+    sink.report("V28", finding, at="job.max_num_seqs")
+
+
+PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
+    PlanCheck(("V31",), _check_model_family),
+    PlanCheck(("F01", "F02", "F03"), check_launch_args),
+    PlanCheck(("V09",), _check_load_balancer),
+    PlanCheck(("L10", "L20"), _check_ports),
+    PlanCheck(("V04",), _check_pages),
+    PlanCheck(("V02",), _check_headroom),
+    PlanCheck(("V28",), _check_low_latency),
+    PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
+)
+"""Checks that ``check_sglang`` and ``parc lint`` run."""

@@ -1,0 +1,304 @@
+"""Rules of SGLang for layouts: heads, widths, experts, pipeline stages and hosts.
+
+Sources, SGLang 0.5.23: models/*.py (heads), layers/linear.py and moe/fused_moe_triton/layer.py
+(widths), layers/quantization/fp8.py (blocks of scales), arg_groups/parallel_hook.py and
+moe_hook.py (sizes), entrypoints/engine.py (hosts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from parc.backends.sglang.computed_settings import ALL2ALL
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
+from parc.compiler.topology.arrange_hosts import engine_hosts
+
+TARGETS = ("sglang",)
+MOST_SHOWN_DEGREE = 64
+"""Largest tensor parallel size that is tried or listed."""
+ATTENTION_DATA_PARALLEL = frozenset(
+    (
+        *("bailing_moe", "bailing_moe_v2", "deepseek_v2", "deepseek_v3", "exaone_moe", "glm4_moe"),
+        *("glm4_moe_lite", "glm4v_moe_text", "gpt_oss", "kimi_k2", "llama4_text", "minimax_m2"),
+        *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"),
+    )
+)
+"""Families with experts whose attention uses the attention groups (get_parallel().attn_tp_size in
+models/*.py); attention of the others is split over all ranks."""
+WHOLE_DENSE_MLPS = frozenset(
+    (
+        *("bailing_moe", "bailing_moe_v2", "deepseek_v2", "deepseek_v3", "glm4_moe"),
+        *("glm4_moe_lite", "glm4v_moe_text", "kimi_k2"),
+    )
+)
+"""Families whose dense MLPs follow --moe-dense-tp-size (is_dense_ffn_fully_dp in models/*.py)."""
+WITHOUT_STAGES = frozenset(
+    (
+        *("cohere", "cohere2", "dbrx", "ernie4_5", "ernie4_5_moe", "gemma", "gemma2"),
+        *("gemma3_text", "gpt2", "gpt_bigcode", "granite", "granitemoe", "granitemoeshared"),
+        *("grok", "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "mimo", "olmo2", "olmoe"),
+        *("stablelm",),
+    )
+)
+"""Families whose class in models/*.py does not read the pipeline group."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCount:
+    """A number of the model that ranks share, and the number of these ranks."""
+
+    path: str
+    """Spec field with the number."""
+    what: str
+    count: int
+    ranks: int
+
+
+Parts = Callable[[ServingProblem, ServingLayout], Iterator[SplitCount]]
+
+
+def _heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
+    heads = problem.model.attention.heads
+    yield SplitCount("model.heads", "attention heads", heads, layout.tp)
+
+
+def _kv_heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
+    attention = problem.model.attention
+    if attention.latent is not None:
+        return
+    # With more ranks than key-value heads, each head is copied to the same number of ranks.
+    kv, tp = attention.kv_heads, layout.tp
+    one, two = (kv, tp) if tp <= kv else (tp, kv)
+    yield SplitCount("model.kv_heads", "key-value heads", one, two)
+
+
+def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
+    """Yield the inner width of each kind of MLP, with the number of ranks that split it.
+
+    With attention data parallelism, dense MLPs and shared experts are split over all ranks of a
+    stage (layers/communicator.py gathers the tokens of all data-parallel ranks). Dense MLPs stay
+    whole if each data-parallel rank has one GPU (--moe-dense-tp-size 1).
+    """
+    model, stage = problem.model, layout.tp * layout.dp
+    if model.ffn.size and model.dense_layers and layout.tp > 1:
+        yield SplitCount("model.ffn", "the MLP", model.ffn.size, stage)
+    if model.experts is not None:
+        experts = model.experts
+        ranks = layout.ranks_per_expert
+        yield SplitCount("model.experts.size", "an expert", experts.size, ranks)
+        if experts.shared_size and _exchange(problem) in (None, "none"):
+            size = experts.shared_size
+            yield SplitCount("model.experts.shared_size", "the shared expert", size, stage)
+
+
+def _exchange(problem: ServingProblem) -> str | None:
+    """Return the all-to-all backend; with one other than "none", shared experts are not split."""
+    return ALL2ALL.get(problem.pins.all2all or "", (None, None))[0]
+
+
+def _uneven(parts: Parts, problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
+    """Return the first number that its ranks do not divide; None if there is none."""
+    return next((one for one in parts(problem, layout) if one.count % one.ranks), None)
+
+
+def _cut_block(problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
+    """Return the first width whose part per rank is not a multiple of a block of scales."""
+    block = problem.service.setup.block_size
+    if block == 1:
+        return None
+    return next(
+        (
+            one
+            for one in _widths(problem, layout)
+            if one.ranks > 1 and one.count % one.ranks == 0 and one.count // one.ranks % block
+        ),
+        None,
+    )
+
+
+def _with_tp(layout: ServingLayout, tp: int) -> ServingLayout:
+    """Return ``layout`` with another tensor parallel size; expert parallelism stays on or off."""
+    return replace(layout, tp=tp, ep=tp * layout.dp if layout.ep > 1 else 1)
+
+
+def _valid_tp(
+    problem: ServingProblem,
+    layout: ServingLayout,
+    fault: Callable[[ServingProblem, ServingLayout], SplitCount | None],
+) -> tuple[str, str]:
+    """Return (valid tp sizes as text, edit that sets tp to the largest one below its value)."""
+    heads = problem.model.attention.heads
+    valid = [
+        tp
+        for tp in range(1, min(heads, MOST_SHOWN_DEGREE) + 1)
+        if heads % tp == 0
+        and not _uneven(_kv_heads, problem, _with_tp(layout, tp))
+        and fault(problem, _with_tp(layout, tp)) is None
+    ]
+    largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
+    fix = f"layout.tp: {largest}" if largest != layout.tp else ""
+    return ", ".join(map(str, valid)) or "none", fix
+
+
+def _division_rule(code: str, parts: Parts, fields: tuple[str, ...]) -> ServingRule:
+    """Return the rule that ranks divide each of the numbers that ``parts`` yields."""
+
+    def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
+        return _uneven(parts, problem, layout) is not None
+
+    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        one = _uneven(parts, problem, layout) or SplitCount("", "", 0, 1)
+        valid, fix = _valid_tp(problem, layout, lambda *pair: _uneven(parts, *pair))
+        verb = "width of " if one.what.startswith(("the ", "an ")) else ""
+        return Finding(
+            f"{one.count} ({verb}{one.what}) is not divisible by {one.ranks} ranks, "
+            f"tp {layout.tp} x dp {layout.dp}",
+            label=f"{one.count} % {one.ranks} = {one.count % one.ranks}, must be 0",
+            help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
+            fix=fix,
+            causes=(Cause(one.path, f"the model has {one.count}"),),
+            targets=TARGETS,
+        )
+
+    return ServingRule(code, ("layout.tp", "model"), violates, explain, fields)
+
+
+def _block_rule(code: str, formats: tuple[str, ...]) -> ServingRule:
+    """Return the rule that weights with a common scale stay on one rank."""
+
+    def fault(problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
+        own = problem.service.setup.weights in formats
+        return _cut_block(problem, layout) if own else None
+
+    def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
+        return fault(problem, layout) is not None
+
+    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        one = fault(problem, layout) or SplitCount("", "", 0, 1)
+        block, share = problem.service.setup.block_size, one.count // one.ranks
+        valid, fix = _valid_tp(
+            problem, layout, lambda *pair: _uneven(_widths, *pair) or fault(*pair)
+        )
+        return Finding(
+            f"Weight output_partition_size = {share} is not divisible by weight quantization "
+            f"block_n = {block} ({one.what})",
+            label=f"{one.count} / {one.ranks} = {share}, {share} % {block} = {share % block}, "
+            "must be 0",
+            help=f"valid tp: {valid}; with layout.ep: on, experts stay whole",
+            fix=fix,
+            causes=(
+                Cause("job.precision", f"{block} weights of a block share a scale"),
+                Cause(one.path, f"the width of {one.what} is {one.count}"),
+            ),
+            targets=TARGETS,
+        )
+
+    at = ("layout.tp", "model", "job.precision")
+    return ServingRule(code, at, violates, explain, RANK_FIELDS)
+
+
+def _uses_context_parallelism(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return layout.pcp > 1 or layout.dcp > 1
+
+
+def _explain_context_parallelism(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    field, size = ("pcp", layout.pcp) if layout.pcp > 1 else ("dcp", layout.dcp)
+    return Finding(
+        f"PARC does not plan context parallelism for SGLang: {field} {size}",
+        label="--attn-cp-size and --dcp-size support only some attention backends",
+        help=f"valid {field}: 1; use dp to split the cache of a model with latent attention",
+        fix=f"layout.{field}: 1",
+        targets=TARGETS,
+    )
+
+
+def _has_unsupported_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
+    model = problem.model
+    return layout.pp > 1 and (layout.pp > model.layers or model.family in WITHOUT_STAGES)
+
+
+def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    model, pp = problem.model, layout.pp
+    if model.family in WITHOUT_STAGES:
+        return Finding(
+            f"SGLang's class for {model.family} has no pipeline stages",
+            label=f"pp {pp}: every stage would load all {model.layers} layers",
+            help="valid pp: 1",
+            fix="layout.pp: 1",
+            causes=(Cause("model", f"family {model.family}"),),
+            targets=TARGETS,
+        )
+    return Finding(
+        f"{pp} pipeline stages for {model.layers} layers: {pp - model.layers} stages would be "
+        "empty",
+        label=f"pp {pp} > {model.layers} layers",
+        help=f"valid pp: 1 to {model.layers}",
+        fix=f"layout.pp: {min(model.layers, 8)}",
+        causes=(Cause("model.layers", f"the model has {model.layers} layers"),),
+        targets=TARGETS,
+    )
+
+
+def _has_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> bool:
+    pinned = problem.pins.stages
+    return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != problem.model.layers)
+
+
+def _explain_stage_layers(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    pinned, layers = problem.pins.stages or (), problem.model.layers
+    if len(pinned) != layout.pp:
+        return Finding(
+            f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}.",
+            label=f"stage_layers lists {len(pinned)} stages, but pp is {layout.pp}",
+            fix=f"layout.pp: {len(pinned)}",
+            causes=(Cause("layout.pp", f"pp {layout.pp}"),),
+            targets=TARGETS,
+        )
+    return Finding(
+        f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}.",
+        label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
+        fix="layout.stage_layers: auto",
+        causes=(Cause("model.layers", f"the model has {layers} layers"),),
+        targets=TARGETS,
+    )
+
+
+def _splits_stages_over_hosts_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
+    hosts = engine_hosts(layout, problem.cluster.node.gpus)
+    return hosts is not None and layout.pp % hosts != 0 and hosts % layout.pp != 0
+
+
+def _explain_hosts(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    hosts = engine_hosts(layout, problem.cluster.node.gpus)
+    return Finding(
+        f"SGLang cannot distribute {layout.pp} pipeline stages over {hosts} hosts",
+        label=f"{layout.pp} % {hosts} and {hosts} % {layout.pp} are both not 0",
+        help="SGLang starts the same number of whole stages on each host, or of hosts per stage "
+        "(entrypoints/engine.py); other stages would not be started",
+        causes=(Cause("cluster.node", f"{problem.cluster.node.gpus} GPUs per host"),),
+        targets=TARGETS,
+    )
+
+
+LAYOUT_RULES: tuple[ServingRule, ...] = (
+    _division_rule("D01", _heads, ("tp",)),
+    _division_rule("D02", _kv_heads, ("tp",)),
+    _division_rule("D06", _widths, RANK_FIELDS),
+    _block_rule("V07", ("fp8",)),
+    _block_rule("V06", ("int4", "nvfp4")),
+    ServingRule(
+        "V12",
+        ("layout.dcp", "layout.pcp"),
+        _uses_context_parallelism,
+        _explain_context_parallelism,
+        ("pcp", "dcp"),
+    ),
+    ServingRule("V27", ("layout.pp", "model"), _has_unsupported_stages, _explain_stages, ("pp",)),
+    ServingRule("P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_stage_layers),
+    ServingRule(
+        "V05", ("layout.pp", "cluster"), _splits_stages_over_hosts_unevenly, _explain_hosts
+    ),
+)

@@ -1,0 +1,210 @@
+"""Verifier of ``sglang/serve.sh``, which derives the ranks and settings that SGLang starts with.
+
+The ranks of a process follow from its flags (entrypoints/engine.py,
+_calculate_rank_ranges), and the coordinates of a rank from its number
+(distributed/parallel_state.py, initialize_model_parallel). The placement code is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from parc.backends.sglang.verify_settings import (
+    PARTITION,
+    SCRIPT,
+    read_flag_settings,
+    read_shared,
+)
+from parc.backends.shared.serving.verify_engine import ExpectedProcess, ServeScriptVerifier
+from parc.backends.shared.serving.verify_serve_script import (
+    ScriptProcess,
+    ScriptWord,
+    ServeFormat,
+    ServeScript,
+)
+from parc.backends.verifier import DerivedSetting, FileDependencies
+from parc.compiler.verify.read_emitted import MalformedFileError
+
+SIZES = ("tp-size", "pp-size")
+DEFAULT_PORT, DEFAULT_MASTER_PORT = 30000, 29501
+RENDEZVOUS = "dist-init-addr"
+RENDEZVOUS_PORTS = 8
+"""Distance between the rendezvous ports of engines that share a host."""
+TRAFFIC = "expected traffic, used only to estimate the plan"
+COMPUTED = "SGLang computes it at start-up"
+MODEL = "SGLang reads the model from its checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Engines and hosts that the processes of a script imply."""
+
+    dp: int
+    world: int
+    """Number of ranks of an engine."""
+    hosts: int
+    ranks_per_host: int
+    port: int
+    master_port: int
+
+    @property
+    def engine_hosts(self) -> int:
+        """Number of hosts per engine; 1 if several engines share a host."""
+        return max(1, self.world // self.ranks_per_host)
+
+    @property
+    def engines_per_host(self) -> int:
+        """Number of engines per host; 1 if an engine has several hosts."""
+        return max(1, self.ranks_per_host // self.world)
+
+    @property
+    def replicas(self) -> int:
+        """Number of engines on all hosts."""
+        return self.hosts // self.engine_hosts * self.engines_per_host
+
+
+class SglangVerifier(ServeScriptVerifier):
+    """Derives the ranks and settings of all engines from the processes that the script starts."""
+
+    file = SCRIPT
+    script = ServeFormat(SCRIPT, "python3 -m sglang.launch_server --model-path", "SGLANG_HOST_IP")
+    partition = PARTITION
+    builder = "SGLang"
+    axes = ("replica", "pp", "dp", "cp", "tp")
+    shared_axes = MappingProxyType({"ep": ("replica", "pp")})
+    files = FileDependencies(references={SCRIPT: "$PARC_DIR/sglang/serve.sh"})
+    not_in_files = MappingProxyType(
+        {
+            "limits.block_tokens": "follows from the size of a page",
+            "limits.blocks": COMPUTED,
+            "limits.cache_tokens": COMPUTED,
+            "limits.full_requests": COMPUTED,
+            "limits.longest_blocks": COMPUTED,
+            "limits.shards": "follows from layout.dcp",
+            "problem.endpoint.load_balancer": "always internal",
+            "problem.goals": "objectives of the search",
+            "problem.launch.master_port": "only engines with several hosts or dp ranks use it",
+            "problem.launch.program": "SGLang is the program",
+            "problem.model": MODEL,
+            "problem.pins": "the values are those of the layout",
+            "problem.service.context": MODEL,
+            "problem.service.traffic": TRAFFIC,
+            "problem.service.max_model_len": "emitted as limits.max_model_len",
+            "problem.service.setup.engine": "name of the cost model",
+            "problem.service.setup.memory_share": "emitted as limits.gpu_memory_utilization",
+            "problem.service.setup.max_running": "emitted as limits.max_num_seqs",
+            "problem.service.setup.max_batched_tokens": "emitted as limits.max_num_batched_tokens",
+            "problem.service.setup.overhead_bytes": "SGLang measures it at start-up",
+            "problem.service.setup.block": "follows from the checkpoint and --quantization",
+            "problem.service.setup.prefill_apart": "not emitted",
+            "problem.service.setup.accepted_tokens": "not emitted",
+            "problem.service.setup.draft_tokens": "not emitted",
+        }
+    )
+
+    def engine_world(self, script: ServeScript) -> int:
+        """Return the number of ranks of one engine: tp x pp."""
+        tp, pp = self.shared_sizes(script, SIZES)
+        return tp * pp
+
+    def process_ranks(self, script: ServeScript, process: ScriptProcess) -> range:
+        """Return the ranks of a process: whole stages per host, or hosts per stage."""
+        tp, pp = self.shared_sizes(script, SIZES)
+        nodes, node = process.number("nnodes", 1), process.number("node-rank", 0)
+        if nodes < 1:
+            raise MalformedFileError(SCRIPT, process.line, "--nnodes is 0, must be 1 or more")
+        stages, hosts_per_stage = max(pp // nodes, 1), max(nodes // pp, 1)
+        local = tp // hosts_per_stage
+        first = stages * (node // hosts_per_stage) * tp + local * (node % hosts_per_stage)
+        return range(first, first + (stages * tp if hosts_per_stage == 1 else local))
+
+    def coordinates(self, script: ServeScript, rank: int) -> tuple[int, ...]:
+        """Return (pp, dp, cp, tp) of a rank; SGLang has no context parallelism in PARC's plans."""
+        tp, _ = self.shared_sizes(script, SIZES)
+        (dp,) = self.shared_sizes(script, ("attn-dp-size",))
+        stage, within = divmod(rank, tp)
+        group, place = divmod(within, max(tp // dp, 1))
+        return stage, group, 0, place
+
+    def command_settings(
+        self, script: ServeScript, partition: ScriptWord | None, layers: int | None
+    ) -> Iterable[DerivedSetting]:
+        """Yield the settings that the flags of all processes express."""
+        return read_flag_settings(script.checkpoint, read_shared(script.common), partition, layers)
+
+    def process_settings(self, script: ServeScript) -> Iterator[DerivedSetting]:
+        """Yield the settings that the processes express: engines, hosts and ports."""
+        plan, line = self._deployment(script), script.processes[0].line
+        if plan is None:
+            return
+        tp, pp = self.shared_sizes(script, SIZES)
+        settings = {
+            "layout.rank_gpus": tp // plan.dp * pp,
+            "layout.engine_gpus": plan.world,
+            "layout.replicas": plan.replicas,
+            "layout.gpus": script.node_count * plan.ranks_per_host,
+            "placement.ranks_per_node": plan.ranks_per_host,
+        }
+        for path, value in settings.items():
+            yield DerivedSetting(path, value, SCRIPT, line, f"{len(script.processes)} processes")
+        first = next((one for one in script.processes if "port" in one.own), None)
+        if first is not None:
+            path = "problem.endpoint.port"
+            yield DerivedSetting(path, plan.port, SCRIPT, first.line, f"--port {plan.port}")
+        met = next((one for one in script.processes if RENDEZVOUS in one.own), None)
+        if met is not None:
+            path, setting = "problem.launch.master_port", f"--{RENDEZVOUS} {met.own[RENDEZVOUS]}"
+            yield DerivedSetting(path, plan.master_port, SCRIPT, met.line, setting)
+        yield DerivedSetting("problem.endpoint.load_balancer", "internal", SCRIPT, line)
+        if script.hosts:
+            hosts = list(script.hosts)
+            yield DerivedSetting(
+                "placement.hosts", hosts, SCRIPT, script.hosts_line, " ".join(hosts)
+            )
+
+    def expected_processes(self, script: ServeScript) -> Iterable[ExpectedProcess] | None:
+        """Return the processes that the sizes imply."""
+        plan = self._deployment(script)
+        return None if plan is None else _expected_processes(plan)
+
+    def _deployment(self, script: ServeScript) -> Deployment | None:
+        """Return the engines and hosts of the script; None if the first host has no GPU."""
+        processes = script.processes
+        (dp,) = self.shared_sizes(script, ("attn-dp-size",))
+        world = self.engine_world(script)
+        gpus = sum(len(one.devices) for one in processes if one.node == processes[0].node)
+        if not gpus:
+            return None
+        port = next((one for one in processes if "port" in one.own), None)
+        met = next((one.own[RENDEZVOUS] for one in processes if RENDEZVOUS in one.own), "")
+        master = met.rpartition(":")[2]
+        return Deployment(
+            dp,
+            world,
+            len({one.node for one in processes}),
+            gpus,
+            port.number("port", DEFAULT_PORT) if port else DEFAULT_PORT,
+            int(master) if master.isdecimal() and len(master) < 6 else DEFAULT_MASTER_PORT,
+        )
+
+
+def _expected_processes(plan: Deployment) -> Iterator[ExpectedProcess]:
+    """Yield the processes that ``plan`` implies, in the order of the script."""
+    each, hosts = plan.ranks_per_host // plan.engines_per_host, plan.engine_hosts
+    for node in range(plan.hosts):
+        for slot in range(plan.engines_per_host):
+            part, port = node % hosts, plan.port + slot
+            master = plan.master_port + slot * RENDEZVOUS_PORTS
+            own = {} if part else {"port": str(port)}
+            if hosts > 1:
+                own |= {"nnodes": str(hosts), "node-rank": str(part)}
+                own[RENDEZVOUS] = f"host {node - part}:{master}"
+            elif plan.dp > 1:
+                own[RENDEZVOUS] = f"127.0.0.1:{master}"
+            devices = tuple(range(slot * each, (slot + 1) * each))
+            yield ExpectedProcess(node, devices, own, () if part else (port,))
+
+
+VERIFIER = SglangVerifier()

@@ -1,0 +1,229 @@
+"""Settings of the plan that the flags and variables of ``sglang/serve.sh`` express.
+
+Flags and their defaults are those of SGLang 0.5.23, server_args.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.shared.serving.verify_serve_script import ScriptWord
+from parc.backends.verifier import DerivedSetting
+
+SCRIPT = "sglang/serve.sh"
+PARTITION = "SGLANG_PP_LAYER_PARTITION"
+EXTRA = "problem.launch.args"
+SWITCHES = ("enable-dp-lm-head", "enable-eplb")
+VALUES = (
+    *("tp-size", "pp-size", "attn-dp-size", "ep-size", "moe-a2a-backend", "deepep-mode"),
+    *("ep-num-redundant-experts", "dtype", "quantization", "kv-cache-dtype", "context-length"),
+    *("max-running-requests", "chunked-prefill-size", "mem-fraction-static", "page-size", "host"),
+    "moe-dense-tp-size",
+)
+EXCHANGES = {
+    (None, None): "auto",
+    ("none", None): "allgather_reducescatter",
+    ("deepep", "normal"): "deepep_high_throughput",
+    ("deepep", "auto"): "deepep_low_latency",
+    ("deepep", None): "deepep_low_latency",
+    ("nixl", None): "nixl_ep",
+    ("flashinfer", None): "flashinfer_nvlink_one_sided",
+}
+"""(--moe-a2a-backend, --deepep-mode) -> all2all of the spec; auto is the default mode."""
+SPANNING = {"deepep", "nixl", "flashinfer"}
+"""Backends with which --ep-size is that of --tp-size (overrides.py, _a2a_ep_size)."""
+ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+CACHES = {"fp8_e4m3": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class FlagValue:
+    """Value of a flag as text, and its line; the text is None if the flag is absent."""
+
+    name: str
+    text: str | None = None
+    line: int = 1
+
+    @property
+    def number(self) -> Any:
+        """Whole or decimal number; the text itself if it is none; None without the flag."""
+        if self.text is None:
+            return None
+        if re.fullmatch(r"[0-9]{1,9}", self.text):
+            return int(self.text)
+        decimal = re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", self.text)
+        return float(self.text) if decimal else self.text
+
+    def derive(self, path: str, value: Any) -> DerivedSetting:
+        """Return the setting ``path`` of the plan with ``value``, at the line of the flag."""
+        setting = "" if self.text is None else f"--{self.name} {self.text}".rstrip()
+        return DerivedSetting(path, value, SCRIPT, self.line, setting)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFlags:
+    """Arguments that all processes share: flags of the plan, and all other words."""
+
+    flags: dict[str, FlagValue]
+    extra: tuple[ScriptWord, ...]
+
+    def __getitem__(self, name: str) -> FlagValue:
+        """Return the value of the flag ``--<name>``."""
+        return self.flags.get(name, FlagValue(name))
+
+    def size(self, name: str) -> int:
+        """Return the parallel size of a flag; 1 if it is absent or not a valid size."""
+        value = self[name].number
+        return value if isinstance(value, int) and value > 0 else 1
+
+
+def read_shared(words: Sequence[ScriptWord]) -> SharedFlags:
+    """Return the arguments, separated into flags of the plan and other words.
+
+    The last value of a repeated flag counts, as in argparse.
+    """
+    flags: dict[str, FlagValue] = {}
+    extra: list[ScriptWord] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        name, equals, value = word.text.removeprefix("--").partition("=")
+        known = word.text.startswith("--") and name in (*SWITCHES, *VALUES)
+        if not known or (name in SWITCHES and equals):
+            extra.append(word)
+            continue
+        if name in VALUES and not equals:
+            if at == len(words) or words[at].text.startswith("--"):
+                extra.append(word)
+                continue
+            value = words[at].text
+            at += 1
+        flags[name] = FlagValue(name, value, word.line)
+    return SharedFlags(flags, tuple(extra))
+
+
+def read_flag_settings(
+    checkpoint: ScriptWord, shared: SharedFlags, partition: ScriptWord | None, layers: int | None
+) -> Iterator[DerivedSetting]:
+    """Yield the settings of the plan that the shared arguments and the partition express.
+
+    Args:
+        checkpoint: the word after --model-path.
+        shared: arguments that all processes share.
+        partition: value of the variable with the layers per stage; None if it is not set.
+        layers: number of decoder layers of the model; None if unknown.
+    """
+    yield from _read_sizes(shared)
+    yield from _read_experts(shared)
+    yield from _read_formats(shared)
+    yield from _read_limits(shared)
+    yield from _read_stages(shared, partition, layers)
+    path = "problem.service.checkpoint"
+    yield DerivedSetting(path, checkpoint.text, SCRIPT, checkpoint.line, checkpoint.text)
+    extra = [word.text for word in shared.extra]
+    line = shared.extra[0].line if shared.extra else 1
+    # These flags have one valid value, which is not a setting of the plan.
+    wrong = [] if shared["host"].text == "0.0.0.0" else ["--host", shared["host"].text or ""]
+    dp = shared.size("attn-dp-size")
+    split_head = shared["enable-dp-lm-head"].text is not None
+    wrong += [] if split_head == (dp > 1) else ["--enable-dp-lm-head"]
+    whole = "1" if dp > 1 and shared.size("tp-size") == dp else None
+    wrong += [] if shared["moe-dense-tp-size"].text == whole else ["--moe-dense-tp-size"]
+    yield DerivedSetting(EXTRA, [*wrong, *extra], SCRIPT, line, " ".join(extra))
+
+
+def _read_sizes(shared: SharedFlags) -> Iterator[DerivedSetting]:
+    """Yield the parallel sizes; SGLang's tp includes attention data parallelism."""
+    tp, dp = shared["tp-size"], shared["attn-dp-size"]
+    ranks, groups = shared.size("tp-size"), shared.size("attn-dp-size")
+    yield tp.derive("layout.tp", ranks // groups if ranks % groups == 0 else f"{ranks}/{groups}")
+    yield dp.derive("layout.dp", 1 if dp.text is None else dp.number)
+    yield shared["pp-size"].derive("layout.pp", shared["pp-size"].number or 1)
+    none = FlagValue("dcp-size")
+    yield none.derive("layout.dcp", 1)
+    yield none.derive("layout.pcp", 1)
+
+
+def _read_experts(shared: SharedFlags) -> Iterator[DerivedSetting]:
+    """Yield the expert parallel size, the all-to-all backend, and the redundant experts."""
+    exchange, mode, ep = shared["moe-a2a-backend"], shared["deepep-mode"], shared["ep-size"]
+    spans = exchange.text in SPANNING
+    value = shared.size("tp-size") if spans else 1 if ep.text is None else ep.number
+    yield ep.derive("layout.ep", value)
+    pair = (exchange.text, mode.text)
+    chosen = EXCHANGES.get(pair, " ".join(filter(None, pair)))
+    yield exchange.derive("layout.all2all", chosen)
+    yield exchange.derive("problem.pins.all2all", None if chosen == "auto" else chosen)
+    balancer, copies = shared["enable-eplb"], shared["ep-num-redundant-experts"]
+    number = copies.number if copies.text is not None else 0 if balancer.text is not None else None
+    if balancer.text is None and number is not None:
+        number = f"{number} without --enable-eplb"
+    yield copies.derive("problem.pins.redundant_experts", number)
+    yield copies.derive("layout.redundant_experts", number)
+
+
+def _read_formats(shared: SharedFlags) -> Iterator[DerivedSetting]:
+    """Yield the number formats of weights and KV cache, and the quantization at load time.
+
+    ``--dtype`` sets only the format of activations. Weights of a checkpoint that SGLang does not
+    quantize can have several formats with bf16 activations.
+    """
+    dtype, quantization, cache = (
+        shared[name] for name in ("dtype", "quantization", "kv-cache-dtype")
+    )
+    activations = ACTIVATIONS.get(dtype.text or "", dtype.text)
+    quantized = {None: False, "fp8": True}.get(quantization.text, quantization.text)
+    yield quantization.derive("problem.service.quantize", quantized)
+    weights: Any = activations
+    if quantized is True:
+        weights = "fp8"
+    elif activations == "bf16":
+        weights = frozenset({"bf16", "fp8", "int4", "nvfp4"})
+    yield dtype.derive("problem.service.setup.weights", weights)
+    own = cache.text in (None, "auto")
+    kv = activations if own else CACHES.get(cache.text or "", cache.text)
+    yield cache.derive("problem.service.setup.kv", kv)
+
+
+def _read_limits(shared: SharedFlags) -> Iterator[DerivedSetting]:
+    """Yield the limits; SGLang divides requests and tokens by the number of dp ranks."""
+    dp = shared.size("attn-dp-size")
+    for name, path in (
+        ("max-running-requests", "limits.max_num_seqs"),
+        ("chunked-prefill-size", "limits.max_num_batched_tokens"),
+    ):
+        value = shared[name].number
+        whole = isinstance(value, int) and value % dp == 0
+        yield shared[name].derive(path, value // dp if whole else shared[name].text)
+    page = shared["page-size"]
+    for name, path in (
+        ("context-length", "limits.max_model_len"),
+        ("mem-fraction-static", "limits.gpu_memory_utilization"),
+    ):
+        yield shared[name].derive(path, shared[name].number)
+    yield page.derive("problem.service.block_tokens", 1 if page.text is None else page.number)
+
+
+def _read_stages(
+    shared: SharedFlags, partition: ScriptWord | None, layers: int | None
+) -> Iterator[DerivedSetting]:
+    """Yield the number of layers of each pipeline stage.
+
+    Without the variable, the last stages get the layers that remain after an even split
+    (distributed/utils.py, get_pp_indices).
+    """
+    stages, path = shared.size("pp-size"), "layout.stages"
+    if partition is not None:
+        numbers = [FlagValue("", one).number for one in partition.text.split(",")]
+        setting = f"{PARTITION}={partition.text}"
+        yield DerivedSetting(path, numbers, SCRIPT, partition.line, setting)
+    elif layers is not None and 1 < stages <= layers:
+        most = stages - layers % stages
+        split = [layers // stages + (stage >= most) for stage in range(stages)]
+        yield DerivedSetting(path, split, SCRIPT)
+    elif stages == 1:
+        yield DerivedSetting(path, [], SCRIPT, accepts=lambda planned: len(planned) < 2)

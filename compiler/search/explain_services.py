@@ -1,0 +1,168 @@
+"""Explanation of a search for serving layouts that fails: violated rules, or missed limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.evaluate.evaluate_service import request_seconds
+from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.ir.serving_plan import ServingRule
+from parc.compiler.search.simulate_finalists import missed_in_simulation, with_statistics
+
+MAX_EXAMINED = 512
+"""Largest number of invalid layouts that are checked to explain an empty result: this many from the
+start of the enumeration, and this many from the end."""
+LONG_SECONDS = 10.0
+"""Shortest time that messages print in seconds instead of milliseconds."""
+
+
+def explain_empty_search(
+    problem: ServingProblem,
+    searched: tuple[tuple[ServingRule, ...], tuple[ServingLayout, ...]],
+    too_slow: list[tuple[str, ServingEstimate]],
+    sink: Sink,
+) -> None:
+    """Report why no layout is valid.
+
+    If some layouts violate no rule but miss a limit of the goals, the limits are reported (G03). If
+    there are no layouts at all, this is reported (G01). Otherwise the violated rules are reported.
+    """
+    rules, layouts = searched
+    if too_slow:
+        finding = _missed_limits_finding(problem, [found for _, found in too_slow])
+        sink.report(
+            "G03", finding, at=sink.positions.first_path_in_spec(_LIMIT_PATHS[too_slow[0][0]])
+        )
+    elif not layouts:
+        sink.report("G01", _no_layout_finding(problem), at="layout")
+    else:
+        _explain_violated_rules(
+            problem, rules, layouts[:MAX_EXAMINED] + layouts[-MAX_EXAMINED:], sink
+        )
+
+
+_MEAN_SECONDS: dict[str, Callable[[ServingProblem, ServingEstimate], float]] = {
+    "ttft": lambda _, one: one.ttft_seconds,
+    "tpot": lambda _, one: one.tpot_seconds,
+    "e2e": request_seconds,
+}
+"""Latency -> function that returns its estimated mean in seconds."""
+
+_LIMIT_PATHS = {
+    "ttft": ("goals.ttft", "goals"),
+    "tpot": ("goals.tpot", "goals"),
+    "e2e": ("goals.e2e", "goals"),
+    "request_rate": ("job.traffic.request_rate", "job.traffic"),
+}
+"""Spec paths to which a finding about a missed limit can point, in order of preference."""
+
+
+def _explain_violated_rules(
+    problem: ServingProblem,
+    rules: tuple[ServingRule, ...],
+    layouts: Iterable[ServingLayout],
+    sink: Sink,
+) -> None:
+    """Report the rules that all layouts violate.
+
+    If there are no such rules, the rules that the closest layout violates are reported. The closest
+    layout violates the fewest rules. On a tie, it exceeds the available GPUs by the least, and then
+    uses the most GPUs, because more GPUs have more memory.
+    """
+    engines, gpus = problem.pins.replicas or 1, problem.cluster.gpus
+
+    def distance_to_valid(one: ServingLayout) -> tuple[tuple[int, int], int, int, int]:
+        over = max(one.engine_gpus * engines - gpus, 0)
+        return _count_violations(broken[one]), over, -one.engine_gpus, one.pp
+
+    broken = {one: _violated_rules(problem, rules, one) for one in dict.fromkeys(layouts)}
+    closest = min(broken, key=distance_to_valid)
+    always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
+    shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
+    for rule in shown:
+        finding = rule.explain(problem, closest)
+        sink.report(rule.code, finding, at=sink.positions.first_path_in_spec(rule.fields))
+
+
+def _violated_rules(
+    problem: ServingProblem, rules: tuple[ServingRule, ...], layout: ServingLayout
+) -> list[ServingRule]:
+    """Return the rules that ``layout`` violates.
+
+    The memory rules (V01, V02) are checked only if ``layout`` violates no other rule.
+    """
+    found: list[ServingRule] = []
+    for rule in rules:
+        # Memory rules come last. The memory of a layout that cannot run means nothing.
+        if rule.code in ("V01", "V02") and found:
+            break
+        if rule.broken(problem, layout):
+            found.append(rule)
+    return found
+
+
+def _count_violations(found: list[ServingRule]) -> tuple[int, int]:
+    """Return (number of violated rules that are not about memory, number of violated rules)."""
+    return sum(rule.code not in ("V01", "V02") for rule in found), len(found)
+
+
+def _no_layout_finding(problem: ServingProblem) -> Finding:
+    return Finding(
+        f"no layout of {problem.cluster.gpus} GPUs satisfies the settings of layout"
+        + (" and the limits" if problem.goals.limits else ""),
+        help="remove a fixed size from layout, or change the number of GPUs",
+        causes=(Cause("cluster", f"{problem.cluster.gpus} GPUs"),),
+    )
+
+
+def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
+    """Return a finding that lists, for each limit, the best value of any layout in ``found``."""
+    served = max(one.requests_per_second for one in found)
+    goals, traffic = problem.goals, problem.service.traffic
+    limits, best = [], []
+    for limit in goals.latency_limits:
+        seconds = _MEAN_SECONDS[limit.latency]
+        fastest = min(found, key=lambda one: seconds(problem, one))
+        value = _format_milliseconds(seconds(problem, fastest))
+        limits.append(f"{limit.text} {_format_milliseconds(limit.seconds)}")
+        best.append(f"mean {limit.latency} {value} with {_format_sizes(fastest.layout)}")
+    if traffic.request_rate is not None:
+        limits.append(f"{traffic.request_rate:g} requests per second")
+        best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
+    return Finding(
+        f"none of the {len(found)} layouts that fit into memory meets the limits: "
+        f"{', '.join(limits)}",
+        label=f"best value for each limit: {'; '.join(best)}",
+        help="use more GPUs, fewer concurrent requests, or less strict limits"
+        if traffic.is_load_given
+        else "these values hold for a single request; use faster GPUs or less strict limits",
+        causes=(Cause("job.traffic", "the requests are set here"),),
+    )
+
+
+def report_missed_in_simulation(problem: ServingProblem, best: ServingEstimate, sink: Sink) -> None:
+    """Report that the best layouts miss a limit only in the simulation (G03)."""
+    found = with_statistics(problem, best)
+    missed = missed_in_simulation(problem, found) or [(problem.goals.latency_limits[0], 0.0)]
+    values = ", ".join(f"{limit.text} {_format_milliseconds(value)}" for limit, value in missed)
+    limits = ", ".join(f"{limit.text} {_format_milliseconds(limit.seconds)}" for limit, _ in missed)
+    finding = Finding(
+        f"all simulated layouts miss a limit: {limits}",
+        label=f"simulated with {_format_sizes(found.layout)}: {values}",
+        help="the estimated means meet the limits, but the latencies of requests vary; use more "
+        "GPUs, less load or less strict limits",
+        causes=(Cause("job.traffic", "the requests are set here"),),
+    )
+    sink.report("G03", finding, at=f"goals.{missed[0][0].latency}")
+
+
+def _format_milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms" if seconds < LONG_SECONDS else f"{seconds:.3g} s"
+
+
+def _format_sizes(layout: ServingLayout) -> str:
+    """Return the parallel sizes of ``layout`` above 1 as text, such as "tp 8, ep 8"."""
+    names = ("tp", "pp", "dp", "ep", "pcp", "dcp")
+    degrees = ((name, getattr(layout, name)) for name in names)
+    return ", ".join(f"{name} {size}" for name, size in degrees if size > 1) or "tp 1"

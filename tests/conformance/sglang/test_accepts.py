@@ -1,0 +1,40 @@
+"""SGLang accepts the commands that PARC emits, and derives the same plan from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.backends.sglang.arguments import PACKAGE
+from parc.backends.shared.extra_arguments import rows_of_known_flags
+from tests.conformance.sglang.cases import cases_of, differences
+from tests.conformance.sglang.specs import valid_sglang_service
+from tests.conformance.tool_checkers import sglang_verdicts
+from tests.search.serving_specs import planned
+
+pytestmark = pytest.mark.conformance
+SPECS = 250
+
+
+def test_the_known_flags_are_those_of_the_parser() -> None:
+    (verdict,) = sglang_verdicts([{"name": "flags", "flags": True}])
+    theirs = {row["flag"]: row for row in verdict["flags"]}
+    own = rows_of_known_flags(PACKAGE)
+    assert own == theirs
+
+
+def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = []
+    for seed in range(SPECS):
+        plan, sink = planned(valid_sglang_service(seed))
+        assert plan is not None or sink.failed()
+        plans += [plan] if plan is not None else []
+    assert len(plans) >= 200
+    assert sum(plan.layout.dp > 1 for plan in plans) >= 20
+    running = [(plan, *pair) for plan in plans for pair in cases_of(plan)]
+    verdicts = sglang_verdicts([case for _, _, case in running])
+    found = {
+        case["name"]: rows
+        for (plan, process, case), verdict in zip(running, verdicts, strict=True)
+        if (rows := differences(plan, process, verdict))
+    }
+    assert found == {}
