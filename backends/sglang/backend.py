@@ -132,6 +132,10 @@ class Sglang:
         """Return (name, value, reason) of each environment variable of the SGLang processes."""
         return serving_environment(plan)
 
+    def api_ports(self, plan: ServingPlan) -> tuple[tuple[int, int], ...]:
+        """Return (node rank, port) of each API server that ``sglang/serve.sh`` starts."""
+        return tuple((one.node, port) for one in plan_processes(plan) for port in one.ports)
+
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report parts of a plan that SGLang would reject or run slowly."""
         check_sglang(plan, sink)

@@ -12,6 +12,7 @@ LEAST_CAPABILITY = {
     "fp8": (8, 0),
     "int4": (7, 5),
     "nvfp4": (8, 0),
+    "mxfp4": (8, 0),
 }
 """Lowest CUDA compute capability per weight format. Kernels of 8-bit and 4-bit weights fall back
 to Marlin, which needs fp16 tensor cores with asynchronous copies."""
