@@ -182,7 +182,7 @@ def _read_formats(shared: SharedFlags) -> Iterator[DerivedSetting]:
     if quantized is True:
         weights = "fp8"
     elif activations == "bf16":
-        weights = frozenset({"bf16", "fp8", "int4", "nvfp4"})
+        weights = frozenset({"bf16", "fp8", "int4", "nvfp4", "mxfp4"})
     yield dtype.derive("problem.service.setup.weights", weights)
     own = cache.text in (None, "auto")
     kv = activations if own else CACHES.get(cache.text or "", cache.text)

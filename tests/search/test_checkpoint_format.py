@@ -12,7 +12,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_checkpoint import catalog_checkpoints
 from parc.compiler.tools.importers.format_fragment import fragment_json
 from parc.compiler.tools.importers.import_files import import_files
-from tests.compiled import planned
+from tests.compiled import emitted, planned, verification_codes
 from tests.search.serving_specs import CHAT, codes, plan_of, spec
 
 LLAMA = "meta-llama/Llama-3.1-70B"
@@ -143,3 +143,11 @@ def test_an_imported_command_has_the_format_of_its_checkpoint(
     found = fragment_json(result.fragment, Sink())["spec"]
     assert found["model"] == model
     assert found["job"]["precision"] == precision
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_plan_in_mxfp4_is_emitted_and_verified(engine: str) -> None:
+    tree = served("gpt-oss-20b", {"precision": "mxfp4"}) | {"emit": [engine, "rankmap"]}
+    files = emitted(plan_of(tree))
+    assert "openai/gpt-oss-20b" in files[f"{engine}/serve.sh"]
+    assert verification_codes(files) == set()
