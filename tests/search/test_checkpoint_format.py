@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_checkpoint import catalog_checkpoints
-from tests.compiled import planned
+from parc.compiler.tools.importers.format_fragment import fragment_json
+from parc.compiler.tools.importers.import_files import import_files
+from tests.compiled import emitted, planned, verification_codes
 from tests.search.serving_specs import CHAT, codes, plan_of, spec
 
 LLAMA = "meta-llama/Llama-3.1-70B"
@@ -120,3 +123,31 @@ def test_each_catalog_model_of_a_repository_has_checkpoints() -> None:
         assert all(REPOSITORY.fullmatch(name) for name in repositories)
         formats = {form for forms in uses.values() for form in forms}
         assert formats <= {"bf16", "fp8", "int4", "nvfp4", "mxfp4"}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "model", "precision"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "deepseek-v3", "fp8"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b", "mxfp4"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3", "bf16"),
+        ("meta-llama/Llama-2-70b-chat-hf", "llama-2-70b", "bf16"),
+    ],
+)
+def test_an_imported_command_has_the_format_of_its_checkpoint(
+    checkpoint: str, model: str, precision: str
+) -> None:
+    command = f"vllm serve {checkpoint} --dtype bfloat16 --tensor-parallel-size 8\n"
+    result = import_files("auto", [(command, "serve.sh")], Sink())
+    assert result is not None
+    found = fragment_json(result.fragment, Sink())["spec"]
+    assert found["model"] == model
+    assert found["job"]["precision"] == precision
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_plan_in_mxfp4_is_emitted_and_verified(engine: str) -> None:
+    tree = served("gpt-oss-20b", {"precision": "mxfp4"}) | {"emit": [engine, "rankmap"]}
+    files = emitted(plan_of(tree))
+    assert "openai/gpt-oss-20b" in files[f"{engine}/serve.sh"]
+    assert verification_codes(files) == set()

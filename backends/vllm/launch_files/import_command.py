@@ -22,7 +22,6 @@ from parc.backends.vllm.launch_files.import_rest import (
     take_extra_arguments,
 )
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.tools.importers.flags import (
     FlagField,
     LaunchFlag,
@@ -40,7 +39,7 @@ from parc.compiler.tools.importers.script_commands import (
 )
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
-from parc.compiler.tools.lint.complete_facts import catalog_name
+from parc.compiler.tools.lint.complete_facts import catalog_name, quantized_format
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -162,7 +161,7 @@ def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     if named is None:
         return
     # --dtype names the format of the activations, if the weights are quantized.
-    if (form := weight_format(named)) not in (None, "bf16"):
+    if (form := quantized_format(named)) is not None:
         reading.spec["job"].setdefault("precision", form)
     model = catalog_name(named)
     if model is not None:

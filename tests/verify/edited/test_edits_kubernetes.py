@@ -170,6 +170,26 @@ def test_an_export_that_a_script_of_a_config_map_repeats_is_accepted() -> None:
     assert findings(swapped(file, line, line * 2)(files)) == []
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("layout", [{"tp": 2, "replicas": 8}, {"tp": 8, "pp": 2, "replicas": 1}])
+def test_the_manifests_of_each_engine_reach_its_servers(
+    engine: str, layout: dict[str, int]
+) -> None:
+    tree = spec(
+        "llama-3.1-8b",
+        "hgx-h100",
+        2,
+        layout=layout,
+        launch={"kubernetes": {"image": "a:1"}},
+        emit=["kubernetes", "rankmap", engine],  # type: ignore[arg-type]
+    )
+    plan, sink = compiled.planned(tree)
+    assert plan is not None, compiled.messages_of(sink)
+    files = compiled.emitted(plan)
+    assert findings(files) == []
+    assert f"bash /parc/{engine}/serve.sh" in files[GROUPS]
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
