@@ -2,7 +2,8 @@
 
 ``known_flags.json`` of a backend contains every spelling of a flag that the framework's own
 parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type`` and
-``choices`` limit the values.
+``choices`` limit the values. ``since`` and ``until`` are the first and the last version that a row
+describes; a flag whose values changed has one row per range of versions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 
@@ -39,14 +41,19 @@ ArgumentCheck = Callable[[ExtraArgument], tuple[str, Finding] | None]
 
 
 @cache
-def rows_of_known_flags(package: str) -> dict[str, dict[str, Any]]:
+def rows_of_known_flags(package: str, version: str = "") -> dict[str, dict[str, Any]]:
     """Return the rows of ``known_flags.json`` in the Python package ``package``, by flag.
 
-    A row describes one flag of the framework: its number of values and its valid values.
+    A row describes one flag of ``version`` of the framework: its number of values and its valid
+    values. Without a version, the result contains the newest row of every flag.
     """
     text = (files(package) / "known_flags.json").read_text("utf-8")
     rows: list[dict[str, Any]] = json.loads(text)
-    return {row["flag"]: row for row in rows}
+    return {
+        row["flag"]: row
+        for row in rows
+        if not version or is_in_range(version, row.get("since"), row.get("until"))
+    }
 
 
 def parse_extra_arguments(

@@ -29,7 +29,8 @@ from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingRule
 
 PATH = "vllm/serve.sh"
-VERSIONS = ("0.33",)
+VERSIONS = ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
+DEFAULT_VERSION = VERSIONS[-1]
 RULES: tuple[ServingRule, ...] = (*TENSOR_PARALLEL_RULES, *EXPERT_RULES, *AXIS_RULES)
 """All rules of vLLM, in the order in which the search counts violations."""
 STRATEGIES: dict[str, str] = {
@@ -48,7 +49,7 @@ class Vllm:
 
     name = "vllm"
     versions = VERSIONS
-    default_version = "0.33"
+    default_version = DEFAULT_VERSION
     strategies = STRATEGIES
     host_script = PATH
     health_path = "/health"

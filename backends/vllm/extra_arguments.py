@@ -1,8 +1,7 @@
-"""Checks of ``launch.args`` against the parser of ``vllm serve``, version 0.33."""
+"""Checks of ``launch.args`` against the parsers of ``vllm serve``, 0.28 to 0.33."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -16,22 +15,18 @@ from parc.backends.shared.extra_arguments import (
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
 from parc.backends.vllm.processes import plan_processes
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
 SERVERS = ("--api-server-count", "-asc")
-UNCHUNKED = "--disable-chunked-prefill"
+UNCHUNKED = ("--no-enable-chunked-prefill", "--disable-chunked-prefill")
+"""Spellings of the flag that turns chunked prefill off; the second one exists since 0.33."""
 
 
 def normalize_flag(flag: str) -> str:
-    """Return the flag in the notation that vLLM's parser uses internally (argparse_utils.py).
-
-    Underscores become dashes, and --no-enable-X becomes --disable-X.
-    """
-    if not flag.startswith("--"):
-        return flag
-    return re.sub(r"^--no-enable-", "--disable-", flag.replace("_", "-"))
+    """Return the flag with dashes instead of underscores, as vLLM's parser reads it."""
+    return flag.replace("_", "-") if flag.startswith("--") else flag
 
 
 def long_flag_name(flag: str) -> str:
@@ -50,13 +45,16 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
     Findings: unknown flags (F01), planned flags (F02), invalid values (F03), and long prompts if
     ``launch.args`` disables chunked prefill (V04). ``planned`` contains the flags of the plan.
     """
-    written, stray = parse_extra_arguments(plan.problem.launch.args, rows_of_known_flags(PACKAGE))
+    version = plan.problem.version("vllm")
+    rows = rows_of_known_flags(PACKAGE, version)
+    written, stray = parse_extra_arguments(plan.problem.launch.args, rows)
     extras = tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written)
     report_extra_arguments(
-        extras, stray, lambda extra: _find_flag_fault(extra, planned), sink, TARGETS
+        extras, stray, lambda extra: _find_flag_fault(extra, planned, version), sink, TARGETS
     )
-    if any(extra.flag == UNCHUNKED for extra in extras):
-        _check_unchunked_prompts(plan, sink)
+    unchunked = next((extra.flag for extra in extras if extra.flag in UNCHUNKED), None)
+    if unchunked is not None:
+        _check_unchunked_prompts(plan, unchunked, sink)
     _check_api_server_count(plan, extras, sink)
 
 
@@ -83,17 +81,17 @@ def _check_api_server_count(
 
 
 def _find_flag_fault(
-    extra: ExtraArgument, planned: tuple[Argument, ...]
+    extra: ExtraArgument, planned: tuple[Argument, ...], version: str
 ) -> tuple[str, Finding] | None:
-    """Return (diagnostic code, finding) if vLLM would reject the flag or the plan determines it.
+    """Return (diagnostic code, finding) if vLLM rejects the flag or the plan determines it.
 
     Return None for all other flags. ``planned`` contains the flags of the plan.
     """
     # vLLM's parser accepts one field of a JSON option after a dot.
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
-    row = rows_of_known_flags(PACKAGE).get(name)
+    row = rows_of_known_flags(PACKAGE, version).get(name)
     if row is None:
-        return "F01", explain_unknown_flag(extra.flag)
+        return "F01", explain_unknown_flag(extra.flag, version)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
         return "F02", _explain_planned_flag(extra.flag, means, planned)
@@ -101,14 +99,23 @@ def _find_flag_fault(
     return None if fault is None else ("F03", fault)
 
 
-def explain_unknown_flag(flag: str) -> Finding:
-    """Return the finding that vLLM has no such flag (F01); its help suggests similar flags."""
-    near = get_close_matches(flag, rows_of_known_flags(PACKAGE), 3)
+def explain_unknown_flag(flag: str, version: str) -> Finding:
+    """Return the finding that vLLM ``version`` has no such flag (F01).
+
+    Its help suggests similar flags; its label names the versions that have the flag.
+    """
+    near = get_close_matches(flag, rows_of_known_flags(PACKAGE, version), 3)
+    label = f"{flag[:60]} is unknown to the parser"
+    row = rows_of_known_flags(PACKAGE).get(flag.partition(".")[0])
+    if row is not None:
+        since, until = row.get("since", "0.28"), row.get("until", "the newest")
+        label = f"{flag[:60]} exists from version {since} to {until}"
     return Finding(
-        f"vllm serve 0.33 has no flag {flag[:60]}",
-        label=f"{flag[:60]} is unknown to the parser",
+        f"vllm serve {version} has no flag {flag[:60]}",
+        label=label,
         help=f"did you mean: {', '.join(near)}" if near else "see vllm serve --help=all",
         fix=near[0] if near else "",
+        causes=(Cause("versions.vllm", f"version {version}"),),
     )
 
 
@@ -126,17 +133,17 @@ def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) 
     )
 
 
-def _check_unchunked_prompts(plan: ServingPlan, sink: Sink) -> None:
+def _check_unchunked_prompts(plan: ServingPlan, flag: str, sink: Sink) -> None:
     """Report prompts that can be longer than the number of tokens per step (V04).
 
-    This check is for plans without chunked prefill, in which each prompt must fit into one step.
+    Without chunked prefill, which ``flag`` turns off, each prompt must fit into one step.
     """
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:
         return
     finding = Finding(
         f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
-        label=f"{tokens} < {longest}, and {UNCHUNKED} runs each prompt in one step",
+        label=f"{tokens} < {longest}, and {flag} runs each prompt in one step",
         fix=f"job.max_num_batched_tokens: {longest}",
         targets=TARGETS,
     )

@@ -1,7 +1,7 @@
 """Settings of the plan that the flags and variables of ``vllm/serve.sh`` express.
 
-Flags, their types and defaults are those of vLLM 0.33: engine/arg_utils.py, config/parallel.py,
-config/scheduler.py, config/cache.py and entrypoints/openai/cli_args.py.
+Flags, their types and defaults are those of vLLM 0.28 to 0.33: engine/arg_utils.py,
+config/parallel.py, config/scheduler.py, config/cache.py and entrypoints/openai/cli_args.py.
 """
 
 from __future__ import annotations

@@ -54,9 +54,24 @@ def kubernetes_verdicts(cases: list[Case]) -> list[Verdict]:
     return tool_verdicts("torch", "kubernetes/kubernetes_checker.py", cases)
 
 
-def vllm_verdicts(cases: list[Case]) -> list[Verdict]:
-    """Check `vllm serve` commands with vLLM (vllm_checker.py)."""
-    return tool_verdicts("vllm", "vllm/vllm_checker.py", cases)
+def vllm_verdicts(cases: list[Case], version: str = "") -> list[Verdict]:
+    """Check `vllm serve` commands with vLLM (vllm_checker.py), by default the newest version."""
+    return tool_verdicts("vllm", "vllm/vllm_checker.py", cases, *vllm_sources(version))
+
+
+def vllm_sources(version: str) -> tuple[str, ...]:
+    """Return the folder with the Python files of a version of vLLM; nothing for the installed one.
+
+    Skip the test if the folder does not exist.
+    """
+    if not version:
+        return ()
+    folder = Path(os.environ.get("PARC_CONFORMANCE_VLLM_SOURCES", ""), version)
+    if not (folder / "vllm").is_dir():
+        pytest.skip(
+            f"no vLLM {version} in PARC_CONFORMANCE_VLLM_SOURCES: run tests/conformance/run"
+        )
+    return (str(folder),)
 
 
 def sglang_verdicts(cases: list[Case]) -> list[Verdict]:
@@ -95,9 +110,12 @@ def tool_python(tool: str) -> str:
     return python
 
 
-def tool_verdicts(tool: str, program: str, cases: list[Case]) -> list[Verdict]:
-    """Return the verdicts of a checking program; fail if the program itself failed on a case."""
-    command = [tool_python(tool), str(HERE / program)]
+def tool_verdicts(tool: str, program: str, cases: list[Case], *words: str) -> list[Verdict]:
+    """Return the verdicts of a checking program; fail if the program itself failed on a case.
+
+    ``words`` are the arguments of the program.
+    """
+    command = [tool_python(tool), str(HERE / program), *words]
     named = [case | {"name": str(number)} for number, case in enumerate(cases)]
     verdict_of = {verdict["name"]: verdict for verdict in run_cases(command, named)}
     verdicts = [

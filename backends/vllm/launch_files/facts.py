@@ -140,7 +140,7 @@ def _memory_settings(
         flag: sure[flag].values[0].text for flag in settings if flag in sure and sure[flag].values
     }
     limits = {path: flag_number(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
-    # 0.92 is the default of --gpu-memory-utilization in vLLM 0.33.
+    # 0.92 is the default of --gpu-memory-utilization in vLLM 0.28 to 0.33.
     share = re.fullmatch(r"0?\.[0-9]{1,4}|1(\.0*)?", values.get(SHARE, "0.92"))
     cache = CACHE_FORMATS.get(values.get(CACHE, "auto"))
     weights = _weight_format(plain, checkpoint, values)

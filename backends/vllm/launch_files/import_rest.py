@@ -13,6 +13,7 @@ from parc.backends.shared.extra_arguments import (
     rows_of_known_flags,
 )
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
+from parc.backends.vllm.backend import DEFAULT_VERSION
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import normalize_flag
 from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field, whole_number
@@ -131,8 +132,10 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
     values that are known only at run time.
     """
     words: dict[str, tuple[str, ...]] = {}
+    # An imported spec has no versions, so it is compiled for the default one.
+    rows = rows_of_known_flags(PACKAGE, DEFAULT_VERSION)
     for flag in flags:
-        row = rows_of_known_flags(PACKAGE).get(normalize_flag(flag.name).partition(".")[0])
+        row = rows.get(normalize_flag(flag.name).partition(".")[0])
         takes = row.get("takes", 1) if row is not None else 1
         # Arguments after the last flag, such as a redirection, are no values.
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from parc.backends.registry import engine
@@ -14,7 +15,7 @@ from parc.backends.shared.extra_arguments import (
     rows_of_known_flags,
 )
 from parc.backends.vllm.arguments import PACKAGE
-from parc.backends.vllm.backend import RULES
+from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
 from parc.backends.vllm.environment import ALLOW_LONG
 from parc.backends.vllm.extra_arguments import (
     UNCHUNKED,
@@ -71,11 +72,14 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
 
     A rule is skipped if it needs a fact that neither the script nor ``options`` contain.
     """
-    command = _read_command(script)
+    version = options.version or DEFAULT_VERSION
+    command = _read_command(script, version)
     if command.flags:
         sink.checked.update(("F01", "F03"))
     # Each unknown flag is compared with all known ones, so only listed findings are computed.
-    faults = ((flag, fault) for flag in command.flags if (fault := _check_flag(flag)) is not None)
+    faults = (
+        (flag, fault) for flag in command.flags if (fault := _check_flag(flag, version)) is not None
+    )
     for flag, fault in islice(faults, MOST_PER_CODE + 1):
         sink.report(*fault, span=flag.word.span)
     written = {flag.name: flag for flag in command.flags}
@@ -104,8 +108,8 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     return _check_layout(facts, spans, sink)
 
 
-def _read_command(script: LintedScript) -> _Command:
-    """Return the ``vllm serve`` command of the script.
+def _read_command(script: LintedScript, version: str) -> _Command:
+    """Return the command with which the script starts ``version`` of ``vllm serve``.
 
     Its flags are those after ``vllm serve`` in the same statement, and those in other statements,
     such as shell arrays.
@@ -122,10 +126,11 @@ def _read_command(script: LintedScript) -> _Command:
         for flag in script.sure_flags(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
+    statement = () if start is None else (start.statement,)
     return _Command(
         tuple(found),
         sure,
-        script.is_open(found, _value_count, () if start is None else (start.statement,)),
+        script.is_open(found, partial(_value_count, version), statement),
         _served_checkpoint(script, sure),
     )
 
@@ -139,22 +144,22 @@ def _served_checkpoint(script: LintedScript, sure: Mapping[str, LaunchFlag]) -> 
     return named.values[0].text if named is not None and named.values else ""
 
 
-def _value_count(name: str) -> int | None:
+def _value_count(version: str, name: str) -> int | None:
     """Return the number of values that the flag ``name`` accepts; None if the number varies."""
-    count = rows_of_known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
+    count = rows_of_known_flags(PACKAGE, version).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
 
-def _check_flag(flag: LaunchFlag) -> tuple[str, Finding] | None:
-    """Return (diagnostic code, finding) if vLLM would reject the flag or its value, else None.
+def _check_flag(flag: LaunchFlag, version: str) -> tuple[str, Finding] | None:
+    """Return (diagnostic code, finding) if vLLM rejects the flag or its value, else None.
 
     Values that are known only at run time are not checked.
     """
     name = flag.name.partition(".")[0]
-    row = rows_of_known_flags(PACKAGE).get(name)
+    row = rows_of_known_flags(PACKAGE, version).get(name)
     if row is None:
-        return "F01", explain_unknown_flag(flag.name)
-    count = _value_count(name)
+        return "F01", explain_unknown_flag(flag.name, version)
+    count = _value_count(version, name)
     unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
     if count is None or "." in flag.name or unclear:
         return None
@@ -173,7 +178,7 @@ def _check_long_prompts(command: _Command, sink: Sink) -> None:
         flag_number(command.sure.get(name))
         for name in ("--max-num-batched-tokens", "--max-model-len")
     ]
-    whole = command.sure.get(UNCHUNKED)
+    whole = next((command.sure[name] for name in UNCHUNKED if name in command.sure), None)
     if whole is None or None in sizes:
         return
     tokens, longest = (size or 0 for size in sizes)
@@ -181,7 +186,7 @@ def _check_long_prompts(command: _Command, sink: Sink) -> None:
         finding = Finding(
             f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
             label=f"a step processes up to {tokens} tokens, but a prompt can have {longest}, and "
-            f"{UNCHUNKED} disables chunked prefill",
+            f"{whole.name} disables chunked prefill",
             fix=f"--max-num-batched-tokens {longest}",
         )
         sink.report("V04", finding, span=whole.word.span)

@@ -20,10 +20,13 @@ pytestmark = pytest.mark.conformance
 SPECS = 210
 
 
-def plan_differences(plans: list[ServingPlan]) -> dict[str, list[str]]:
-    """Return the differences by command, for commands that have any."""
+def plan_differences(plans: list[ServingPlan], version: str = "") -> dict[str, list[str]]:
+    """Return the differences by command, for commands that have any.
+
+    ``version`` is that of vllm_verdicts.
+    """
     running = [(plan, *pair) for plan in plans for pair in cases_of(plan)]
-    verdicts = vllm_verdicts([case for _, _, case in running])
+    verdicts = vllm_verdicts([case for _, _, case in running], version)
     found = {
         case["name"]: differences(plan, process, verdict)
         for (plan, process, case), verdict in zip(running, verdicts, strict=True)

@@ -1,6 +1,9 @@
 """Check `vllm serve` commands with the real vLLM, on a CPU.
 
-    python vllm_checker.py < cases.jsonl > verdicts.jsonl
+    python vllm_checker.py [SOURCES] < cases.jsonl > verdicts.jsonl
+
+SOURCES is a folder with the Python files of another version of vLLM than the installed one. A case
+with "flags": true gets "flags", the spellings that the parser accepts as rows of known_flags.json.
 
 A case: {"name", "argv": ["MODEL", "-tp", "8", ...], "env": {}, "gpu": "h100", "gpus_per_node": 8,
 "config": {...}, "groups": false, "cache": []}. "argv" has the words after `vllm serve`; "config" is
@@ -35,6 +38,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
+from absent_modules import install_absent_modules
 from case_lines import FAULTS, Case, Rejected, Verdict, answer_cases, import_before_forks
 from vllm_cache import caches
 from vllm_machine import MACHINES, Machine, install_machine
@@ -63,6 +67,9 @@ MACHINE = Machine(**vars(MACHINES["h100"]))
 
 def check(case: Case, verdict: Verdict) -> None:
     """Run the stages in order, up to the first that rejects the case."""
+    if case.get("flags"):
+        verdict["flags"] = flag_rows()
+        return
     gpu = case.get("gpu", "h100")
     vars(MACHINE).update(gpu if isinstance(gpu, dict) else vars(MACHINES[gpu]))
     MACHINE.capability = tuple(MACHINE.capability)
@@ -97,6 +104,40 @@ def parse(argv: list[str]) -> Namespace:
         raise Rejected(heard.getvalue().rpartition("error: ")[2].strip()) from stop
     command.validate(args)
     return args
+
+
+def flag_rows() -> list[dict[str, Any]]:
+    """Return a row for every spelling of a flag that the parser of `vllm serve` accepts."""
+    from vllm.entrypoints.cli.serve import ServeSubcommand
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    commands = FlexibleArgumentParser().add_subparsers(dest="subparser")
+    parser = ServeSubcommand().subparser_init(commands)
+    spellings = sorted(parser._option_string_actions.items())
+    return [flag_row(flag, action) for flag, action in spellings if action.dest != "help"]
+
+
+def flag_row(flag: str, action: Any) -> dict[str, Any]:
+    """Return the row of a flag: its number of values, their type and the valid values."""
+    row: dict[str, Any] = {"flag": flag, "takes": 1 if action.nargs is None else action.nargs}
+    # Optional numbers accept None, lengths 1k, and JSON {}: they are no plain numbers.
+    others = ("None", "1k", "{}")
+    if action.type and accepts(action, "1") and not any(accepts(action, t) for t in others):
+        row["type"] = "float" if accepts(action, "1.5") else "int"
+    if action.choices:
+        texts = map(str, action.choices)
+        row["choices"] = sorted(texts, key=lambda t: (int(t) if t.isdigit() else sys.maxsize, t))
+    first = action.option_strings[0]
+    return row if first == flag else row | {"means": first}
+
+
+def accepts(action: Any, text: str) -> bool:
+    """Return True if the type of a flag converts ``text``."""
+    try:
+        action.type(text)
+    except Exception:
+        return False
+    return True
 
 
 def write_config(config: dict[str, Any]) -> str:
@@ -248,6 +289,9 @@ def groups_of(config: Any) -> dict[str, list[list[int]]]:
 
 def main() -> int:
     os.environ.update(QUIET)
+    sys.path[:0] = sys.argv[1:]
+    if sys.argv[1:]:  # of SageMaker; vLLM imports it up to 0.30
+        install_absent_modules("model_hosting_container_standards")
     import_before_forks("torch")
     install_machine(MACHINE)
     import_before_forks("vllm.entrypoints.cli.serve", *IMPORTED_LATE)

@@ -5,12 +5,9 @@ Runs under the Python that has vLLM; imports neither PARC nor pytest.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -109,28 +106,9 @@ def _is_since(machine: Machine, since: int) -> Any:
 
 
 def _inspect_models_without_gpu() -> None:
-    """Let vLLM inspect a model's class on a CPU, because it does so in a subprocess without these
-    replacements.
+    """Let vLLM inspect a model's class in this process, because its subprocess has none of these
+    replacements, and imports vLLM once more for every class.
     """
     import vllm.model_executor.models.registry as registry
 
-    inspect = registry._run_in_subprocess
-
-    def on_cpu(*given: Any) -> Any:
-        with _environment("VLLM_TARGET_DEVICE", "cpu"):
-            return inspect(*given)
-
-    registry._run_in_subprocess = on_cpu
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    registry._run_in_subprocess = lambda inspect: inspect()
