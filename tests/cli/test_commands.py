@@ -227,7 +227,7 @@ def test_the_catalog_lists_entries_and_shows_one(kind: str) -> None:
 def test_the_catalog_suggests_a_similar_name() -> None:
     result = parc("catalog", "gpus", "h100-sxm")
     assert result.exit_code == 2
-    assert "Did you mean h100-sxm-80gb" in result.stderr
+    assert "Did you mean h100-sxm-96gb, h100-sxm-80gb" in result.stderr
 
 
 def test_backends_lists_versions() -> None:

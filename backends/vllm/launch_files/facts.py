@@ -116,6 +116,7 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
             "checkpoint": "the-checkpoint",
             "precision": "bf16",
         },
+        "goals": {"maximize": "throughput"},
         "layout": {**layout, "ep": "on" if SPREAD in sure else "off"},
         "launch": {"load_balancer": "hybrid" if HYBRID in sure else "internal"},
         "emit": ["vllm"],

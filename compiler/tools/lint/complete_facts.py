@@ -185,6 +185,8 @@ def service_facts(
                 "checkpoint": "the-checkpoint",
                 "precision": "bf16",
             },
+            # A launch file shows no load, so that PARC cannot know how many GPUs are enough.
+            "goals": {"maximize": "throughput"},
             "layout": dict(degrees),
             "emit": [engine],
             "versions": {engine: options.version},
