@@ -228,7 +228,7 @@ def _near_misses(
         # The closed formulas bound the gain from above, and the simulation takes longer.
         if not ranked or chosen / objective_value(relaxed, ranked[0])[0] < NOTABLE_GAIN:
             continue
-        held = simulate_finalists(relaxed, ranked[:1])
+        held = simulate_finalists(relaxed, ranked[:1], chosen / NOTABLE_GAIN)
         gain = chosen / objective_value(relaxed, held[0])[0] if held else 0.0
         if gain >= NOTABLE_GAIN:
             candidate = ServingCandidate.from_estimate(held[0])

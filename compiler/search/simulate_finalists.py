@@ -40,40 +40,40 @@ RATE_ROUNDS = 2
 
 
 def simulate_finalists(
-    problem: ServingProblem, order: Sequence[ServingEstimate]
+    problem: ServingProblem, order: Sequence[ServingEstimate], most: float = math.inf
 ) -> list[ServingEstimate]:
     """Return the estimates of ``order`` that keep all limits in the simulation, best first.
 
     Only the ``FINALISTS`` best estimates are simulated, and if all of them miss a limit, those with
     the shortest requests. The load or the number of replicas in the result may differ from those in
-    ``order``, which is sorted by ``rank_services``.
+    ``order``, which is sorted by ``rank_services``. Estimates whose objective value exceeds
+    ``most`` are left out.
     """
     finalists, others = order[:FINALISTS], order[FINALISTS:]
     fastest = sorted(others, key=lambda found: request_seconds(problem, found))[:FASTEST]
-    return _held_estimates(problem, finalists) or _held_estimates(problem, fastest)
+    return _held_estimates(problem, finalists, most) or _held_estimates(problem, fastest, most)
 
 
 def _held_estimates(
-    problem: ServingProblem, order: Sequence[ServingEstimate]
+    problem: ServingProblem, order: Sequence[ServingEstimate], most: float
 ) -> list[ServingEstimate]:
     """Return the estimates that keep all limits, best first.
 
-    An estimate is left out if it cannot be better than the best one before it, because the
-    simulation only makes estimates worse.
+    An estimate is left out if it cannot be better than the best one before it or than ``most``,
+    because the simulation only makes estimates worse.
     """
     held: list[ServingEstimate] = []
     for found in order:
-        if held and objective_value(problem, found) > min(
-            objective_value(problem, one) for one in held
-        ):
-            break
+        if objective_value(problem, found)[0] > most:
+            continue
         kept = (
-            _with_less_load(problem, found)
+            _with_less_load(problem, found, most)
             if is_load_searched(problem)
-            else _with_more_replicas(problem, found)
+            else _with_more_replicas(problem, found, most)
         )
         if kept is not None:
             held.append(kept)
+            most = min(most, objective_value(problem, kept)[0])
     return rank_services(problem, held)
 
 
@@ -118,12 +118,18 @@ def simulated_value(statistics: ServiceStatistics, limit: LatencyLimit) -> float
     return value
 
 
-def _with_more_replicas(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate | None:
-    """Return the estimate with the fewest replicas that keep the limits; None if none do."""
+def _with_more_replicas(
+    problem: ServingProblem, found: ServingEstimate, most: float
+) -> ServingEstimate | None:
+    """Return the estimate with the fewest replicas that keep the limits; None if none do.
+
+    Numbers of replicas whose objective value would exceed ``most`` are not tried.
+    """
     counts = [
         count
         for count in allowed_replica_counts(problem, found.layout)
         if count >= found.layout.replicas
+        and (not problem.minimizes_gpus or count * found.layout.engine_gpus <= most)
     ] or [found.layout.replicas]
     if not problem.minimizes_gpus:
         counts = counts[:1]  # already the largest useful number
@@ -162,23 +168,33 @@ def _first_held(
     return best
 
 
-def _with_less_load(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate | None:
-    """Return the estimate at the largest load that keeps the limits; None if no load does."""
-    most = found.solved_request_rate or 0.0
+def _with_less_load(
+    problem: ServingProblem, found: ServingEstimate, most: float
+) -> ServingEstimate | None:
+    """Return the estimate at the largest load that keeps the limits; None if no load does.
+
+    Loads at which the objective value would exceed ``most`` are not tried.
+    """
+    largest = found.solved_request_rate or 0.0
+    # The cost of a token and the time per token of all replicas are inversely proportional to the
+    # load. Numbers of GPUs do not depend on it.
+    least = 0.0 if problem.minimizes_gpus else objective_value(problem, found)[0] / most
 
     def held_at(rate: float) -> ServingEstimate | None:
         return _if_held(problem, estimate_at(problem, found.layout, rate))
 
-    high = most
-    for share in RATES:
-        low = most * share
+    if least and held_at(largest * least) is None:
+        return None
+    high = largest
+    for share in (*(one for one in RATES if one > least), *((least,) if least else ())):
+        low = largest * share
         best = held_at(low)
         if best is not None:
             break
         high = low
     else:
         return None
-    for _ in range(RATE_ROUNDS if low < most else 0):
+    for _ in range(RATE_ROUNDS if low < largest else 0):
         middle = math.sqrt(low * high)
         more = held_at(middle)
         if more is None:
