@@ -18,6 +18,7 @@ from parc.compiler.ir import ServingLayout
 from parc.compiler.search import search_serving_layouts
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 from parc.compiler.search.simulate_finalists import missed_in_simulation, with_statistics
+from parc.compiler.topology.arrange_hosts import service_hosts
 from tests.search.serving_specs import CHAT, Tree, codes, plan_of, planned, problem_of, spec
 from tests.search.traced_layout import TracedLayout
 
@@ -126,6 +127,24 @@ def test_a_given_load_gets_the_fewest_gpus_that_keep_no_request_waiting() -> Non
             one, _ = planned(tree | {"layout": pins, "goals": fewer})
             assert one is None or one.estimate.waiting > 0
     assert codes(tree) == []  # idle hosts are what the goal asks for
+
+
+@pytest.mark.parametrize("rate", [160.0, 235.0])
+def test_engines_that_share_hosts_occupy_the_fewest_hosts_that_serve_the_load(rate: float) -> None:
+    # 9 engines lie on 3 hosts with 3 each, and 10 on 2 hosts with 5 each.
+    traffic = job(concurrency=None, request_rate=rate, output_tokens=200)
+    tree = spec("llama-3.1-8b", "hgx-h100", 8, job=traffic, layout={"tp": 1, "pp": 1})
+    problem = problem_of(tree)
+    found = evaluate_service(problem, ServingLayout())
+    serving = []
+    for replicas in range(1, 65):
+        one = estimate_at(problem, ServingLayout(replicas=replicas))
+        if first_missed_limit(problem, one) is None and one.waiting < 1e-6:
+            serving.append((service_hosts(one.layout, 8), replicas))
+    fewest, _ = min(serving)
+    assert min(replicas for _, replicas in serving) < found.layout.replicas
+    assert service_hosts(found.layout, 8) == fewest
+    assert found.layout.replicas == min(one for hosts, one in serving if hosts == fewest)
 
 
 def test_a_load_above_the_capacity_gets_the_deployment_that_serves_the_most_of_it() -> None:
