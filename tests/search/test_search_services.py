@@ -248,6 +248,13 @@ def test_tensor_ranks_leave_the_nvlink_domain_only_if_no_other_layout_is_valid()
     assert rack.layout.tp > 8
 
 
+def test_a_request_rate_above_the_capacity_is_an_error_that_names_the_rate() -> None:
+    tree = spec("llama-3.1-8b", "hgx-h100", job=job(concurrency=None, request_rate=1e6))
+    (found,) = planned(tree)[1].diagnostics
+    assert found.code == "PARC-G03"
+    assert "a lower request rate" in found.finding.help
+
+
 def test_ties_go_to_the_simpler_layout() -> None:
     search = plan_of(spec("llama-3.1-8b", "hgx-h100", job=FP8, goals=THROUGHPUT)).search
     best = max(one.tokens_per_second for one in search.ranked)
