@@ -42,7 +42,7 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
     The spec is planned on each cluster of the list. The goal of the spec decides which plan is the
     best, and an earlier entry wins a tie. The comparison is reported (G08), and ``sink.positions``
     then shows findings about the cluster at the chosen entry. Returns None after reporting all
-    errors if the spec has a plan on none of them.
+    errors if the spec has a plan on none of them, or if an entry does not describe a cluster.
     """
     entries: list[Any] = tree[AT]
     positions, failed = sink.positions, Sink()
@@ -54,7 +54,7 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
             failed.extend(tried)
         else:
             plans.append(_Alternative(number, plan))
-    if not plans:
+    if not plans or _has_invalid_entry(failed):
         if not entries:
             finding = Finding("the list of clusters is empty", help="list at least one cluster")
             sink.report("X08", finding, at=AT)
@@ -77,6 +77,16 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
     sink.report("G08", finding, at=AT)
     sink.positions = _positions_at_entry(positions, best.number)
     return {**tree, AT: entries[best.number]}
+
+
+def _has_invalid_entry(failed: Sink) -> bool:
+    """Return True if an entry has a misspelled key or name, or an invalid value."""
+    return any(
+        found.severity == "error"
+        and found.path.startswith(AT)
+        and found.code.removeprefix("PARC-").startswith(("H", "K", "X"))
+        for found in failed.diagnostics
+    )
 
 
 def _missing_price_finding(one: _Alternative) -> Finding:

@@ -96,6 +96,23 @@ def test_errors_of_all_clusters_are_shown_at_their_entries() -> None:
     assert "hgx-h900" in text[lines["PARC-K01"] - 1]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [{"node": "hgx-h10", "nodes": 4}, "dgx-superpod-h10", None, H100 | {"price_per_gpu_hour": -1}],
+)
+def test_an_entry_that_describes_no_cluster_is_an_error_though_another_has_a_plan(
+    entry: Any,
+) -> None:
+    plan, sink = compiled.planned(service(H100, entry))
+    assert plan is None
+    errors = {one.code for one in sink.diagnostics if one.path.startswith("cluster")}
+    assert errors & {"PARC-K01", "PARC-X02", "PARC-X11"}
+
+
+def test_a_cluster_that_is_too_small_only_loses() -> None:
+    assert plan_of(service(TOO_SMALL, H200)).problem.cluster.gpu.name == "h200-sxm-141gb"
+
+
 @pytest.mark.parametrize("clusters", [[], [1, 2], [[H100]], [None]])
 def test_a_list_of_something_else_is_an_error(clusters: Any) -> None:
     tree = service(H100) | {"cluster": clusters}

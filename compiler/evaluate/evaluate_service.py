@@ -16,7 +16,11 @@ from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, Ser
 from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import LatencyName
-from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
+from parc.compiler.topology.arrange_hosts import (
+    compact_replica_counts,
+    replica_counts,
+    service_hosts,
+)
 
 TIE = 0.03
 """Relative difference up to which two estimates count as equal, so that the simpler layout wins."""
@@ -37,6 +41,8 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     counts = allowed_replica_counts(problem, layout)
     if problem.pins.replicas is None:
         counts = _without_idle_replicas(problem, counts)
+    if problem.minimizes_gpus:
+        counts = compact_replica_counts(layout, problem.cluster.node.gpus, counts)
     found = _estimate_with_replicas(problem, layout, counts[-1])
     if not problem.minimizes_gpus or _needs_more_replicas(problem, found):
         return found

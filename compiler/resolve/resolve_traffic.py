@@ -187,7 +187,7 @@ def _parse_lines(text: str) -> Iterator[TraceRequest]:
     previous = None
     for line, one in found:
         if previous is not None and one.seconds < previous:
-            raise _TraceError(line, "its time is before that of the line above")
+            raise _TraceError(line, "its time is before that of the line above; sort by time")
         previous = one.seconds
         yield one
 

@@ -127,14 +127,16 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
         value = _format_milliseconds(seconds(problem, fastest))
         limits.append(f"{limit.text} {_format_milliseconds(limit.seconds)}")
         best.append(f"mean {limit.latency} {value} with {_format_sizes(fastest.layout)}")
+    less_load = "fewer concurrent requests"
     if traffic.request_rate is not None:
+        less_load = "a lower request rate"
         limits.append(f"{traffic.request_rate:g} requests per second")
         best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
     return Finding(
         f"none of the {len(found)} layouts that fit into memory meets the limits: "
         f"{', '.join(limits)}",
         label=f"best value for each limit: {'; '.join(best)}",
-        help="use more GPUs, fewer concurrent requests, or less strict limits"
+        help=f"use more GPUs, {less_load}, or less strict limits"
         if traffic.is_load_given
         else "these values hold for a single request; use faster GPUs or less strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),

@@ -23,6 +23,7 @@ from parc.compiler.evaluate.evaluate_service import (
 from parc.compiler.ir import ServingEstimate, ServingProblem
 from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.ir.serving_plan import LatencyLimit
+from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
 FINALISTS = 5
 """Number of best layouts that are simulated; one simulation takes about 0.1 CPU seconds."""
@@ -125,14 +126,15 @@ def _with_more_replicas(
 
     Numbers of replicas whose objective value would exceed ``most`` are not tried.
     """
-    counts = [
-        count
-        for count in allowed_replica_counts(problem, found.layout)
-        if count >= found.layout.replicas
-        and (not problem.minimizes_gpus or count * found.layout.engine_gpus <= most)
-    ] or [found.layout.replicas]
-    if not problem.minimizes_gpus:
+    allowed = allowed_replica_counts(problem, found.layout)
+    counts = [count for count in allowed if count >= found.layout.replicas]
+    if problem.minimizes_gpus:
+        host_gpus = problem.cluster.node.gpus
+        compact = compact_replica_counts(found.layout, host_gpus, counts)
+        counts = [count for count in compact if count * found.layout.engine_gpus <= most]
+    else:
         counts = counts[:1]  # already the largest useful number
+    counts = counts or [found.layout.replicas]
 
     def held_with(replicas: int) -> ServingEstimate | None:
         layout = replace(found.layout, replicas=replicas)

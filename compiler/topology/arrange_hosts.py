@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
-from math import gcd
+from math import gcd, inf
 
 from parc.compiler.ir.cluster import Cluster, Host, NodeType, Rack
 from parc.compiler.ir.placement import Mesh
@@ -246,11 +246,13 @@ def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     if each is None or each > 1:
         return None if each is None else each * layout.replicas
     most = host_gpus // layout.engine_gpus
-    hosts = -(-layout.replicas // most)
+    return _shared_hosts(layout.replicas, most)
+
+
+def _shared_hosts(engines: int, most: int) -> int:
+    """Return the fewest hosts that run equally many of ``engines`` engines, at most ``most``."""
     # Equally many engines per host, because a placement has one number of ranks per host.
-    while layout.replicas % hosts:
-        hosts += 1
-    return hosts
+    return next(engines // each for each in range(most, 0, -1) if engines % each == 0)
 
 
 def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> Sequence[int]:
@@ -261,6 +263,32 @@ def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> Sequenc
     if each > 1:
         return range(1, hosts // each + 1)
     return _counts_on_shared_hosts(host_gpus // layout.engine_gpus, hosts)
+
+
+def compact_replica_counts(
+    layout: ServingLayout, host_gpus: int, counts: Sequence[int]
+) -> Sequence[int]:
+    """Return the ascending ``counts`` without those that need more hosts than a larger one.
+
+    For example, 9 engines of one GPU need 3 hosts with 8 GPUs, and 10 engines need 2.
+    """
+    each = engine_hosts(layout, host_gpus)
+    if each is None or each > 1:
+        return counts
+    return _compact_counts(host_gpus // layout.engine_gpus, tuple(counts))
+
+
+@lru_cache(maxsize=64)
+def _compact_counts(most: int, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the ``counts`` that no larger one beats, with ``most`` engines per host at most."""
+    kept: list[int] = []
+    fewest = inf
+    for count in reversed(counts):
+        hosts = _shared_hosts(count, most)
+        if hosts <= fewest:
+            fewest = hosts
+            kept.append(count)
+    return tuple(reversed(kept))
 
 
 @cache

@@ -18,12 +18,11 @@ from parc.compiler.report.page.simulation import simulation_chart
 from parc.compiler.report.text.serving_tables import serving_estimate_text, serving_search_text
 from parc.compiler.report.text.summary import summary_text
 
-TRAFFIC = {"input_tokens": 1000, "output_tokens": 100}
-
 
 @cache
-def plan(load: str = "", **goals: str) -> ServingPlan:
-    traffic: dict[str, Any] = {**TRAFFIC, **({load: 8} if load else {})}
+def plan(load: str = "", output_tokens: int = 100, **goals: str) -> ServingPlan:
+    traffic: dict[str, Any] = {"input_tokens": 1000, "output_tokens": output_tokens}
+    traffic |= {load: 8} if load else {}
     spec = {
         "parc": 1,
         "name": "simulated",
@@ -89,3 +88,11 @@ def test_charts_mark_the_limits_of_the_goals() -> None:
     assert [len(found) for found in marks] == [1, 0]
     bars = sum(path.data.count("z") for path in free.figure.paths if path.role == "k1")
     assert bars == 3 * 21
+
+
+def test_answers_of_one_token_have_no_time_per_token_and_a_chart() -> None:
+    found = plan("request_rate", output_tokens=1)
+    simulated = found.estimate.simulated
+    assert simulated is not None
+    assert simulated.tpot_seconds.p99 == 0
+    assert simulation_chart(found) is not None

@@ -90,7 +90,10 @@ def test_prefixes_that_were_seen_before_are_hits() -> None:
         ("hello\n", "line 1 of trace is not a recorded request: a CSV file starts with"),
         (AZURE + "2023-11-16 18:15:49.0,7\n", "line 5 of trace"),
         (AZURE + "yesterday,7,7\n", "the time or a length is invalid"),
-        (AZURE + "2023-11-16 18:15:40.0,7,7\n", "its time is before that of the line above"),
+        (
+            AZURE + "2023-11-16 18:15:40.0,7,7\n",
+            "its time is before that of the line above; sort by time",
+        ),
         (PLAIN + "{\n", "line 5 of trace is not a recorded request: the line is not JSON"),
         (PLAIN + "[]\n", "the line is not a JSON object"),
         (PLAIN + '{"seconds": 13, "input_tokens": 7}\n', "output_tokens is missing"),

@@ -18,6 +18,7 @@ from parc.compiler.ir import ServingLayout
 from parc.compiler.search import search_serving_layouts
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 from parc.compiler.search.simulate_finalists import missed_in_simulation, with_statistics
+from parc.compiler.topology.arrange_hosts import service_hosts
 from tests.search.serving_specs import CHAT, Tree, codes, plan_of, planned, problem_of, spec
 from tests.search.traced_layout import TracedLayout
 
@@ -128,6 +129,24 @@ def test_a_given_load_gets_the_fewest_gpus_that_keep_no_request_waiting() -> Non
     assert codes(tree) == []  # idle hosts are what the goal asks for
 
 
+@pytest.mark.parametrize("rate", [160.0, 235.0])
+def test_engines_that_share_hosts_occupy_the_fewest_hosts_that_serve_the_load(rate: float) -> None:
+    # 9 engines lie on 3 hosts with 3 each, and 10 on 2 hosts with 5 each.
+    traffic = job(concurrency=None, request_rate=rate, output_tokens=200)
+    tree = spec("llama-3.1-8b", "hgx-h100", 8, job=traffic, layout={"tp": 1, "pp": 1})
+    problem = problem_of(tree)
+    found = evaluate_service(problem, ServingLayout())
+    serving = []
+    for replicas in range(1, 65):
+        one = estimate_at(problem, ServingLayout(replicas=replicas))
+        if first_missed_limit(problem, one) is None and one.waiting < 1e-6:
+            serving.append((service_hosts(one.layout, 8), replicas))
+    fewest, _ = min(serving)
+    assert min(replicas for _, replicas in serving) < found.layout.replicas
+    assert service_hosts(found.layout, 8) == fewest
+    assert found.layout.replicas == min(one for hosts, one in serving if hosts == fewest)
+
+
 def test_a_load_above_the_capacity_gets_the_deployment_that_serves_the_most_of_it() -> None:
     tree = spec("llama-3.1-70b", "hgx-h100", job=job(concurrency=100_000))
     plan = plan_of(tree)
@@ -227,6 +246,13 @@ def test_tensor_ranks_leave_the_nvlink_domain_only_if_no_other_layout_is_valid()
     assert all(one.layout.tp <= 8 for one in narrow.search.ranked)
     rack = plan_of(spec("llama-3.1-405b", "gb200-nvl72", 8, goals={"maximize": "latency"}))
     assert rack.layout.tp > 8
+
+
+def test_a_request_rate_above_the_capacity_is_an_error_that_names_the_rate() -> None:
+    tree = spec("llama-3.1-8b", "hgx-h100", job=job(concurrency=None, request_rate=1e6))
+    (found,) = planned(tree)[1].diagnostics
+    assert found.code == "PARC-G03"
+    assert "a lower request rate" in found.finding.help
 
 
 def test_ties_go_to_the_simpler_layout() -> None:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from parc.backends.shared.serving.verify_serve_script import ScriptProcess
 from tests import compiled
 from tests.compiled import verification_codes
 from tests.search.serving_specs import plan_of, spec
@@ -32,6 +33,25 @@ LONG: dict[str, object] = {"tp": 8, "pp": 2, "dp": 2, "ep": "on", "replicas": 1}
 @pytest.mark.parametrize("balancer", ["internal", "external"])
 def test_emitted_files_pass(layout: dict[str, object], balancer: str) -> None:
     assert verification_codes(emitted(layout, load_balancer=balancer)) == set()
+
+
+def test_each_flag_is_read_a_bounded_number_of_times_per_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A service may have tens of thousands of processes, so that the time must be linear in them.
+    read = ScriptProcess.number
+    calls = 0
+
+    def counted(process: ScriptProcess, flag: str, default: int) -> int:
+        nonlocal calls
+        calls += 1
+        return read(process, flag, default)
+
+    monkeypatch.setattr(ScriptProcess, "number", counted)
+    tree = spec("llama-3.1-8b", "hgx-h200", layout={"tp": 1, "replicas": 32})
+    files = compiled.emitted(plan_of(tree | EMIT | {"cluster": HOSTS}))
+    assert verification_codes(files) == set()
+    assert calls < 32 * 32
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 from parc.backends.shared.serving.verify_serve_script import (
@@ -194,20 +196,7 @@ class ServeScriptVerifier(EngineVerifier):
         Raises:
             MalformedFileError: two processes differ, or the product of the sizes is out of range.
         """
-        if not script.processes:
-            raise MalformedFileError(self.file, 1, "the script starts no process")
-        names = tuple(flags)
-        found = {tuple(one.number(name, 1) for name in names) for one in script.processes}
-        if len(found) > 1:
-            raise MalformedFileError(self.file, 1, "the processes have different parallel sizes")
-        sizes, product = found.pop(), 1
-        for size in sizes:
-            product *= size
-        if not 0 < product <= LARGEST:
-            raise MalformedFileError(
-                self.file, 1, f"the parallel sizes multiply to {product} ranks per engine"
-            )
-        return sizes
+        return _shared_sizes(script, tuple(flags))
 
     def _checked_exports(
         self, script: ServeScript, user: Mapping[str, str]
@@ -243,6 +232,24 @@ class ServeScriptVerifier(EngineVerifier):
         if len(script.processes) != len(expected):
             message = f"{len(script.processes)} processes are started, must be {len(expected)}"
             report_program_change(self.file, 1, message, sink)
+
+
+# Each process needs the sizes, so that without a cache the time would be quadratic in processes.
+@lru_cache(maxsize=8)
+def _shared_sizes(script: ServeScript, flags: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the values of ``flags``, 1 by default, which all processes must share."""
+    file = script.format.file
+    if not script.processes:
+        raise MalformedFileError(file, 1, "the script starts no process")
+    found = {tuple(one.number(name, 1) for name in flags) for one in script.processes}
+    if len(found) > 1:
+        raise MalformedFileError(file, 1, "the processes have different parallel sizes")
+    sizes = found.pop()
+    if not 0 < prod(sizes) <= LARGEST:
+        raise MalformedFileError(
+            file, 1, f"the parallel sizes multiply to {prod(sizes)} ranks per engine"
+        )
+    return sizes
 
 
 def _process_difference(process: ScriptProcess, expected: ExpectedProcess) -> str:

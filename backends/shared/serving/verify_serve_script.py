@@ -91,7 +91,8 @@ class ScriptProcess:
         return parse_whole_number(self.file, flag, self.flags[flag], self.line)
 
 
-@dataclass(frozen=True, slots=True)
+# Equal only to itself, so that functions of a script can be cached.
+@dataclass(frozen=True, slots=True, eq=False)
 class ServeScript:
     """The settings, the hosts and the processes in the script."""
 

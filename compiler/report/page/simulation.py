@@ -60,7 +60,9 @@ def _draw_percentiles(
 ) -> None:
     """Draw one chart; ``place`` is (x, width), and ``chart`` is (title, percentiles, limit)."""
     (left, width), (title, found, limit) = place, chart
-    scale = HEIGHT / (max(found.curve[-1], limit or 0.0) * TALLEST)
+    # All times per token are 0 if each answer has only one token.
+    highest = max(found.curve[-1], limit or 0.0) or 1.0
+    scale = HEIGHT / (highest * TALLEST)
     bottom, pitch = TOP + HEIGHT, width / len(found.curve)
     step = 100 // (len(found.curve) - 1)
     canvas.write_text(left, 12, f"{title}, p99 {format_seconds(found.p99)}", role="strong")
