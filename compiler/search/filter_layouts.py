@@ -100,7 +100,9 @@ class LayoutFilter:
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
         """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
-        self._blocks = any(level.method == "block" for level in space.levels[: space.siblings])
+        self._blocks = any(
+            level.method == "block" for level in space.levels[: space.sibling_levels]
+        )
         self._reads_whole = bool(self._rules.loops["layout"])
 
     @property
@@ -142,7 +144,7 @@ class LayoutFilter:
                 continue
             # The rules of these loops do not read vpp, so the vpp of any split will do.
             mesh = self._check_mesh(degrees, splits[0].vpp)
-            self.enumerated += len(splits) * len(mesh.batches) * self.space.siblings
+            self.enumerated += len(splits) * len(mesh.batches) * self.space.sibling_levels
             for split in splits:
                 self._filter_split(mesh, split)
 
@@ -249,7 +251,7 @@ class LayoutFilter:
         rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
             rules.first_violated("level", point.with_recompute_level(level))
-            for level in range(self.space.siblings)
+            for level in range(self.space.sibling_levels)
         )
         first = rules.first_violated("stages", point)
         valid = not self._reads_whole and min(levels) == self._valid

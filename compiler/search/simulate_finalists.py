@@ -1,8 +1,8 @@
-"""Simulation of the best serving layouts: those that keep all latency limits, best first.
+"""Choice of the serving layouts that meet all latency limits of the spec in a simulation.
 
-The search compares mean latencies from closed formulas, which are fast. Under real arrivals, a
-latency varies from request to request. The best layouts are therefore simulated, with more replicas
-or less load than the formulas need, until they keep every limit of the spec.
+The search compares mean latencies, which closed-form formulas estimate quickly. With random
+arrivals, latencies vary from request to request. The best layouts are therefore simulated, with
+more replicas or less load than the formulas need, until they meet every limit of the spec.
 """
 
 from __future__ import annotations
@@ -27,54 +27,54 @@ from parc.compiler.ir.serving_plan import LatencyLimit
 FINALISTS = 5
 """Number of best layouts that are simulated; one simulation takes about 0.1 CPU seconds."""
 FASTEST = 3
-"""Number of layouts with the shortest requests that are simulated if no finalist keeps the
+"""Number of layouts with the shortest request times that are simulated if no finalist meets the
 limits."""
 MARGIN = 0.97
-"""Fraction of a limit that the simulated value may reach. The mean of 2,000 requests varies by 2 to
-3 % between samples."""
+"""Fraction of a limit that a simulated value may reach. The margin is needed because the mean of
+2,000 requests varies by 2 to 3 % between samples."""
 RATES = (1.0, 0.85, 0.7, 0.5, 0.25, 0.06)
-"""Request rates that are tried until one keeps the limits, divided by the one that the closed
-formulas allow."""
+"""Request rates that are tried in this order until one meets the limits, as fractions of the
+largest rate that meets them according to the closed-form formulas."""
 RATE_ROUNDS = 2
-"""Number of bisections between the first rate that keeps the limits and the one before it."""
+"""Number of bisections between the first rate that meets the limits and the rate before it."""
 
 
 def simulate_finalists(
     problem: ServingProblem, order: Sequence[ServingEstimate]
 ) -> list[ServingEstimate]:
-    """Return the estimates of ``order`` that keep all limits in the simulation, best first.
+    """Return the estimates of ``order`` that meet all limits in the simulation, best first.
 
-    Only the ``FINALISTS`` best estimates are simulated, and if all of them miss a limit, those with
-    the shortest requests. The load or the number of replicas in the result may differ from those in
-    ``order``, which is sorted by ``rank_services``.
+    ``order`` is sorted by ``rank_services``. Only the ``FINALISTS`` best estimates are simulated,
+    and if all of them miss a limit, the ``FASTEST`` others with the shortest request times. The
+    result may have less load or more replicas than ``order``.
     """
     finalists, others = order[:FINALISTS], order[FINALISTS:]
     fastest = sorted(others, key=lambda found: request_seconds(problem, found))[:FASTEST]
-    return _held_estimates(problem, finalists) or _held_estimates(problem, fastest)
+    return _adjust_to_limits(problem, finalists) or _adjust_to_limits(problem, fastest)
 
 
-def _held_estimates(
+def _adjust_to_limits(
     problem: ServingProblem, order: Sequence[ServingEstimate]
 ) -> list[ServingEstimate]:
-    """Return the estimates that keep all limits, best first.
+    """Return the estimates with the load or replicas that meet all limits, best first.
 
-    An estimate is left out if it cannot be better than the best one before it, because the
-    simulation only makes estimates worse.
+    The function stops at the first estimate that is worse than an adjusted one, because adjusting
+    only makes estimates worse.
     """
-    held: list[ServingEstimate] = []
+    adjusted: list[ServingEstimate] = []
     for found in order:
-        if held and objective_value(problem, found) > min(
-            objective_value(problem, one) for one in held
+        if adjusted and objective_value(problem, found) > min(
+            objective_value(problem, one) for one in adjusted
         ):
             break
-        kept = (
+        within = (
             _with_less_load(problem, found)
             if is_load_searched(problem)
             else _with_more_replicas(problem, found)
         )
-        if kept is not None:
-            held.append(kept)
-    return rank_services(problem, held)
+        if within is not None:
+            adjusted.append(within)
+    return rank_services(problem, adjusted)
 
 
 def with_statistics(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
@@ -88,15 +88,15 @@ def missed_in_simulation(
 ) -> list[tuple[LatencyLimit, float]]:
     """Return (limit, simulated value in seconds) of each limit that the simulation misses.
 
-    For a limit on each request, the value is the 99th percentile. With a given concurrency, the
-    closed formulas decide on limits on means, because they are fitted to benchmarks with a given
-    concurrency.
+    For a limit on each request, the value is the 99th percentile. With a given concurrency, limits
+    on means are not checked here: the closed-form formulas are fitted to benchmarks with a given
+    concurrency, so they predict these means better than the simulation.
     """
     statistics, goals = found.simulated, problem.goals
     if statistics is None:
         return []
     is_mean_fitted = problem.service.traffic.concurrency is not None
-    each_held = (
+    has_goodput = (
         goals.goodput is None
         or statistics.within_limits is None
         or statistics.within_limits >= goals.goodput
@@ -106,7 +106,7 @@ def missed_in_simulation(
         if limit.statistic == "mean" and is_mean_fitted:
             continue
         value = simulated_value(statistics, limit)
-        if (not each_held) if limit.statistic == "each" else value > MARGIN * limit.seconds:
+        if (not has_goodput) if limit.statistic == "each" else value > MARGIN * limit.seconds:
             missed.append((limit, value))
     return missed
 
@@ -119,7 +119,7 @@ def simulated_value(statistics: ServiceStatistics, limit: LatencyLimit) -> float
 
 
 def _with_more_replicas(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate | None:
-    """Return the estimate with the fewest replicas that keep the limits; None if none do."""
+    """Return the estimate with the fewest replicas that meet the limits; None if no number does."""
     counts = [
         count
         for count in allowed_replica_counts(problem, found.layout)
@@ -128,25 +128,27 @@ def _with_more_replicas(problem: ServingProblem, found: ServingEstimate) -> Serv
     if not problem.minimizes_gpus:
         counts = counts[:1]  # already the largest useful number
 
-    def held_with(replicas: int) -> ServingEstimate | None:
+    def simulate_with(replicas: int) -> ServingEstimate | None:
         layout = replace(found.layout, replicas=replicas)
-        return _if_held(problem, found if layout == found.layout else estimate_at(problem, layout))
+        estimate = found if layout == found.layout else estimate_at(problem, layout)
+        return _simulate_within_limits(problem, estimate)
 
-    return _first_held(counts, held_with)
+    return _result_for_smallest_count(counts, simulate_with)
 
 
-def _first_held(
-    counts: list[int], held_with: Callable[[int], ServingEstimate | None]
+def _result_for_smallest_count(
+    counts: list[int], simulate_with: Callable[[int], ServingEstimate | None]
 ) -> ServingEstimate | None:
-    """Return the result of ``held_with`` for the smallest of ``counts`` for which it is not None.
+    """Return the result of ``simulate_with`` for the smallest count for which it is not None.
 
-    More replicas never make a service slower, so that the counts are bisected after steps that
-    double: the answer is usually close to the first one.
+    ``counts`` is in ascending order. More replicas never make a service slower, so the counts can
+    be bisected. The answer is usually among the first counts, so doubling steps find an upper bound
+    first.
     """
     low, step, best = -1, 1, None
     high = 0
     while True:
-        best = held_with(counts[high])
+        best = simulate_with(counts[high])
         if best is not None or high == len(counts) - 1:
             break
         low, high, step = high, min(high + step, len(counts) - 1), 2 * step
@@ -154,7 +156,7 @@ def _first_held(
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        fewer = held_with(counts[middle])
+        fewer = simulate_with(counts[middle])
         if fewer is None:
             low = middle
         else:
@@ -163,24 +165,24 @@ def _first_held(
 
 
 def _with_less_load(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate | None:
-    """Return the estimate at the largest load that keeps the limits; None if no load does."""
-    most = found.solved_request_rate or 0.0
+    """Return the estimate at the largest load that meets the limits; None if no load does."""
+    largest_rate = found.solved_request_rate or 0.0
 
-    def held_at(rate: float) -> ServingEstimate | None:
-        return _if_held(problem, estimate_at(problem, found.layout, rate))
+    def simulate_at(rate: float) -> ServingEstimate | None:
+        return _simulate_within_limits(problem, estimate_at(problem, found.layout, rate))
 
-    high = most
+    high = largest_rate
     for share in RATES:
-        low = most * share
-        best = held_at(low)
+        low = largest_rate * share
+        best = simulate_at(low)
         if best is not None:
             break
         high = low
     else:
         return None
-    for _ in range(RATE_ROUNDS if low < most else 0):
+    for _ in range(RATE_ROUNDS if low < largest_rate else 0):
         middle = math.sqrt(low * high)
-        more = held_at(middle)
+        more = simulate_at(middle)
         if more is None:
             high = middle
         else:
@@ -188,7 +190,9 @@ def _with_less_load(problem: ServingProblem, found: ServingEstimate) -> ServingE
     return best
 
 
-def _if_held(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate | None:
-    """Return the estimate with its simulation; None if the simulation misses a limit."""
+def _simulate_within_limits(
+    problem: ServingProblem, found: ServingEstimate
+) -> ServingEstimate | None:
+    """Return the estimate with simulated statistics; None if the simulation misses a limit."""
     simulated = with_statistics(problem, found)
     return None if missed_in_simulation(problem, simulated) else simulated
