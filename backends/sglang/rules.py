@@ -157,10 +157,10 @@ def _division_rule(code: str, parts: Parts, fields: tuple[str, ...]) -> ServingR
     def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
         one = _uneven(parts, problem, layout) or SplitCount("", "", 0, 1)
         valid, fix = _valid_tp(problem, layout, lambda *pair: _uneven(parts, *pair))
-        verb = "width of " if one.what.startswith(("the ", "an ")) else ""
+        prefix = "width of " if one.what.startswith(("the ", "an ")) else ""
         return Finding(
-            f"{one.count} ({verb}{one.what}) is not divisible by {one.ranks} ranks, "
-            f"tp {layout.tp} x dp {layout.dp}",
+            f"{one.count} ({prefix}{one.what}) is not divisible by {one.ranks} ranks "
+            f"(tp {layout.tp}, dp {layout.dp})",
             label=f"{one.count} % {one.ranks} = {one.count % one.ranks}, must be 0",
             help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
             fix=fix,

@@ -138,7 +138,7 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
         label=f"best value for each limit: {'; '.join(best)}",
         help="use more GPUs, fewer concurrent requests, or less strict limits"
         if traffic.is_load_given
-        else "these are the values of a single request without other load; use faster GPUs or less "
+        else "these values hold for a single request without other load; use faster GPUs or less "
         "strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),
     )
