@@ -99,11 +99,12 @@ class LayoutFilter:
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
-        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
-        self._blocks = any(
+        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout,
+        which the next layout with the same sizes copies."""
+        self._has_block_recompute = any(
             level.method == "block" for level in space.levels[: space.sibling_levels]
         )
-        self._reads_whole = bool(self._rules.loops["layout"])
+        self._has_layout_rules = bool(self._rules.loops["layout"])
 
     @property
     def dropped_counts(self) -> Counter[str]:
@@ -254,7 +255,7 @@ class LayoutFilter:
             for level in range(self.space.sibling_levels)
         )
         first = rules.first_violated("stages", point)
-        valid = not self._reads_whole and min(levels) == self._valid
+        valid = not self._has_layout_rules and min(levels) == self._valid
         return CheckedSplit(vpp, split, shape, first, levels, valid)
 
     def _filter_split(self, mesh: CheckedMesh, split: CheckedSplit) -> None:
@@ -352,7 +353,7 @@ class LayoutFilter:
         """Return (activation bytes of one micro-batch, bytes that activations can use)."""
         tp, cp, _, _, ep, etp, vpp, size, _ = point
         load = self._cost_model.problem.job.busiest_rank_load(ep)
-        key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0, load)
+        key = (split.shape, tp, cp, etp, size, vpp if self._has_block_recompute else 0, load)
         cell = self._memory.activations.get(key)
         if cell is None:
             points = [point.with_recompute_level(level) for level in range(len(split.levels))]
