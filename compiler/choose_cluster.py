@@ -1,4 +1,4 @@
-"""Choice between several clusters: the spec is planned on each, and the best plan decides."""
+"""Choice of one cluster from a list: the spec is planned on each, and the plans are compared."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
     The spec is planned on each cluster of the list. The goal of the spec decides which plan is the
     best, and an earlier entry wins a tie. The comparison is reported (G08), and ``sink.positions``
     then shows findings about the cluster at the chosen entry. Returns None after reporting all
-    errors if the spec has a plan on none of them, or if an entry does not describe a cluster.
+    errors if no cluster of the list has a valid plan, or if an entry does not describe a cluster.
     """
     entries: list[Any] = tree[AT]
     positions, failed = sink.positions, Sink()
@@ -66,12 +66,12 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
         return None
     plans.sort(key=lambda one: _cost_of_objective(one.plan))
     best, *others = plans
-    refused = len(entries) - len(plans)
+    failures = len(entries) - len(plans)
     finding = Finding(
-        f"{AT}[{best.number}] of {len(entries)} clusters is the best for the goal "
+        f"{AT}[{best.number}] has the best plan of {len(entries)} clusters for goals.maximize: "
         f"{best.plan.problem.goals.maximize}",
         label="; ".join(one.format() for one in (best, *others))
-        + (f"; {refused} without a valid plan" if refused else ""),
+        + (f"; no valid plan on {failures} more" if failures else ""),
         help="to see the plan on another cluster, replace the list by that entry",
     )
     sink.report("G08", finding, at=AT)
@@ -103,7 +103,7 @@ def _cost_of_objective(plan: AnyPlan) -> float:
     if goal == "fewest-gpus":
         return plan.occupied_gpus
     if not isinstance(plan, ServingPlan):
-        # The batch is the same on all clusters, so that the shortest step has the most throughput.
+        # The batch is the same on all clusters, so the shortest step has the highest throughput.
         return plan.estimate.time.total_seconds
     traffic, estimate = plan.problem.service.traffic, plan.estimate
     if goal == "lowest-cost":

@@ -92,8 +92,8 @@ def _any_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict[s
 def _named_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the replicated jobs whose pods are bound to the hosts of the plan.
 
-    A pod takes its node rank from the name of its node. The host of node rank 0 has a job of its
-    own, so that the DNS name of the rendezvous is known in advance.
+    A pod derives its node rank from the name of its node. The host of node rank 0 has a separate
+    job, so that the DNS name of the rendezvous is known in advance.
     """
     names = tuple(host.name for host in plan.placement.hosts)
     command = {

@@ -1,8 +1,8 @@
 """The LeaderWorkerSets of a serving job, with one group of pods per engine.
 
 If several engines share a host, a group is a single pod that runs all engines of that host. If the
-plan names the hosts, each pod is bound to its host; an engine of several hosts then has a
-LeaderWorkerSet of its own, because all groups of a LeaderWorkerSet have the same pod templates.
+plan names the hosts, each pod is bound to its host. Each engine of several hosts then has a
+separate LeaderWorkerSet, because all groups of a LeaderWorkerSet have the same pod templates.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
         config_map(config, metadata, files),
         *(
             _build_leader_worker_set(plan, {"name": one, **metadata}, leader, worker, hosts)
-            for one, hosts in set_hosts(plan)
+            for one, hosts in leader_worker_sets(plan)
         ),
         _build_service(plan, name, metadata),
     ]
 
 
-def set_hosts(plan: ServingPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the name of each LeaderWorkerSet and the hosts to which its pods are bound.
+def leader_worker_sets(plan: ServingPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (name, hosts) of each LeaderWorkerSet, whose pods are bound to these hosts.
 
-    There are no such hosts if the plan does not name them.
+    ``hosts`` is empty if the plan does not name the hosts.
     """
     name, size = dns_label(plan.problem.name), hosts_per_group(plan)
     hosts = tuple(host.name for host in plan.placement.hosts)
@@ -73,8 +73,9 @@ def host_addresses(plan: ServingPlan) -> tuple[str, ...]:
     """Return an address for each node rank, through which the pods of an engine find each other.
 
     In group g the leader is ``NAME-g``, and worker i (from 1) is ``NAME-g-i``. If the plan names
-    the hosts, the LeaderWorkerSet of engine e is ``NAME-e`` and has one group; its workers run on
-    the other hosts of the engine in any order, so that only the leader has an address in advance.
+    the hosts, the LeaderWorkerSet of engine e is ``NAME-e`` and has one group. Its workers run on
+    the other hosts of the engine in any order, so only the leader has a DNS name that is known in
+    advance; the address of a worker is the name of its host.
     """
     name, size = dns_label(plan.problem.name), hosts_per_group(plan)
     named = plan.problem.cluster.named
@@ -93,7 +94,7 @@ def host_addresses(plan: ServingPlan) -> tuple[str, ...]:
 def role_ports(plan: ServingPlan) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
     """Return the distinct tuples of API ports of the leader pods, and of the worker pods.
 
-    All pods of a role have the same template, so more than one tuple cannot be expressed.
+    All pods of a role have the same template, so a manifest can express only one tuple per role.
     """
     servers = engine(plan.problem.framework).api_ports(plan)
     size = hosts_per_group(plan)

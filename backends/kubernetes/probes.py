@@ -1,4 +1,4 @@
-"""API servers of the pods of a service: ports of the container, its probes, and the Service."""
+"""Container ports and probes for the API servers of a pod."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 PERIOD_SECONDS = 10
 LIVENESS_FAILURES = 6
-"""Failed probes after which a pod restarts: an overloaded engine may miss some of them."""
+"""Number of consecutive failed probes after which a pod restarts. It is above Kubernetes' default
+of 3, because an overloaded engine may miss some probes."""
 
 
 def port_name(port: int, ports: tuple[int, ...]) -> str:
@@ -15,7 +16,7 @@ def port_name(port: int, ports: tuple[int, ...]) -> str:
 
 
 def server_settings(ports: tuple[int, ...], path: str, startup_minutes: int) -> dict[str, Any]:
-    """Return the ports and probes of a container; empty if ``ports`` is.
+    """Return the ports and probes of a container; an empty dict without API servers.
 
     Each probe succeeds if all API servers respond with status 200 at ``path``.
     """
@@ -34,7 +35,7 @@ def server_settings(ports: tuple[int, ...], path: str, startup_minutes: int) -> 
 def _probe(ports: tuple[int, ...], path: str) -> dict[str, Any]:
     """Return the request of a probe.
 
-    Kubernetes sends a request to one port only, so Bash sends those to several ports.
+    An HTTP probe of Kubernetes checks one port, so a Bash command checks several ports.
     """
     if len(ports) == 1:
         return {"httpGet": {"path": path, "port": ports[0]}}

@@ -65,7 +65,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_unused(task: Task, field: str, reason: str, sink: Sink) -> None:
-    """Report that the spec sets a field that this kind of job does not use (E13)."""
+    """Report the field of ``launch.kubernetes`` if the spec sets it without any effect (E13)."""
     path = f"{AT}.{field}"
     if sink.positions.is_path_in_spec(path):
         finding = Finding(
@@ -84,7 +84,7 @@ def _check_api_servers(plan: ServingPlan, sink: Sink) -> bool:
     found = sorted({ports for role in (leaders, workers) for ports in role})
     texts = [", ".join(map(str, ports)) or "none" for ports in found]
     finding = Finding(
-        "the pods of this plan run different API servers, but have the same template",
+        "pods with the same template would have to run different API servers",
         label=f"ports of the API servers of a pod: {'; '.join(texts)}",
         help="a Service would send requests to pods without an API server",
         fix="launch.load_balancer: internal",
@@ -219,7 +219,7 @@ def _check_object_sizes(objects: Sequence[dict[str, Any]], sink: Sink) -> None:
         size = len(json.dumps(one))
         if size > MOST_BYTES:
             finding = Finding(
-                f"the {one['kind']} has {size:,} bytes, but etcd holds at most {MOST_BYTES:,}",
+                f"the {one['kind']} has {size:,} bytes, but etcd stores at most {MOST_BYTES:,}",
                 label="its pod templates contain the names of the hosts",
                 help="set cluster.nodes to a number of nodes instead of host names, and set "
                 "nodes_per_rack",

@@ -224,27 +224,30 @@ def _commands_or_text(path: str, text: str) -> Any:
 def _verify_pods(job: YamlDocument, hosts: list[str], sink: Sink) -> None:
     """Report a JobSet that does not have one pod per host, or assigns wrong node ranks (A07).
 
-    Without names of nodes, the node rank must increase by the pods per job from one job to the
-    next. With names, these must be those of the rank map.
+    If the pods contain the names of all nodes, these must be those of the rank map. Otherwise the
+    node rank must increase by the pods per job from one job to the next.
     """
     pods = list(replicated_pods(job))
     names, _ = environment_line(job, JOB_POD, "NODE_NAMES")
     first: Path = ("spec", "replicatedJobs", 0)
     each = positive_integer_or_zero(job.value_at(*first, "template", "spec", "completions"))
     step = _rank_step_per_job(job, (*JOB_POD, "containers", 0), "JOB_INDEX")
-    right = names.split() == hosts if isinstance(names, str) else step == each
-    if sum(pods) != len(hosts) or not right:
+    ranks_match = names.split() == hosts if isinstance(names, str) else step == each
+    if sum(pods) != len(hosts) or not ranks_match:
         message = f"{sum(pods)} pods in {JOBSET}, the rank map has {len(hosts)} hosts"
-        _report_node_ranks(message, right, Span(JOBSET, job.line(*first, "replicas"), 1), sink)
+        _report_node_ranks(
+            message, ranks_match, Span(JOBSET, job.line(*first, "replicas"), 1), sink
+        )
 
 
 def _verify_pod_groups(groups: Sequence[YamlDocument], hosts: list[str], sink: Sink) -> None:
     """Report LeaderWorkerSets without one pod per host, or with wrong node ranks (A07).
 
-    Without names of nodes, PARC_HOSTS must name every pod, and the node rank must increase by the
-    pods per group from one group to the next. With names, these must be those of the rank map.
+    If the pods contain the names of all nodes, these must be those of the rank map. Otherwise
+    PARC_HOSTS must name every pod, and the node rank must increase by the pods per group from one
+    group to the next.
     """
-    pods, right = sum(number_of_pods(job) for job in groups), True
+    pods, ranks_match = sum(number_of_pods(job) for job in groups), True
     for job in groups:
         names, _ = environment_line(job, LEADER, "NODE_NAMES")
         addresses, _ = environment_line(job, LEADER, "PARC_HOSTS")
@@ -252,18 +255,18 @@ def _verify_pod_groups(groups: Sequence[YamlDocument], hosts: list[str], sink: S
         step = _rank_step_per_job(job, (*LEADER, "containers", 0), "GROUP_INDEX")
         count = len(addresses.split()) if isinstance(addresses, str) else 0
         if isinstance(names, str):
-            right &= names.split() == hosts and count in (0, len(hosts))
+            ranks_match &= names.split() == hosts and count in (0, len(hosts))
         else:
-            right &= step == size and count == len(hosts)
-    if pods != len(hosts) or not right:
+            ranks_match &= step == size and count == len(hosts)
+    if pods != len(hosts) or not ranks_match:
         message = f"{pods} pods in {GROUPS}, the rank map has {len(hosts)} hosts"
         span = Span(GROUPS, groups[0].line("spec", "replicas"), 1)
-        _report_node_ranks(message, right, span, sink)
+        _report_node_ranks(message, ranks_match, span, sink)
 
 
-def _report_node_ranks(message: str, right: bool, span: Span, sink: Sink) -> None:
-    """Report A07 at ``span``; ``right`` is False if the pods set other node ranks."""
-    note = "" if right else "; the pods would set other node ranks"
+def _report_node_ranks(message: str, ranks_match: bool, span: Span, sink: Sink) -> None:
+    """Report A07 at ``span``; ``ranks_match`` is False if the node ranks differ too."""
+    note = "" if ranks_match else "; the node ranks of the pods differ from the rank map"
     sink.report("A07", f"{message}{note}", span=span)
 
 

@@ -37,7 +37,9 @@ class PodSettings:
     """Tolerated taints in the syntax of kubectl taint."""
     pull_secrets: list[Any]
     user: Any
+    """User ID of the processes; None if the manifest does not set it."""
     group: Any
+    """Group ID of the processes; None if the manifest does not set it."""
     claims: Pairs
     """PersistentVolumeClaims with their mount paths."""
     grace_seconds: Any
@@ -259,7 +261,7 @@ def expected_pod(
 
 
 def _expected_placement(pod: PodSettings, hosts: Sequence[str]) -> dict[str, Any]:
-    """Return the keys of a pod spec that say where and as whom the pod runs."""
+    """Return the keys of a pod spec that determine the node, network and user of the pod."""
     network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     user = {} if pod.user is None else {"runAsUser": pod.user}
     group = {} if pod.group is None else {"runAsGroup": pod.group, "fsGroup": pod.group}

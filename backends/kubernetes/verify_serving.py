@@ -1,4 +1,7 @@
-"""Objects of a service: settings that the plan decides, the objects that they imply, API servers.
+"""Verifier of the manifest of a service.
+
+It reads the settings that the manifest expresses, derives the objects that PARC emits for them, and
+checks that the Service reaches all API servers.
 
 Sources: API reference of LeaderWorkerSet v1; Kubernetes API reference, Container and Service.
 """
@@ -38,7 +41,7 @@ Ports = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """API servers of the plan: script that starts them, ports, and path that probes request."""
+    """API servers of the plan, the script that starts them, and the path that probes request."""
 
     script: str
     """Path of the script that starts the processes of a host."""
@@ -250,9 +253,9 @@ def verify_endpoint(manifest: Manifest, places: Iterable[tuple[int, int]], sink:
         finding = Finding(
             f"the Service reaches {len(found) - len(missed)} of {len(found)} API servers of the "
             "plan",
-            f"for example, port {port} of node rank {node} is no target port of the Service, or no "
-            "port of the pod that all its probes check",
-            help="the engines behind the other servers get no requests, or fail unnoticed",
+            f"for example, port {port} of node rank {node} is not a target port of the Service, or "
+            "its pod does not check the port with all its probes",
+            help="the engines of the missing servers would get no requests, or fail unnoticed",
         )
         span = Span(manifest.file, service.line("spec", "ports"), 1)
         sink.report("A19", finding, span=span)

@@ -32,8 +32,8 @@ class MegatronVerifier(FrameworkVerifier):
 
     not_in_files = MappingProxyType(
         {
-            "layout.offload.optimizer": "Megatron keeps it; a rule rejects other values (E08)",
-            "layout.offload.parameters": "Megatron keeps them; a rule rejects other values (E08)",
+            "layout.offload.optimizer": "stays on the GPU; a rule rejects other values (E08)",
+            "layout.offload.parameters": "stay on the GPU; a rule rejects other values (E08)",
             "layout.offload.nvme_path": "Megatron stores nothing on NVMe disks",
             "layout.zero_plus": "a feature of DeepSpeed; a rule rejects other values (E08)",
             "layout.world": "the launch scripts start the ranks",

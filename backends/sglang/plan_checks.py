@@ -26,7 +26,7 @@ WITHOUT_CLASS = frozenset(
     )
 )
 """Families without a class in models/, which SGLang runs with transformers' own modules."""
-REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
+REMOTE_CODE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
 """Families whose config class is in their checkpoints, because transformers has none."""
 TRUST = "--trust-remote-code"
 
@@ -50,7 +50,7 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
             targets=TARGETS,
         )
         sink.report("V31", finding, at="model")
-    if model.family in REMOTE and TRUST not in problem.launch.args:
+    if model.family in REMOTE_CODE and TRUST not in problem.launch.args:
         finding = Finding(
             f"SGLang {version} reads the config of {model.name} only with {TRUST}",
             label=f"the classes of {model.family} are in the checkpoint, not in transformers",
@@ -79,14 +79,14 @@ def _check_variable_and_interface_names(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:
-    """Report load balancing outside of the engine, which SGLang does not have (V09)."""
+    """Report load balancing over data-parallel ranks other than SGLang's internal one (V09)."""
     balancer = plan.problem.endpoint.load_balancer
     if balancer == "internal":
         return
     finding = Finding(
         f"SGLang has no {balancer} load balancing over data-parallel ranks",
         label="the first host of an engine has the only API server",
-        help="the load balancing over engines (replicas) is that of sglang_router",
+        help="sglang_router balances the load over engines (replicas)",
         fix="launch.load_balancer: internal",
         targets=TARGETS,
     )
@@ -106,8 +106,8 @@ def _ports_of_host(plan: ServingPlan, node: int) -> Iterator[tuple[int, str]]:
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
     """Report a port above 65535 (L20), or a port that is used twice on a host (L10).
 
-    Only the first such port is reported. All hosts of a plan use the same ports, except that only
-    the first host of an engine has an API server.
+    Only the first such port is reported. It is enough to check the first host: the other hosts use
+    the same ports, or fewer, because only the first host of an engine has an API server.
     """
     used: dict[int, str] = {}
     for port, owner in _ports_of_host(plan, 0):
@@ -130,7 +130,7 @@ def _check_ports(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_pages(plan: ServingPlan, sink: Sink) -> None:
-    """Report steps that are not a multiple of a page, which SGLang rejects (V04)."""
+    """Report a number of tokens per step that is not divisible by the page size (V04)."""
     tokens, page = plan.limits.max_num_batched_tokens, plan.problem.service.block_tokens
     if tokens % page == 0:
         return
@@ -145,10 +145,10 @@ def _check_pages(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_headroom(plan: ServingPlan, sink: Sink) -> None:
-    """Report a headroom in which the activations of a step do not fit (V02).
+    """Report a headroom that is too small for the activations of a step (V02).
 
-    SGLang gives the whole memory fraction to weights and cache; activations, CUDA graphs and
-    communication buffers use the rest.
+    SGLang uses the whole memory fraction for weights and cache; activations, CUDA graphs and
+    communication buffers must fit in the headroom.
     """
     gpu, limits = plan.problem.cluster.gpu, plan.limits
     free = gpu.memory_bytes * (1 - limits.gpu_memory_utilization)

@@ -49,6 +49,7 @@ def _rendezvous_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
             ("--node-rank", place.index_in_engine),
             ("--dist-init-addr", HostAddress(place.head, port)),
         )
-    # With attention data parallelism, ports follow from the API port, so that engines on
-    # neighboring ports would share them (server_args.py, PortArgs.init_new).
+    # With attention data parallelism, SGLang otherwise derives internal ports from the API port, so
+    # that engines with neighboring API ports would use the same ports (server_args.py,
+    # PortArgs.init_new).
     return (("--dist-init-addr", f"127.0.0.1:{port}"),) if plan.layout.dp > 1 else ()

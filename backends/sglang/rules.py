@@ -18,7 +18,7 @@ from parc.compiler.topology.arrange_hosts import engine_hosts
 
 TARGETS = ("sglang",)
 MOST_SHOWN_DEGREE = 64
-"""Largest tensor parallel size that is tried or listed."""
+"""Largest tensor parallel size in the lists of valid values."""
 ATTENTION_DATA_PARALLEL = frozenset(
     (
         *("bailing_moe", "bailing_moe_v2", "deepseek_v2", "deepseek_v3", "exaone_moe", "glm4_moe"),
@@ -26,15 +26,17 @@ ATTENTION_DATA_PARALLEL = frozenset(
         *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"),
     )
 )
-"""Families with experts whose attention uses the attention groups (get_parallel().attn_tp_size in
-models/*.py); attention of the others is split over all ranks."""
+"""Families with experts whose attention is split only over the ranks of a data-parallel rank
+(get_parallel().attn_tp_size in models/*.py). In other families, attention is split over all ranks
+of a stage, which rules out data-parallel attention."""
 WHOLE_DENSE_MLPS = frozenset(
     (
         *("bailing_moe", "bailing_moe_v2", "deepseek_v2", "deepseek_v3", "glm4_moe"),
         *("glm4_moe_lite", "glm4v_moe_text", "kimi_k2"),
     )
 )
-"""Families whose dense MLPs follow --moe-dense-tp-size (is_dense_ffn_fully_dp in models/*.py)."""
+"""Families whose dense MLPs can stay whole on each rank with --moe-dense-tp-size 1
+(is_dense_ffn_fully_dp in models/*.py)."""
 WITHOUT_STAGES = frozenset(
     (
         *("cohere", "cohere2", "dbrx", "ernie4_5", "ernie4_5_moe", "gemma", "gemma2"),
@@ -43,18 +45,21 @@ WITHOUT_STAGES = frozenset(
         *("stablelm",),
     )
 )
-"""Families whose class in models/*.py does not read the pipeline group."""
+"""Families whose class in models/*.py does not support pipeline stages: it does not read the
+pipeline group, so every stage would load all layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitCount:
-    """A number of the model that ranks share, and the number of these ranks."""
+    """A number of the model that is divided over ranks, such as the number of attention heads."""
 
     path: str
     """Spec field with the number."""
     what: str
+    """Name of the number in messages."""
     count: int
     ranks: int
+    """Number of ranks over which ``count`` is divided."""
 
 
 Parts = Callable[[ServingProblem, ServingLayout], Iterator[SplitCount]]
@@ -100,12 +105,12 @@ def _exchange(problem: ServingProblem) -> str | None:
 
 
 def _uneven(parts: Parts, problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
-    """Return the first number that its ranks do not divide; None if there is none."""
+    """Return the first number that is not divisible by its ranks; None if all are divisible."""
     return next((one for one in parts(problem, layout) if one.count % one.ranks), None)
 
 
-def _cut_block(problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
-    """Return the first width whose part per rank is not a multiple of a block of scales."""
+def _find_split_block(problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
+    """Return the first width whose share per rank is not a multiple of the quantization block."""
     block = problem.service.setup.block_size
     if block == 1:
         return None
@@ -144,7 +149,7 @@ def _valid_tp(
 
 
 def _division_rule(code: str, parts: Parts, fields: tuple[str, ...]) -> ServingRule:
-    """Return the rule that ranks divide each of the numbers that ``parts`` yields."""
+    """Return the rule that each number that ``parts`` yields is divisible by its ranks."""
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
         return _uneven(parts, problem, layout) is not None
@@ -152,10 +157,10 @@ def _division_rule(code: str, parts: Parts, fields: tuple[str, ...]) -> ServingR
     def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
         one = _uneven(parts, problem, layout) or SplitCount("", "", 0, 1)
         valid, fix = _valid_tp(problem, layout, lambda *pair: _uneven(parts, *pair))
-        verb = "width of " if one.what.startswith(("the ", "an ")) else ""
+        prefix = "width of " if one.what.startswith(("the ", "an ")) else ""
         return Finding(
-            f"{one.count} ({verb}{one.what}) is not divisible by {one.ranks} ranks, "
-            f"tp {layout.tp} x dp {layout.dp}",
+            f"{one.count} ({prefix}{one.what}) is not divisible by {one.ranks} ranks "
+            f"(tp {layout.tp}, dp {layout.dp})",
             label=f"{one.count} % {one.ranks} = {one.count % one.ranks}, must be 0",
             help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
             fix=fix,
@@ -167,11 +172,14 @@ def _division_rule(code: str, parts: Parts, fields: tuple[str, ...]) -> ServingR
 
 
 def _block_rule(code: str, formats: tuple[str, ...]) -> ServingRule:
-    """Return the rule that weights with a common scale stay on one rank."""
+    """Return the rule that weights of a block, which share a scale, stay on one rank.
+
+    The rule applies to weights in one of ``formats``.
+    """
 
     def fault(problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
-        own = problem.service.setup.weights in formats
-        return _cut_block(problem, layout) if own else None
+        applies = problem.service.setup.weights in formats
+        return _find_split_block(problem, layout) if applies else None
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
         return fault(problem, layout) is not None
@@ -276,8 +284,8 @@ def _explain_hosts(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         f"SGLang cannot distribute {layout.pp} pipeline stages over {hosts} hosts",
         label=f"{layout.pp} % {hosts} and {hosts} % {layout.pp} are both not 0",
-        help="SGLang starts the same number of whole stages on each host, or of hosts per stage "
-        "(entrypoints/engine.py); other stages would not be started",
+        help="SGLang starts either the same number of whole stages on each host, or each stage on "
+        "the same number of hosts (entrypoints/engine.py); other stages would not be started",
         causes=(Cause("cluster.node", f"{problem.cluster.node.gpus} GPUs per host"),),
         targets=TARGETS,
     )

@@ -36,8 +36,8 @@ def _has_unsupported_data_parallelism(problem: ServingProblem, layout: ServingLa
         return False
     if model.experts is None or model.family not in ATTENTION_DATA_PARALLEL:
         return True
-    whole = model.dense_layers and layout.tp == 1  # --moe-dense-tp-size 1
-    return bool(whole) and model.family not in WHOLE_DENSE_MLPS
+    has_whole_mlps = model.dense_layers and layout.tp == 1  # --moe-dense-tp-size 1
+    return bool(has_whole_mlps) and model.family not in WHOLE_DENSE_MLPS
 
 
 def _explain_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> Finding:

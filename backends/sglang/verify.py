@@ -1,4 +1,4 @@
-"""Verifier of ``sglang/serve.sh``, which derives the ranks and settings that SGLang starts with.
+"""Verifier of ``sglang/serve.sh``: it derives the ranks and settings with which SGLang starts.
 
 The ranks of a process follow from its flags (entrypoints/engine.py,
 _calculate_rank_ranges), and the coordinates of a rank from its number
@@ -190,10 +190,13 @@ class SglangVerifier(ServeScriptVerifier):
         if first is not None:
             path = "problem.endpoint.port"
             yield DerivedSetting(path, plan.port, SCRIPT, first.line, f"--port {plan.port}")
-        met = next((one for one in script.processes if RENDEZVOUS in one.own), None)
-        if met is not None:
-            path, setting = "problem.launch.master_port", f"--{RENDEZVOUS} {met.own[RENDEZVOUS]}"
-            yield DerivedSetting(path, plan.master_port, SCRIPT, met.line, setting)
+        rendezvous = next((one for one in script.processes if RENDEZVOUS in one.own), None)
+        if rendezvous is not None:
+            path, setting = (
+                "problem.launch.master_port",
+                f"--{RENDEZVOUS} {rendezvous.own[RENDEZVOUS]}",
+            )
+            yield DerivedSetting(path, plan.master_port, SCRIPT, rendezvous.line, setting)
         yield DerivedSetting("problem.endpoint.load_balancer", "internal", SCRIPT, line)
         if script.hosts:
             hosts = list(script.hosts)
@@ -215,8 +218,8 @@ class SglangVerifier(ServeScriptVerifier):
         if not gpus:
             return None
         port = next((one for one in processes if "port" in one.own), None)
-        met = next((one.own[RENDEZVOUS] for one in processes if RENDEZVOUS in one.own), "")
-        master = met.rpartition(":")[2]
+        rendezvous = next((one.own[RENDEZVOUS] for one in processes if RENDEZVOUS in one.own), "")
+        master = rendezvous.rpartition(":")[2]
         return Deployment(
             dp,
             world,

@@ -1,4 +1,4 @@
-"""Settings of the plan that the flags and variables of ``sglang/serve.sh`` express.
+"""Reader of the plan settings that the flags and variables of ``sglang/serve.sh`` express.
 
 Flags and their defaults are those of SGLang 0.5.23, server_args.py.
 """
@@ -23,7 +23,7 @@ VALUES = (
     *("max-running-requests", "chunked-prefill-size", "mem-fraction-static", "page-size", "host"),
     "moe-dense-tp-size",
 )
-EXCHANGES = {
+ALL2ALL_NAMES = {
     (None, None): "auto",
     ("none", None): "allgather_reducescatter",
     ("deepep", "normal"): "deepep_high_throughput",
@@ -33,8 +33,8 @@ EXCHANGES = {
     ("flashinfer", None): "flashinfer_nvlink_one_sided",
 }
 """(--moe-a2a-backend, --deepep-mode) -> all2all of the spec; auto is the default mode."""
-SPANNING = {"deepep", "nixl", "flashinfer"}
-"""Backends with which --ep-size is that of --tp-size (overrides.py, _a2a_ep_size)."""
+STAGE_WIDE_BACKENDS = {"deepep", "nixl", "flashinfer"}
+"""Backends with which SGLang sets --ep-size to --tp-size (overrides.py, _a2a_ep_size)."""
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 CACHES = {"fp8_e4m3": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
 
@@ -49,7 +49,7 @@ class FlagValue:
 
     @property
     def number(self) -> Any:
-        """Whole or decimal number; the text itself if it is none; None without the flag."""
+        """Value as a number; the text itself if it is not a number; None if the flag is absent."""
         if self.text is None:
             return None
         if re.fullmatch(r"[0-9]{1,9}", self.text):
@@ -151,11 +151,11 @@ def _read_sizes(shared: SharedFlags) -> Iterator[DerivedSetting]:
 def _read_experts(shared: SharedFlags) -> Iterator[DerivedSetting]:
     """Yield the expert parallel size, the all-to-all backend, and the redundant experts."""
     exchange, mode, ep = shared["moe-a2a-backend"], shared["deepep-mode"], shared["ep-size"]
-    spans = exchange.text in SPANNING
+    spans = exchange.text in STAGE_WIDE_BACKENDS
     value = shared.size("tp-size") if spans else 1 if ep.text is None else ep.number
     yield ep.derive("layout.ep", value)
     pair = (exchange.text, mode.text)
-    chosen = EXCHANGES.get(pair, " ".join(filter(None, pair)))
+    chosen = ALL2ALL_NAMES.get(pair, " ".join(filter(None, pair)))
     yield exchange.derive("layout.all2all", chosen)
     yield exchange.derive("problem.pins.all2all", None if chosen == "auto" else chosen)
     balancer, copies = shared["enable-eplb"], shared["ep-num-redundant-experts"]
@@ -184,8 +184,8 @@ def _read_formats(shared: SharedFlags) -> Iterator[DerivedSetting]:
     elif activations == "bf16":
         weights = frozenset({"bf16", "fp8", "int4", "nvfp4", "mxfp4"})
     yield dtype.derive("problem.service.setup.weights", weights)
-    own = cache.text in (None, "auto")
-    kv = activations if own else CACHES.get(cache.text or "", cache.text)
+    is_auto = cache.text in (None, "auto")
+    kv = activations if is_auto else CACHES.get(cache.text or "", cache.text)
     yield cache.derive("problem.service.setup.kv", kv)
 
 

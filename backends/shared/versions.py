@@ -1,6 +1,6 @@
 """Comparison of versions of frameworks and launchers.
 
-The module imports nothing of PARC, so that every table can use it.
+The module imports no other module of PARC, so every table can use it.
 """
 
 from __future__ import annotations

@@ -33,32 +33,32 @@ def _check_first_token(plan: ServingPlan, sink: Sink) -> None:
         return
     if estimate.ttft_seconds <= LONGEST_FIRST_TOKEN_SECONDS:
         return
-    waiting = f"; {estimate.waiting:,.0f} requests wait for a place in the KV cache"
+    waiting = f"; {estimate.waiting:,.0f} requests wait for space in the KV cache"
     finding = Finding(
         f"requests wait {estimate.ttft_seconds:.3g} s for their first token on average",
-        label=f"goals.ttft sets no limit{waiting if estimate.waiting >= 1 else ''}",
-        help="set goals.ttft to the longest time that users accept, for example 2s; if then no "
-        "layout meets it, the load needs more GPUs",
+        label=f"goals.ttft is not set{waiting if estimate.waiting >= 1 else ''}",
+        help="set goals.ttft to the longest time that users accept, for example 2s; if no layout "
+        "meets it, the load needs more GPUs",
     )
     sink.report("G06", finding, at=sink.positions.first_path_in_spec(("goals", "job.traffic")))
 
 
 def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
-    """Report latency limits that cost many GPUs or much throughput (G07)."""
+    """Report latency limits that require many more GPUs or reduce the throughput a lot (G07)."""
     saves_gpus = plan.problem.minimizes_gpus
     for one in plan.search.near_misses:
         found, limit = one.candidate, one.limit
         written = sink.positions.is_path_in_spec(f"goals.{limit.latency}.{limit.statistic}")
         key = f".{limit.statistic}" if written else ""
         effect = (
-            f"save {1 - 1 / one.gain:.0%} of the GPUs"
+            f"would save {1 - 1 / one.gain:.0%} of the GPUs"
             if saves_gpus
-            else f"allow {one.gain:.2g} times the throughput"
+            else f"would allow {one.gain:.2g} times the throughput"
         )
         finding = Finding(
-            f"{limit.text} below {one.higher_seconds * 1e3:.4g} ms instead of "
-            f"{limit.seconds * 1e3:.4g} ms would {effect}",
-            label=f"{_format_candidate(found)} on {found.layout.gpus:,} GPUs",
+            f"raising the limit on {limit.text} from {limit.seconds * 1e3:.4g} ms to "
+            f"{one.higher_seconds * 1e3:.4g} ms {effect}",
+            label=f"best plan with it: {_format_candidate(found)} on {found.layout.gpus:,} GPUs",
             help="no change is needed if the limit is strict",
             fix=f"goals.{limit.latency}{key}: {one.higher_seconds * 1e3:.4g}ms",
         )

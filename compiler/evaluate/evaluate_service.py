@@ -25,7 +25,7 @@ from parc.compiler.topology.arrange_hosts import (
 TIE = 0.03
 """Relative difference up to which two estimates count as equal, so that the simpler layout wins."""
 WAITING = 1e-6
-"""Number of waiting requests up to which no request counts as waiting, because of rounding."""
+"""Number of waiting requests that counts as 0, because the estimate has rounding errors."""
 SUSTAINED = 0.97
 """Fraction of the request rate in the spec that the estimated throughput must reach."""
 
@@ -33,10 +33,11 @@ SUSTAINED = 0.97
 def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
-    If GPUs are minimized, this is the smallest number of replicas that meets all limits and,
-    if there is no limit on the time to the first token, keeps no request waiting. With other goals,
-    it is the largest number that the hosts can run, up to the number of concurrent
-    requests. If PARC searches for the load, the estimate is that of the largest load.
+    If GPUs are minimized, this is the smallest number of replicas that meets all limits. If neither
+    the time to the first token nor that of a request is limited, no request may wait for space in
+    the cache either. With other goals, it is the largest number that the hosts can run, up to the
+    number of concurrent requests. If PARC searches for the load, the estimate is that of the
+    largest load.
     """
     counts = allowed_replica_counts(problem, layout)
     if problem.pins.replicas is None:
@@ -131,7 +132,7 @@ def simulate_service(
         traffic = replace(traffic, request_rate=request_rate)
     if not traffic.is_load_given:
         return None
-    # The hosts do not change the result, and are slow to compare.
+    # The names of hosts do not change the result, and comparing them in the cache is slow.
     cluster = replace(problem.cluster, racks=(), spare=(), wired_hosts=())
     each = tuple(
         (one.latency, one.seconds)
@@ -148,7 +149,7 @@ def _simulate(
     traffic: Traffic,
     each: tuple[tuple[LatencyName, float], ...],
 ) -> ServiceStatistics | None:
-    """Return the simulated statistics; results are kept, because searches need them repeatedly.
+    """Return the simulated statistics, cached because searches need the same ones repeatedly.
 
     ``each`` contains upper limits on the latencies of every request, in seconds.
     """
@@ -186,7 +187,7 @@ def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str |
 
 
 def _is_overloaded(problem: ServingProblem, found: ServingEstimate) -> bool:
-    """Return True if requests wait for a place in the cache, and no limit bounds the wait."""
+    """Return True if requests wait for space in the cache, and no limit bounds the wait."""
     goals = problem.goals
     limited = goals.ttft_seconds is not None or goals.e2e_seconds is not None
     return not limited and found.waiting > WAITING

@@ -227,8 +227,11 @@ class KubernetesJob:
     tolerations: tuple[str, ...]
     """Tolerated taints: ``KEY``, ``KEY:EFFECT``, ``KEY=VALUE`` or ``KEY=VALUE:EFFECT``."""
     pull_secrets: tuple[str, ...]
+    """Names of the Secrets with which nodes pull the image."""
     run_as_user: int | None
+    """User ID of the processes; None for the user of the image."""
     run_as_group: int | None
+    """Group ID of the processes and of the mounted claims; None for the group of the image."""
     claims: tuple[tuple[str, str], ...]
     """(name of a PersistentVolumeClaim, mount path) pairs."""
     host_network: bool
@@ -237,7 +240,7 @@ class KubernetesJob:
     """Name of the Secret with the variables of ``Launch.env_inherited``; empty = the run name."""
     max_restarts: int
     startup_minutes: int
-    """Maximum time in which an engine starts, for services."""
+    """Maximum time that an engine of a service may need to start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,9 @@ class Endpoint:
 LatencyName = Literal["ttft", "tpot", "e2e"]
 LATENCIES: tuple[LatencyName, ...] = ("ttft", "tpot", "e2e")
 """Names of the latencies that goals can limit."""
-MOST_MEAN_PER_MEDIAN = 2.0
-"""Largest ratio of mean and median of a latency that the search expects. The simulation decides."""
+LARGEST_MEAN_TO_MEDIAN = 2.0
+"""Largest ratio of mean to median of a latency that the search assumes before the simulation, which
+checks the median itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class LatencyLimit:
 
     latency: LatencyName
     statistic: Literal["mean", "p50", "p90", "p99", "each"]
-    """Statistic that is limited; ``each`` limits the latency of every request, and the share of
-    requests that exceed a limit is bounded by ``ServingGoals.goodput``."""
+    """Statistic that is limited. ``each`` limits the latency of single requests: at least the share
+    ``ServingGoals.goodput`` of the requests must be within all such limits."""
     seconds: float
 
     @property
@@ -124,13 +125,13 @@ class ServingGoals:
         return replace(self, latency_limits=limits)
 
     def mean_limit(self, latency: LatencyName) -> float | None:
-        """Return the value in seconds above which the mean of a latency misses a limit.
+        """Return the upper limit in seconds on the mean of a latency; None without a limit.
 
-        A limit on a percentile bounds the mean too, because few requests are much slower than the
-        mean, so that the mean is below the higher percentiles.
+        Limits on percentiles are included, because they also bound the mean: the mean is assumed to
+        be below p90 and p99, and at most ``LARGEST_MEAN_TO_MEDIAN`` times the median.
         """
         bounds = [
-            one.seconds * (MOST_MEAN_PER_MEDIAN if one.statistic == "p50" else 1)
+            one.seconds * (LARGEST_MEAN_TO_MEDIAN if one.statistic == "p50" else 1)
             for one in self.latency_limits
             if one.latency == latency
         ]

@@ -24,9 +24,9 @@ _IN_NAME = (
     (re.compile(r"int4|awq|gptq|w4a16", re.IGNORECASE), "int4"),
 )
 """Text in repository names -> format of the weights in such repositories."""
-_WIDE = ("bf16", "fp16")
-WIDE = "bf16"
-"""Key of the catalog for all 16-bit formats; an engine converts one into the other."""
+_FORMATS_16_BIT = ("bf16", "fp16")
+KEY_16_BIT = "bf16"
+"""Key of the catalog for both 16-bit formats, because an engine converts one into the other."""
 
 
 @cache
@@ -72,9 +72,9 @@ def weight_format(checkpoint: str) -> str | None:
 def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
     """Return the path or repository name of the checkpoint that the engine loads.
 
-    Without ``job.checkpoint`` it is the catalog's checkpoint of the model in the planned format,
-    for instructions if there is one. None after an error: there is no such checkpoint (F06), or the
-    model is not from the catalog (X08).
+    Without ``job.checkpoint``, it is the catalog's checkpoint of the model in the planned format,
+    and the one that is tuned for instructions if there is one. Returns None after reporting that
+    there is no such checkpoint (F06), or that the model is not from the catalog (X08).
     """
     source = _REPOSITORY.fullmatch(model.source.strip())
     checkpoint = job.checkpoint
@@ -87,7 +87,7 @@ def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None
         return _choose_checkpoint(job, model, _repositories()[source[1]][1], sink)
     finding = Finding(
         "job.checkpoint is not set",
-        label=f"the source of {model.name} is no repository that an engine can load",
+        label=f"the source of {model.name} is not a repository that an engine can load",
         help="valid values: a repository on a model hub, or a folder that exists on every host",
         fix="job.checkpoint: /models/my-model",
     )
@@ -98,16 +98,16 @@ def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None
 def _choose_checkpoint(
     job: ServiceSpec, model: Model, known: Mapping[str, str], sink: Sink
 ) -> str | None:
-    """Return the checkpoint of the planned format; ``known`` are those of the catalog by format.
+    """Return the checkpoint of the planned format; None after reporting that there is none (F06).
 
-    None after reporting that there is no such checkpoint (F06).
+    ``known`` contains the model's checkpoints in the catalog, by format.
     """
-    wanted = WIDE if job.quantize or job.precision in _WIDE else job.precision
+    wanted = KEY_16_BIT if job.quantize or job.precision in _FORMATS_16_BIT else job.precision
     if wanted in known:
         return known[wanted]
     listed = ", ".join(f"{_format_text(form)} {name}" for form, name in known.items())
-    fix = "job.quantize: true" if job.precision == "fp8" and WIDE in known else ""
-    fix = f"job.precision: {next(iter(known))}" if wanted == WIDE else fix
+    fix = "job.quantize: true" if job.precision == "fp8" and KEY_16_BIT in known else ""
+    fix = f"job.precision: {next(iter(known))}" if wanted == KEY_16_BIT else fix
     finding = Finding(
         f"the catalog has no checkpoint of {model.name} with {_format_text(wanted)} weights",
         label=f"checkpoints of the catalog: {listed}",
@@ -123,8 +123,8 @@ def _choose_checkpoint(
 def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
     """Report a ``checkpoint`` whose weights have another format than the plan assumes (F06).
 
-    If the catalog and the name of the checkpoint do not contain the format, the spec must set
-    ``job.precision`` (X08).
+    If neither the catalog nor the name of the checkpoint contains the format, the spec must set
+    ``job.precision``, and X08 reports a spec that does not.
     """
     found = weight_format(checkpoint)
     if found is None:
@@ -137,11 +137,11 @@ def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
             )
             sink.report("X08", finding, at="job.checkpoint" if job.checkpoint else "model")
         return
-    planned, wide = job.precision, found == WIDE
-    if planned == found or (wide and (planned in _WIDE or job.quantize)):
+    planned, is_16_bit = job.precision, found == KEY_16_BIT
+    if planned == found or (is_16_bit and (planned in _FORMATS_16_BIT or job.quantize)):
         return
-    # An edit keeps the format that the user chose, if the engine can produce it.
-    fix = "job.quantize: true" if wide and planned == "fp8" else f"job.precision: {found}"
+    # The fix keeps the format that the user chose, if the engine can convert the weights to it.
+    fix = "job.quantize: true" if is_16_bit and planned == "fp8" else f"job.precision: {found}"
     finding = Finding(
         f"the plan has {planned} weights, but {checkpoint} has {_format_text(found)} weights",
         label="the engine serves the format of the checkpoint",
@@ -154,4 +154,4 @@ def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
 
 
 def _format_text(form: str) -> str:
-    return "16-bit" if form == WIDE else form
+    return "16-bit" if form == KEY_16_BIT else form

@@ -17,8 +17,8 @@ from parc.compiler.spec.service_spec import LengthsSpec, TrafficSpec
 
 AT = "job.traffic"
 DEFAULT_RANGE_RATIO = 0.1
-"""Deviation of lengths from their mean if the spec does not state it, as in InferenceX benchmarks.
-Equal lengths would keep the requests of a closed loop in step with each other."""
+"""Deviation of lengths from their mean if the spec does not set it, as in InferenceX benchmarks.
+With equal lengths and a given concurrency, all requests would start and end at the same time."""
 TRACE_BLOCK = 512
 """Prompt tokens per entry of hash_ids in a trace of Mooncake (arXiv:2407.00079)."""
 FORMATS = (
@@ -127,7 +127,7 @@ def _mean_lengths(trace: Trace) -> tuple[float, float]:
 
 
 def _prefix_hit(trace: Trace) -> float:
-    """Return the fraction of prompt tokens that an unlimited prefix cache would store."""
+    """Return the fraction of prompt tokens that an unlimited prefix cache would already contain."""
     seen: set[int] = set()
     hits = 0
     for one in trace.requests:
@@ -166,8 +166,8 @@ def _read_trace(path: str, library: TextReader, sink: Sink) -> Trace | None:
     seconds = requests[-1].seconds - first if requests else 0.0
     if seconds <= 0:
         finding = Finding(
-            f"{path[:200]} has {len(requests)} requests within 0 s",
-            label="a trace needs two requests with different times",
+            f"{path[:200]} covers 0 s (number of requests: {len(requests)})",
+            label="a trace needs at least two requests with different times",
         )
         sink.report("V35", finding, at=at)
         return None
@@ -187,7 +187,8 @@ def _parse_lines(text: str) -> Iterator[TraceRequest]:
     previous = None
     for line, one in found:
         if previous is not None and one.seconds < previous:
-            raise _TraceError(line, "its time is before that of the line above; sort by time")
+            message = "its time is earlier than that of the line above; sort by time"
+            raise _TraceError(line, message)
         previous = one.seconds
         yield one
 

@@ -94,7 +94,7 @@ def _violated_rules(
     """
     found: list[ServingRule] = []
     for rule in rules:
-        # Memory rules come last. The memory of a layout that cannot run means nothing.
+        # Memory rules come last. The memory of a layout that cannot run is irrelevant.
         if rule.code in ("V01", "V02") and found:
             break
         if rule.broken(problem, layout):
@@ -117,7 +117,10 @@ def _no_layout_finding(problem: ServingProblem) -> Finding:
 
 
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
-    """Return a finding that lists, for each limit, the best value of any layout in ``found``."""
+    """Return the finding that all layouts in ``found`` miss a limit.
+
+    The finding lists the best value of any layout for each limit.
+    """
     served = max(one.requests_per_second for one in found)
     goals, traffic = problem.goals, problem.service.traffic
     limits, best = [], []
@@ -133,12 +136,12 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
         limits.append(f"{traffic.request_rate:g} requests per second")
         best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
     return Finding(
-        f"none of the {len(found)} layouts that fit into memory meets the limits: "
-        f"{', '.join(limits)}",
+        f"all {len(found)} layouts that fit into memory miss a limit: {', '.join(limits)}",
         label=f"best value for each limit: {'; '.join(best)}",
         help=f"use more GPUs, {less_load}, or less strict limits"
         if traffic.is_load_given
-        else "these values hold for a single request; use faster GPUs or less strict limits",
+        else "these values hold for a single request without other load; use faster GPUs or less "
+        "strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),
     )
 

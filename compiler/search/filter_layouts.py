@@ -99,9 +99,12 @@ class LayoutFilter:
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
-        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
-        self._blocks = any(level.method == "block" for level in space.levels[: space.siblings])
-        self._reads_whole = bool(self._rules.loops["layout"])
+        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout,
+        which the next layout with the same sizes copies."""
+        self._has_block_recompute = any(
+            level.method == "block" for level in space.levels[: space.sibling_levels]
+        )
+        self._has_layout_rules = bool(self._rules.loops["layout"])
 
     @property
     def dropped_counts(self) -> Counter[str]:
@@ -142,7 +145,7 @@ class LayoutFilter:
                 continue
             # The rules of these loops do not read vpp, so the vpp of any split will do.
             mesh = self._check_mesh(degrees, splits[0].vpp)
-            self.enumerated += len(splits) * len(mesh.batches) * self.space.siblings
+            self.enumerated += len(splits) * len(mesh.batches) * self.space.sibling_levels
             for split in splits:
                 self._filter_split(mesh, split)
 
@@ -249,10 +252,10 @@ class LayoutFilter:
         rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
             rules.first_violated("level", point.with_recompute_level(level))
-            for level in range(self.space.siblings)
+            for level in range(self.space.sibling_levels)
         )
         first = rules.first_violated("stages", point)
-        valid = not self._reads_whole and min(levels) == self._valid
+        valid = not self._has_layout_rules and min(levels) == self._valid
         return CheckedSplit(vpp, split, shape, first, levels, valid)
 
     def _filter_split(self, mesh: CheckedMesh, split: CheckedSplit) -> None:
@@ -350,7 +353,7 @@ class LayoutFilter:
         """Return (activation bytes of one micro-batch, bytes that activations can use)."""
         tp, cp, _, _, ep, etp, vpp, size, _ = point
         load = self._cost_model.problem.job.busiest_rank_load(ep)
-        key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0, load)
+        key = (split.shape, tp, cp, etp, size, vpp if self._has_block_recompute else 0, load)
         cell = self._memory.activations.get(key)
         if cell is None:
             points = [point.with_recompute_level(level) for level in range(len(split.levels))]

@@ -27,7 +27,7 @@ class LayoutSpace:
     framework: Framework
     levels: tuple[Recompute, ...]
     """Recompute levels that ``LayoutPoint.level`` can select."""
-    siblings: int
+    sibling_levels: int
     """Number of levels that are tried with every layout. They come first in ``levels``, from the
     least to the most recompute. Further levels recompute the first n layers of each model chunk,
     for n = 1, 2 and so on."""
@@ -72,7 +72,7 @@ class LayoutSpace:
             "zero_plus": variant.zero_plus,
         }
         levels = recompute_levels(problem, framework)
-        siblings = len(levels)
+        sibling_levels = len(levels)
         if framework.recomputes_first_layers and problem.pins.recompute is None:
             counts = range(1, problem.model.layers + 1)
             levels += tuple(Recompute("full", (), "block", count) for count in counts)
@@ -81,7 +81,7 @@ class LayoutSpace:
             exchange = fastest
         schedule = variant.schedule
         shard = variant.dp_shard
-        return cls(problem, framework, levels, siblings, constants, shard, schedule, exchange)
+        return cls(problem, framework, levels, sibling_levels, constants, shard, schedule, exchange)
 
     def parallel_sizes(self) -> Iterator[ParallelSizes]:
         """Yield the parallel sizes to try.
@@ -133,7 +133,7 @@ def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
     dp, etp, ep, vpp and micro-batch.
     """
     problem, framework = space.problem, space.framework
-    levels = range(space.siblings)
+    levels = range(space.sibling_levels)
     for degrees in space.parallel_sizes():
         for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):

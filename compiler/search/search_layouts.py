@@ -68,8 +68,8 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
-    elif len(spaces[0].levels) > spaces[0].siblings:
-        survivors += _partial_recompute(cost_model, filters, survivors)
+    elif len(spaces[0].levels) > spaces[0].sibling_levels:
+        survivors += _search_partial_recompute(cost_model, filters, survivors)
     builds = {index: one.build_layout for index, one in filters.items()}
     ranking = LayoutRanking(cost_model, builds, spaces[0].levels)
     ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
@@ -80,7 +80,7 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
     )
 
 
-def _partial_recompute(
+def _search_partial_recompute(
     cost_model: CostModel, filters: dict[int, LayoutFilter], survivors: list[Survivor]
 ) -> list[Survivor]:
     """Return the layouts that recompute only some layers and beat or tie with all ``survivors``.
@@ -119,7 +119,7 @@ def _with_fewest_recomputed_layers(
     None if the layout then violates a rule, is not faster than ``row``, or is slower than
     ``most_seconds``.
     """
-    limit_bytes, siblings = memory_limit_bytes(cost_model), layout_filter.space.siblings
+    limit_bytes, siblings = memory_limit_bytes(cost_model), layout_filter.space.sibling_levels
     is_high = layout_filter.end is HIGH
 
     def layout_with(count: int) -> Layout:

@@ -39,8 +39,9 @@ HIGHER_LIMIT = 1.25
 NOTABLE_GAIN = 1.2
 """Smallest factor by which such a deployment must be better, so that it is reported."""
 BOUND_SLACK = 1.1
-"""Factor by which the objective of the largest load may exceed that of a full cache. Waits are
-estimated differently in the two cases, so the latter is a bound only approximately."""
+"""Factor by which the objective of a layout without latency limits may exceed that of the worst
+kept layout before the layout is left out. The objective without limits is only approximately a
+bound, because the two estimates use different formulas for waiting times."""
 
 _STAGE_FIELDS = frozenset(("pp", "stages", "replicas"))
 """Layout fields that have several values for each combination of the sizes inside a stage."""
@@ -56,8 +57,8 @@ def search_serving_layouts(
     Returns None after a diagnostic if no layout is valid.
     """
     rules = service_rules(problem, engine)
-    # Each layer of tensor parallelism waits for two all-reduces per token, so that tp leaves the
-    # NVLink domain only if no other layout is valid.
+    # With tensor parallelism, each layer waits for two all-reduces per token. Layouts whose tp
+    # exceeds the NVLink domain are therefore tried only if no other layout is valid.
     for widest in (problem.cluster.node.nvlink_or_host_gpus, None):
         layouts = tuple(enumerate_serving_layouts(problem, engine, widest))
         evaluated = _evaluate_layouts(problem, rules, layouts)
@@ -119,7 +120,7 @@ def _evaluate_layouts(
         else:
             found.dropped[broken] += 1
     for estimate in _estimates(problem, possible):
-        # A layout whose rules hold may still be too slow for the limits of the goals.
+        # A layout that violates no rule may still be too slow for the limits of the goals.
         missed = first_missed_limit(problem, estimate)
         if missed is None:
             found.valid.append(estimate)
@@ -139,8 +140,8 @@ def _estimates(problem: ServingProblem, layouts: list[ServingLayout]) -> Iterato
         for layout in layouts:
             yield evaluate_service(problem, layout)
         return
-    # A load that is not limited by latency bounds the load within the limits from above, and is
-    # much faster to estimate.
+    # The load without latency limits is an upper bound of the load within the limits, and is much
+    # faster to estimate.
     goals = replace(problem.goals, latency_limits=())
     unlimited = replace(problem, goals=goals)
     bounds = [(evaluate_service(unlimited, one), one) for one in layouts]
@@ -225,13 +226,13 @@ def _near_misses(
         ranked = rank_services(
             relaxed, [found for found in tried if first_missed_limit(relaxed, found) is None]
         )
-        # The closed formulas bound the gain from above, and the simulation takes longer.
+        # The simulation takes longer and can only reduce the gain of the closed-form estimate.
         if not ranked or chosen / objective_value(relaxed, ranked[0])[0] < NOTABLE_GAIN:
             continue
-        held = simulate_finalists(relaxed, ranked[:1], chosen / NOTABLE_GAIN)
-        gain = chosen / objective_value(relaxed, held[0])[0] if held else 0.0
+        simulated = simulate_finalists(relaxed, ranked[:1], chosen / NOTABLE_GAIN)
+        gain = chosen / objective_value(relaxed, simulated[0])[0] if simulated else 0.0
         if gain >= NOTABLE_GAIN:
-            candidate = ServingCandidate.from_estimate(held[0])
+            candidate = ServingCandidate.from_estimate(simulated[0])
             yield NearMiss(limit, limit.seconds * HIGHER_LIMIT, gain, candidate)
 
 

@@ -1,8 +1,8 @@
-"""Simulation of the best serving layouts: those that keep all latency limits, best first.
+"""Choice of the serving layouts that meet all latency limits of the spec in a simulation.
 
-The search compares mean latencies from closed formulas, which are fast. Under real arrivals, a
-latency varies from request to request. The best layouts are therefore simulated, with more replicas
-or less load than the formulas need, until they keep every limit of the spec.
+The search compares mean latencies, which closed-form formulas estimate quickly. With random
+arrivals, latencies vary from request to request. The best layouts are therefore simulated, with
+more replicas or less load than the formulas need, until they meet every limit of the spec.
 """
 
 from __future__ import annotations
@@ -28,54 +28,54 @@ from parc.compiler.topology.arrange_hosts import compact_replica_counts
 FINALISTS = 5
 """Number of best layouts that are simulated; one simulation takes about 0.1 CPU seconds."""
 FASTEST = 3
-"""Number of layouts with the shortest requests that are simulated if no finalist keeps the
+"""Number of layouts with the shortest request times that are simulated if no finalist meets the
 limits."""
 MARGIN = 0.97
-"""Fraction of a limit that the simulated value may reach. The mean of 2,000 requests varies by 2 to
-3 % between samples."""
+"""Fraction of a limit that a simulated value may reach. The margin is needed because the mean of
+2,000 requests varies by 2 to 3 % between samples."""
 RATES = (1.0, 0.85, 0.7, 0.5, 0.25, 0.06)
-"""Request rates that are tried until one keeps the limits, divided by the one that the closed
-formulas allow."""
+"""Request rates that are tried in this order until one meets the limits, as fractions of the
+largest rate that meets them according to the closed-form formulas."""
 RATE_ROUNDS = 2
-"""Number of bisections between the first rate that keeps the limits and the one before it."""
+"""Number of bisections between the first rate that meets the limits and the rate before it."""
 
 
 def simulate_finalists(
     problem: ServingProblem, order: Sequence[ServingEstimate], most: float = math.inf
 ) -> list[ServingEstimate]:
-    """Return the estimates of ``order`` that keep all limits in the simulation, best first.
+    """Return the estimates of ``order`` that meet all limits in the simulation, best first.
 
-    Only the ``FINALISTS`` best estimates are simulated, and if all of them miss a limit, those with
-    the shortest requests. The load or the number of replicas in the result may differ from those in
-    ``order``, which is sorted by ``rank_services``. Estimates whose objective value exceeds
-    ``most`` are left out.
+    ``order`` is sorted by ``rank_services``. Only the ``FINALISTS`` best estimates are simulated,
+    and if all of them miss a limit, the ``FASTEST`` others with the shortest request times. The
+    result may have less load or more replicas than ``order``. Estimates whose objective value
+    exceeds ``most`` are left out.
     """
     finalists, others = order[:FINALISTS], order[FINALISTS:]
     fastest = sorted(others, key=lambda found: request_seconds(problem, found))[:FASTEST]
-    return _held_estimates(problem, finalists, most) or _held_estimates(problem, fastest, most)
+    return _adjust_to_limits(problem, finalists, most) or _adjust_to_limits(problem, fastest, most)
 
 
-def _held_estimates(
+def _adjust_to_limits(
     problem: ServingProblem, order: Sequence[ServingEstimate], most: float
 ) -> list[ServingEstimate]:
-    """Return the estimates that keep all limits, best first.
+    """Return the estimates with the load or replicas that meet all limits, best first.
 
-    An estimate is left out if it cannot be better than the best one before it or than ``most``,
-    because the simulation only makes estimates worse.
+    An estimate is left out if it cannot be better than ``most`` or than the best adjusted one,
+    because adjusting only makes estimates worse.
     """
-    held: list[ServingEstimate] = []
+    adjusted: list[ServingEstimate] = []
     for found in order:
         if objective_value(problem, found)[0] > most:
             continue
-        kept = (
+        within = (
             _with_less_load(problem, found, most)
             if is_load_searched(problem)
             else _with_more_replicas(problem, found, most)
         )
-        if kept is not None:
-            held.append(kept)
-            most = min(most, objective_value(problem, kept)[0])
-    return rank_services(problem, held)
+        if within is not None:
+            adjusted.append(within)
+            most = min(most, objective_value(problem, within)[0])
+    return rank_services(problem, adjusted)
 
 
 def with_statistics(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
@@ -89,15 +89,15 @@ def missed_in_simulation(
 ) -> list[tuple[LatencyLimit, float]]:
     """Return (limit, simulated value in seconds) of each limit that the simulation misses.
 
-    For a limit on each request, the value is the 99th percentile. With a given concurrency, the
-    closed formulas decide on limits on means, because they are fitted to benchmarks with a given
-    concurrency.
+    For a limit on each request, the value is the 99th percentile. With a given concurrency, limits
+    on means are not checked here: the closed-form formulas are fitted to benchmarks with a given
+    concurrency, so they predict these means better than the simulation.
     """
     statistics, goals = found.simulated, problem.goals
     if statistics is None:
         return []
     is_mean_fitted = problem.service.traffic.concurrency is not None
-    each_held = (
+    has_goodput = (
         goals.goodput is None
         or statistics.within_limits is None
         or statistics.within_limits >= goals.goodput
@@ -107,7 +107,7 @@ def missed_in_simulation(
         if limit.statistic == "mean" and is_mean_fitted:
             continue
         value = simulated_value(statistics, limit)
-        if (not each_held) if limit.statistic == "each" else value > MARGIN * limit.seconds:
+        if (not has_goodput) if limit.statistic == "each" else value > MARGIN * limit.seconds:
             missed.append((limit, value))
     return missed
 
@@ -122,7 +122,7 @@ def simulated_value(statistics: ServiceStatistics, limit: LatencyLimit) -> float
 def _with_more_replicas(
     problem: ServingProblem, found: ServingEstimate, most: float
 ) -> ServingEstimate | None:
-    """Return the estimate with the fewest replicas that keep the limits; None if none do.
+    """Return the estimate with the fewest replicas that meet the limits; None if no number does.
 
     Numbers of replicas whose objective value would exceed ``most`` are not tried.
     """
@@ -136,25 +136,27 @@ def _with_more_replicas(
         counts = counts[:1]  # already the largest useful number
     counts = counts or [found.layout.replicas]
 
-    def held_with(replicas: int) -> ServingEstimate | None:
+    def simulate_with(replicas: int) -> ServingEstimate | None:
         layout = replace(found.layout, replicas=replicas)
-        return _if_held(problem, found if layout == found.layout else estimate_at(problem, layout))
+        estimate = found if layout == found.layout else estimate_at(problem, layout)
+        return _simulate_within_limits(problem, estimate)
 
-    return _first_held(counts, held_with)
+    return _result_for_smallest_count(counts, simulate_with)
 
 
-def _first_held(
-    counts: list[int], held_with: Callable[[int], ServingEstimate | None]
+def _result_for_smallest_count(
+    counts: list[int], simulate_with: Callable[[int], ServingEstimate | None]
 ) -> ServingEstimate | None:
-    """Return the result of ``held_with`` for the smallest of ``counts`` for which it is not None.
+    """Return the result of ``simulate_with`` for the smallest count for which it is not None.
 
-    More replicas never make a service slower, so that the counts are bisected after steps that
-    double: the answer is usually close to the first one.
+    ``counts`` is in ascending order. More replicas never make a service slower, so the counts can
+    be bisected. The answer is usually among the first counts, so doubling steps find an upper bound
+    first.
     """
     low, step, best = -1, 1, None
     high = 0
     while True:
-        best = held_with(counts[high])
+        best = simulate_with(counts[high])
         if best is not None or high == len(counts) - 1:
             break
         low, high, step = high, min(high + step, len(counts) - 1), 2 * step
@@ -162,7 +164,7 @@ def _first_held(
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        fewer = held_with(counts[middle])
+        fewer = simulate_with(counts[middle])
         if fewer is None:
             low = middle
         else:
@@ -173,32 +175,32 @@ def _first_held(
 def _with_less_load(
     problem: ServingProblem, found: ServingEstimate, most: float
 ) -> ServingEstimate | None:
-    """Return the estimate at the largest load that keeps the limits; None if no load does.
+    """Return the estimate at the largest load that meets the limits; None if no load does.
 
     Loads at which the objective value would exceed ``most`` are not tried.
     """
-    largest = found.solved_request_rate or 0.0
+    largest_rate = found.solved_request_rate or 0.0
     # The cost of a token and the time per token of all replicas are inversely proportional to the
     # load. Numbers of GPUs do not depend on it.
     least = 0.0 if problem.minimizes_gpus else objective_value(problem, found)[0] / most
 
-    def held_at(rate: float) -> ServingEstimate | None:
-        return _if_held(problem, estimate_at(problem, found.layout, rate))
+    def simulate_at(rate: float) -> ServingEstimate | None:
+        return _simulate_within_limits(problem, estimate_at(problem, found.layout, rate))
 
-    if least and held_at(largest * least) is None:
+    if least and simulate_at(largest_rate * least) is None:
         return None
-    high = largest
+    high = largest_rate
     for share in (*(one for one in RATES if one > least), *((least,) if least else ())):
-        low = largest * share
-        best = held_at(low)
+        low = largest_rate * share
+        best = simulate_at(low)
         if best is not None:
             break
         high = low
     else:
         return None
-    for _ in range(RATE_ROUNDS if low < largest else 0):
+    for _ in range(RATE_ROUNDS if low < largest_rate else 0):
         middle = math.sqrt(low * high)
-        more = held_at(middle)
+        more = simulate_at(middle)
         if more is None:
             high = middle
         else:
@@ -206,7 +208,9 @@ def _with_less_load(
     return best
 
 
-def _if_held(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate | None:
-    """Return the estimate with its simulation; None if the simulation misses a limit."""
+def _simulate_within_limits(
+    problem: ServingProblem, found: ServingEstimate
+) -> ServingEstimate | None:
+    """Return the estimate with simulated statistics; None if the simulation misses a limit."""
     simulated = with_statistics(problem, found)
     return None if missed_in_simulation(problem, simulated) else simulated

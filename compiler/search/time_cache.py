@@ -119,7 +119,7 @@ class MeshTimes:
         self._hidden = gradient_overlap_fraction(batch.cost_model)
         # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
         pinned = batch.cost_model.problem.pins.recompute
-        self._block = pinned is not None and pinned.method == "block"
+        self._has_block_recompute = pinned is not None and pinned.method == "block"
         self._sharded = exchanges_per_micro_batch(batch.cost_model, layout)
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
@@ -128,10 +128,12 @@ class MeshTimes:
         row = self._rows.get(point.micro_batch)
         if row is None:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
-        key = (shape, point.level, point.vpp if self._block else 1)
+        key = (shape, point.level, point.vpp if self._has_block_recompute else 1)
         pace = row.paces.get(key)
         if pace is None:
-            evaluate = self._partial_stage_seconds if self._block else self._stage_seconds
+            evaluate = (
+                self._partial_stage_seconds if self._has_block_recompute else self._stage_seconds
+            )
             pace = row.paces[key] = evaluate(row, point, shape)
         fold = self._folds.get(shape)
         if fold is None:

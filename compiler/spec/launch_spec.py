@@ -96,7 +96,7 @@ class KubernetesSpec(StrictModel):
     """Resources that each pod requests without a limit: {cpu: "96", memory: 1Ti}."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels that a Kubernetes node must have to run a pod of the job. If the cluster has host
-    names, PARC binds each pod to its host in addition."""
+    names, PARC also binds each pod to its host."""
     tolerations: tuple[str, ...] = ()
     """Taints of nodes that the pods tolerate, in the syntax of kubectl taint: KEY, KEY:EFFECT or
     KEY=VALUE:EFFECT, such as nvidia.com/gpu=present:NoSchedule."""
@@ -119,8 +119,8 @@ class KubernetesSpec(StrictModel):
     """Maximum number of times that Kubernetes restarts all pods of a training job after a failure.
     A LeaderWorkerSet has no such limit: it restarts pods as often as they fail."""
     startup_minutes: PositiveInt = 60
-    """Maximum time, in minutes, in which an engine loads its checkpoint and compiles. Kubernetes
-    then restarts an engine that does not respond."""
+    """Maximum time, in minutes, that an engine may need to load its checkpoint and compile. After
+    this time, Kubernetes restarts an engine that does not respond."""
 
 
 class LaunchSpec(StrictModel):

@@ -150,8 +150,8 @@ class ServingGoalsSpec(StrictModel):
     """Upper limit on the mean time from the arrival of a request to its last token: 10s, or {p99:
     20s}."""
     goodput: Share | None = None
-    """Minimum percentage of requests that must meet all limits: 95%. If set, plain values of ttft,
-    tpot and e2e limit each request instead of the mean."""
+    """Minimum percentage of requests that must meet all limits: 95%. If set, single values
+    of ttft, tpot and e2e, such as ttft: 2s, limit each request instead of the mean."""
     memory_headroom: Percent = 0.08
     """Percentage of device memory that the engine must leave free: 8%."""
     limits: ServingLimitsSpec | None = None

@@ -92,7 +92,7 @@ def test_prefixes_that_were_seen_before_are_hits() -> None:
         (AZURE + "yesterday,7,7\n", "the time or a length is invalid"),
         (
             AZURE + "2023-11-16 18:15:40.0,7,7\n",
-            "its time is before that of the line above; sort by time",
+            "its time is earlier than that of the line above; sort by time",
         ),
         (PLAIN + "{\n", "line 5 of trace is not a recorded request: the line is not JSON"),
         (PLAIN + "[]\n", "the line is not a JSON object"),
@@ -100,8 +100,8 @@ def test_prefixes_that_were_seen_before_are_hits() -> None:
         (PLAIN + '{"seconds": NaN, "input_tokens": 7, "output_tokens": 7}\n', "seconds is missing"),
         (PLAIN + '{"seconds": 13, "input_tokens": 0, "output_tokens": 7}\n', "between 1 and 10^9"),
         (MOONCAKE + MOONCAKE.splitlines()[2][:-1] + ', "hash_ids": ["a"]}', "hash_ids is not"),
-        ("", "trace has 0 requests within 0 s"),
-        (PLAIN.splitlines()[0], "trace has 1 requests within 0 s"),
+        ("", "trace covers 0 s (number of requests: 0)"),
+        (PLAIN.splitlines()[0], "trace covers 0 s (number of requests: 1)"),
     ],
 )
 def test_an_invalid_trace_is_reported_with_its_line(content: str, words: str) -> None:

@@ -28,6 +28,6 @@ def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...
     if split and (gpu.vendor == "amd" or gpu.compute_capability[0] < BLACKWELL):
         found.append(("CUDA_DEVICE_MAX_CONNECTIONS", "1"))
     if layout.offload.activations:
-        # Without it TransformerEngine 2.10 and newer would offload weights too.
+        # Without this variable, TransformerEngine 2.10 and newer would also offload weights.
         found.append(("NVTE_CPU_OFFLOAD_V1", "1"))
     return tuple(found)

@@ -94,7 +94,7 @@ def _explain_moments(problem: Problem, layout: Layout) -> Finding:
     needs = "precision bf16, fp8, mxfp8 or nvfp4" if fp16 else "zero_stage 1"
     return Finding(
         message=f"bf16 moments of Adam require {needs}",
-        label="Megatron's precision-aware optimizer is a distributed optimizer for bf16 weights",
+        label="Megatron's precision-aware optimizer needs zero_stage 1 and does not support fp16",
         help="valid: moment_precision fp32, or zero_stage 1 without precision fp16",
         fix="job.moment_precision: fp32",
         causes=(

@@ -143,18 +143,18 @@ def _violates_offload(problem: Problem, layout: Layout) -> bool:
 def _offload_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
     """Return (part, reason) of the first part whose offload Megatron rejects or ignores.
 
-    The pair is empty texts if there is none.
+    Both texts are empty if there is no such part.
     """
     recompute = layout.recompute
     for part in layout.offload.activations:
         if recompute.granularity == "full":
-            return part, "full recompute saves only the inputs of layers"
+            return part, "with full recompute, only the inputs of layers are saved"
         if part == "experts" and not problem.model.moe_layers:
             return part, "the model has no experts"
         if part == "experts" and not has_grouped_gemm(problem):
             return part, "it requires grouped GEMM, compute capability 8.0 or newer"
         if part == "experts" and "moe" in recompute.modules:
-            return part, "recompute of moe saves nothing of the experts"
+            return part, "with recompute of moe, the activations of experts are not saved"
         if part == "norms" and not has_separate_norms(problem.model):
             return part, "all norms of the model are fused with projections"
         if part == "attention" and all(kind.mixer != "attention" for kind in problem.model.kinds):
@@ -167,7 +167,7 @@ def _explain_offload(problem: Problem, layout: Layout) -> Finding:
     good = [name for name in layout.offload.activations if name != part]
     return Finding(
         message=f"Megatron cannot offload the activations of {part}: {reason}",
-        label=f"{part} has nothing to offload",
+        label=f"{part} is not possible in this list",
         help=f"valid parts in this list: {format_words(tuple(good))}",
         fix=f"layout.offload.activations: [{', '.join(good)}]",
     )

@@ -43,11 +43,12 @@ from parc.compiler.topology.readers.registry import FileFormat
 TABLE = load_import_table(PACKAGE)
 TP, DP, OLD_DP = "--tp-size", "--attn-dp-size", "--dp-size"
 PER_ENGINE = ("job.max_num_seqs", "job.max_num_batched_tokens", "layout.tp")
-"""Fields that SGLang's flags count for all data-parallel ranks of an engine together."""
-LENGTHS = ("--context-length", "--chunked-prefill-size", "--max-running-requests")
+"""Fields with values per data-parallel rank, whose flags contain the sum over all such ranks."""
+WITH_SUFFIX = ("--context-length", "--chunked-prefill-size", "--max-running-requests")
+"""Flags whose values may have one of the suffixes of ``_FACTORS``, as in 32k."""
 SERVER = "sglang.launch_server"
 SIGNS = ("--tp-size", "--tp", "--tensor-parallel-size", "--mem-fraction-static", "--attn-dp-size")
-"""Flags that show a launch of SGLang, or of vLLM, which the rest of the statement decides."""
+"""Flags of an inference server: all flags of a statement with one of them belong to the server."""
 LAYOUT_DEFAULTS: dict[str, Any] = {"tp": 1, "pp": 1, "dp": 1, "ep": "off", "replicas": 1}
 """``layout`` field -> SGLang's value if the command does not have the flag."""
 SETTING_DEFAULTS = {
@@ -57,6 +58,7 @@ SETTING_DEFAULTS = {
 """Flag -> value that SGLang uses without the flag."""
 _ENGINES = re.compile(r"^# Serves .* with SGLang [0-9.]+: (one|[0-9]+) engines? of", re.MULTILINE)
 _FACTORS = {"k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20, "": 1}
+"""Suffix of a number -> factor."""
 
 
 def starts_sglang(words: list[Word]) -> bool:
@@ -100,7 +102,7 @@ def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
 
     Args:
         words: words of a script.
-        from_parc: True if PARC emitted the script, whose commands have few flags of their own.
+        from_parc: True if PARC emitted the script, whose commands differ only in few flags.
     """
     own = ("--port", "--dist-init-addr", "--nnodes") if from_parc else ()
     signs = (*TABLE.rows, *SIGNS, SERVER, "serve", *own)
@@ -120,7 +122,7 @@ def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
 def _normalized_flag(flag: LaunchFlag) -> LaunchFlag:
     """Return the flag with its first name and with plain numbers: ``32k`` becomes ``32000``."""
     flag = replace(flag, name=long_flag_name(flag.name))
-    if flag.name in LENGTHS and flag.values:
+    if flag.name in WITH_SUFFIX and flag.values:
         match = re.fullmatch(r"([0-9]{1,12})([kmKM])", flag.values[0].text)
         if match is not None:
             number = int(match[1]) * _FACTORS[match[2]]

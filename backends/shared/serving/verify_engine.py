@@ -1,4 +1,4 @@
-"""Verifier of engines that a script ``serve.sh`` starts: the part that all of them share.
+"""Base class of the verifiers of ``serve.sh``, the script that starts engines on every host.
 
 A subclass derives the ranks, the settings and the expected processes from the flags of its engine.
 """
@@ -286,7 +286,7 @@ def _expected_variables(
     """
     user = dict(problem["launch"]["env"])
     required = network_variables(problem) if spanning else {}
-    # The environment of the launch determines the values of these.
+    # The environment of the calling shell determines the values of inherited variables.
     inherited = problem["launch"]["env_inherited"]
     return {name: value for name, value in required.items() if name not in inherited}, user
 

@@ -1,4 +1,4 @@
-"""Reader of ``serve.sh``, which returns the engine processes that bash would start on every host.
+"""Reader of ``serve.sh``: it returns the engine processes that bash would start on every host.
 
 It shares no code with the emitter. ``MalformedFileError`` is raised for any text that is not such a
 script.
@@ -190,9 +190,9 @@ def compare_program(script: ServeScript, setup: bool, inherited: Sequence[str]) 
         "address_variable": script.format.address_variable,
     }
     known = known_lines(__package__, LINES, conditions, texts)
-    # Decisions compare the texts of the holes.
-    holes = ("nodes", script.nodes), ("vendor", script.vendor), ("model", script.checkpoint)
-    values = [ExpectedValue(name, shlex.quote(word.text)) for name, word in holes]
+    # Any word is accepted in these places; derive_settings compares the words with the plan.
+    placeholders = ("nodes", script.nodes), ("vendor", script.vendor), ("model", script.checkpoint)
+    values = [ExpectedValue(name, shlex.quote(word.text)) for name, word in placeholders]
     values += [ExpectedValue("hosts", shlex.join(script.hosts))]
     values += [ExpectedValue("interface", script.interface.text if script.interface else "")]
     return compare_lines(script.program, known, tuple(values))
@@ -286,7 +286,7 @@ class _Reader:
                 yield self._parse_process(node, line, shared)
             else:
                 raise MalformedFileError(
-                    self.file, line.number, f"{line.text!r:.60} starts no process of a host"
+                    self.file, line.number, f"{line.text!r:.60} is not a line that starts a process"
                 )
         # The last host needs no ``;;``.
         if node is not None and not started:

@@ -48,7 +48,7 @@ class LayerActivations:
     operators: float
     """Bytes that selective recompute by operator saves; not part of ``total``."""
     fused_norm_inputs: float
-    """Part of ``residual`` that projections with a fused norm save; not part of ``total`` again."""
+    """Part of ``residual`` that projections with a fused norm save. ``total`` does not add it."""
 
     @property
     def total(self) -> float:
@@ -76,14 +76,14 @@ class LayerActivations:
     def offloaded_bytes(self, layout: Layout) -> float:
         """Return the activation bytes that wait in host memory between the two passes.
 
-        Recomputed activations are not included, because nothing of them is saved.
+        Recomputed activations are not included, because they are not saved.
         """
         if not layout.offload.activations or layout.recompute.granularity == "full":
             return 0.0
         parts = {name for part in layout.offload.activations for name in OFFLOADED[part]}
         kept = parts - _fields_of_modules(layout.recompute.modules)
         away = sum(float(getattr(self, name)) for name in sorted(kept))
-        # A projection that is fused with a norm saves also the input of the norm.
+        # A projection with a fused norm saves the input of the norm, so it stays on the GPU.
         return away - self.fused_norm_inputs * ("residual" in parts)
 
 

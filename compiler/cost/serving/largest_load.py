@@ -1,4 +1,4 @@
-"""Largest load of a deployment: the request rate at which its mean latencies reach their limits."""
+"""Largest load of a deployment: the highest request rate whose mean latencies meet the limits."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ LOAD_ROUNDS = 20
 """Number of bisections to find the largest load: its error is below 2e-5, because the number of
 decoding requests is between 1e-3 and about 1e5, and each bisection halves the logarithm."""
 LOAD_MARGIN = 0.999
-"""Fraction of the largest load that is reported. The estimate of a given load solves Little's law
-with an error of its own, by which it must not miss a limit."""
+"""Fraction of the largest load that is returned. ``estimate_deployment`` solves Little's law
+numerically for a given rate; its error must not push a latency above a limit."""
 
 
 def estimate_largest_load(
     deployment: Deployment, traffic: Traffic, limits: tuple[float, float, float]
 ) -> ServingEstimate:
-    """Return the estimate at the largest request rate that keeps within ``limits``.
+    """Return the estimate at the largest request rate whose latencies are within ``limits``.
 
-    ``limits`` are the largest mean times to the first token, per output token and of a request, in
-    seconds.
-    Arrivals are Poisson-distributed, and the lengths are those of ``traffic``. If even a single
-    request misses a limit, the estimate is that of a rate close to 0, and misses it too.
+    ``limits`` are the largest mean times in seconds: to the first token, per output token, and of a
+    request. Arrivals are Poisson-distributed, and the lengths are those of ``traffic``. If even a
+    single request misses a limit, the estimate is that of a rate close to 0, and misses it too.
     """
     offline = replace(traffic, concurrency=None, request_rate=None)
     ranks = deployment.layout.dp * deployment.layout.replicas
@@ -44,22 +43,24 @@ def estimate_largest_load(
         return estimate_deployment(deployment, offline)
 
     def rate_with(running: float) -> tuple[float, bool]:
-        """Return (requests per second of a rank, True if they keep within the limits).
+        """Return (requests per second of a rank, True if their latencies are within the limits).
 
-        ``running`` is the number of requests that decode. It gives the duration of a step, and
-        Little's law then gives the rate.
+        ``running`` is the number of requests that decode. It determines the duration of a step, and
+        Little's law then determines the rate.
         """
-        alone = steady_state(deployment, traffic, running, lambda _: RequestQueue())
-        rate = running / (steps * alone.step_seconds) if steps else running / alone.first_seconds
+        unqueued = steady_state(deployment, traffic, running, lambda _: RequestQueue())
+        rate = (
+            running / (steps * unqueued.step_seconds) if steps else running / unqueued.first_seconds
+        )
         queued = steady_state(deployment, traffic, running, partial(poisson_queue, rate))
-        kept = (
+        is_within = (
             rate * queued.prefill_seconds < BUSIEST
             and rate * queued.request_seconds <= slots
             and queued.first_seconds <= limits[0]
             and queued.step_seconds / setup.accepted_tokens <= limits[1]
             and queued.request_seconds <= limits[2]
         )
-        return rate, kept
+        return rate, is_within
 
     low, high = LEAST_RUNNING, slots
     for _ in range(LOAD_ROUNDS):

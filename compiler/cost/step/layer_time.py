@@ -125,8 +125,8 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
     backward = overlapped_seconds(backward, BACKWARD_LAUNCH * launch, LAUNCH_NORM)
     if layout.offload.activations:
-        # Copies run beside the kernels of one layer, to the host in the forward pass and back in
-        # the backward pass. A slower link determines the time of the layer.
+        # Copies overlap with the kernels of one layer: to the host in the forward pass, and back in
+        # the backward pass. If the copies take longer, they determine the time of the layer.
         copies = activation_copy_seconds(cost_model, layout, kind)
         forward, backward = max(forward, copies), max(backward, copies)
     tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)

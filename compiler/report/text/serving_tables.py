@@ -181,21 +181,22 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
         + table(SERVING_HEAD, rows)
         + "\nTrade-off between throughput per GPU and speed for each user (Pareto front)\n"
         + table(TRADE_OFF_HEAD, front)
-        + _finalists_text(plan, min(top, FINALISTS))
+        + _simulated_candidates_text(plan, min(top, SIMULATED_CANDIDATES))
     )
 
 
-FINALISTS = 3
+SIMULATED_CANDIDATES = 3
 """Number of best candidates that are simulated for ``parc search``."""
-FINALIST_HEAD = ("rank", "ttft p50", "ttft p90", "ttft p99", "tpot p50", "tpot p90", "tpot p99")
+SIMULATED_HEAD = ("rank", "ttft p50", "ttft p90", "ttft p99", "tpot p50", "tpot p90", "tpot p99")
 
 
-def _finalists_text(plan: ServingPlan, count: int) -> str:
+def _simulated_candidates_text(plan: ServingPlan, count: int) -> str:
     """Return the table of simulated percentiles of the best candidates; empty without a load."""
     solved = plan.estimate.solved_request_rate
     rows = []
     for rank, one in enumerate(plan.search.ranked[:count], start=1):
-        # The search determines a load for each candidate; requests end at the rate of the load.
+        # If the search determines the load, each candidate has its own, which follows from its
+        # throughput.
         rate = one.tokens_per_second / plan.problem.service.traffic.output_tokens
         found = simulate_service(plan.problem, one.layout, None if solved is None else rate)
         if found is None:
@@ -206,7 +207,7 @@ def _finalists_text(plan: ServingPlan, count: int) -> str:
             for value in (part.p50, part.p90, part.p99)
         ]
         rows.append((str(rank), *values))
-    return "\nSimulated percentiles of the best candidates\n" + table(FINALIST_HEAD, rows)
+    return "\nSimulated percentiles of the best candidates\n" + table(SIMULATED_HEAD, rows)
 
 
 def pareto_front(candidates: tuple[ServingCandidate, ...]) -> list[ServingCandidate]:

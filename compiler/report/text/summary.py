@@ -92,7 +92,7 @@ def format_load(plan: ServingPlan) -> str:
         return f"{traffic.request_rate:.6g} requests/s of {lengths}, {arrivals}"
     if solved is not None:
         rate = format_three_digits(solved)
-        return f"{rate} requests/s of {lengths} (the most within goals), {arrivals}"
+        return f"{rate} requests/s of {lengths} (the largest load within goals), {arrivals}"
     return f"as many requests of {lengths} as fit in memory ({plan.estimate.max_concurrency:,.0f})"
 
 

@@ -185,7 +185,7 @@ def service_facts(
                 "checkpoint": "the-checkpoint",
                 "precision": "bf16",
             },
-            # A launch file shows no load, so that PARC cannot know how many GPUs are enough.
+            # A launch file states no load, so the fewest GPUs that suffice cannot be determined.
             "goals": {"maximize": "throughput"},
             "layout": dict(degrees),
             "emit": [engine],

@@ -1,8 +1,8 @@
-"""Engines whose clocks advance from event to event, and the requests that they serve.
+"""Simulated engines, their front end, and the loop that serves requests with them.
 
-Between two events (an arrival, a completion, a full cache) all steps of an engine have the same
-requests, so that a stretch of decode steps is advanced at once: the time of a step is linear in the
-context, and the sum over the steps has a closed form.
+Between two events (an arrival, a completion, a full cache), all steps of an engine process the same
+requests. The simulation therefore advances such a stretch of decode steps at once: the time of a
+step is linear in the context, and the sum over the steps has a closed form.
 """
 
 from __future__ import annotations
@@ -33,11 +33,17 @@ class Engine:
         the number of steps that are advanced at once.
         """
         self.ranks, self.shared = ranks, shared
-        self.clock, self.end = 0.0, inf
+        self.clock = 0.0
+        """Time at which the current stretch of steps begins, in seconds."""
+        self.end = inf
+        """Time at which the current stretch ends; infinite if the engine is idle."""
         self.steps = 0
+        """Number of steps of the current stretch."""
         self.longest_stretch = longest_stretch
         self.queue_seconds: dict[int, float] = {}
+        """Number of waiting requests -> rank-seconds with this number."""
         self.cache_seconds: dict[int, float] = {}
+        """Used cache in units of 1 / ``CACHE_BINS`` -> rank-seconds with this use."""
         self.decode_seconds = 0.0
         """Duration of the latest step without prompts."""
         self._first = self._growth = self._recorded = 0.0
@@ -89,10 +95,10 @@ class Engine:
         self.end = self.clock + self._stretch_seconds(self.steps)
 
     def _set_step_seconds(self, horizon: float) -> float:
-        """Set the seconds of the first step and their growth; return the length of the stretch.
+        """Set the seconds of the first step and the growth per step; return the number of steps.
 
-        Another rank can become the slowest one, because its steps grow faster. The stretch ends
-        there.
+        The slowest rank determines the step time. The stretch ends when another rank becomes the
+        slowest one, because its steps grow faster.
         """
         if len(self.ranks) == 1:
             first, growth = self._rank_line(self.ranks[0])
@@ -186,7 +192,7 @@ class FrontEnd:
     def pass_next(self, places: Sequence[tuple[Engine, Rank]]) -> None:
         """Add the next request to the rank with the lowest load, unless its engine is busy.
 
-        In this case, the request waits until the engine polls for requests.
+        If the engine is busy, the request waits until the engine polls for new requests.
         """
         now, _, request, is_polled = heappop(self._passed)
         engine, rank = places[0] if len(places) == 1 else min(places, key=_load_of)

@@ -38,7 +38,7 @@ def trace_arrivals(trace: Trace, rate: float, request_at: RequestAt) -> Iterator
 
     After its last request, the trace starts again.
     """
-    # The time between two passes is the mean time between arrivals: n requests take n / rate.
+    # The time between two passes is the mean time between arrivals, so a pass takes count / rate.
     scale, period = (trace.count - 1) / (trace.seconds * rate), trace.count / rate
     for turn in count():
         for request in trace.requests:

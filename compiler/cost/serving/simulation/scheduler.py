@@ -89,7 +89,8 @@ class Rank:
     def schedule(self) -> None:
         """Choose the work of the next step, and set ``horizon``.
 
-        ``horizon`` is the number of steps that have the same work; it is infinite without work.
+        ``horizon`` is the number of consecutive steps that run this work; it is infinite if there
+        is no work.
         """
         self.chunks, self.prompt_tokens, self.prompt_keys = [], 0, 0.0
         before = self.preemptions
@@ -121,7 +122,7 @@ class Rank:
             horizon = min(horizon, free // (decode * self.growth))
         mean = self.context / decode
         if mean < self.times.window < mean + horizon * self.limits.accepted:
-            # Beyond the window, steps lie on another line.
+            # Beyond the attention window, the time of a step follows another line.
             horizon = min(horizon, ceil((self.times.window - mean) / self.limits.accepted))
         return max(horizon, 1)
 
@@ -148,15 +149,15 @@ class Rank:
             request = waiting[0]
             request.position = 0 if request.epoch else request.cached
             chunk = self._chunk(request, budget)
-            held = limits.tokens_per_request + self._reserved(request)
+            occupied = limits.tokens_per_request + self._reserved(request)
             # The whole prompt must fit, although only its first chunk is stored in this step
             # (vLLM's scheduler_reserve_full_isl).
             whole = self._needed(request.target - request.position)
-            if held + whole > limits.cache_tokens - self.used:
+            if occupied + whole > limits.cache_tokens - self.used:
                 return
             waiting.popleft()
             running[request] = None
-            self.used += held
+            self.used += occupied
             self.prefilling.append(request)
             self._add_chunk(request, chunk)
             budget -= chunk
@@ -215,15 +216,15 @@ class Rank:
     def _release(self, request: Request) -> None:
         """Free the slot and the cache of a request."""
         del self.running[request]
-        held: float
+        occupied: float
         if self.limits.reserves_output:
-            held = request.prompt + request.output
+            occupied = request.prompt + request.output
         elif request.position < request.target or not request.base:
-            held = request.position
+            occupied = request.position
         else:
-            held = request.base + (self.step - request.joined) * self.limits.accepted
+            occupied = request.base + (self.step - request.joined) * self.limits.accepted
         request.base = 0.0
-        self.used -= held + self.limits.tokens_per_request
+        self.used -= occupied + self.limits.tokens_per_request
 
     def finish_steps(self, steps: int, now: float) -> list[Request]:
         """Complete ``steps`` steps of the scheduled work at time ``now``; return ended requests."""
@@ -250,7 +251,7 @@ class Rank:
             if request.position < request.target:
                 continue
             self.prefilling.remove(request)
-            # After a preemption, the last token is computed together with the others.
+            # A preempted request that already had a first token keeps the time of this token.
             if request.first == inf:
                 request.first = now
             request.generated += 1 if request.generated < request.output else 0

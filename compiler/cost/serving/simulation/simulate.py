@@ -38,12 +38,13 @@ NO_LIMITS: Mapping[LatencyName, float] = MappingProxyType({})
 REQUESTS = 2000
 """Number of recorded requests. The sampling error of a 99th percentile is about 5 %."""
 MOST_RANKS = 8
-"""Number of data-parallel ranks up to which further replicas are simulated."""
+"""Maximum number of simulated data-parallel ranks, unless a single replica has more."""
 MOST_PRESENT = 20_000
-"""Number of requests in the simulated engines above which the simulation would take too long."""
+"""Maximum number of requests in the simulated engines; with more, a simulation takes too long."""
 WARM_UP = 2.0
 """Requests before the first recorded one, divided by the requests in the system."""
 CURVE_STEPS = 20
+"""Number of equal steps from 0 to 100 between the percentiles of ``Distribution.curve``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,9 @@ def simulate(
     """Return the statistics of ``deployment`` under ``traffic``.
 
     ``request_limits`` contains upper limits in seconds by latency; the statistics contain the share
-    of requests within all of them. Equal arguments give equal results. The result is None if no
-    request fits, or if more than ``MOST_PRESENT`` requests are in the system.
+    of requests within all of them. Equal arguments give equal results. The result is None if the
+    KV cache is too small for a request, or if more than ``MOST_PRESENT`` requests are in the
+    system.
     """
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
@@ -172,13 +174,15 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Recorded requests, and what the engines delivered in the meantime."""
+    """Recorded requests, and the throughput of the engines while they were recorded."""
 
     requests: list[Request]
     seconds: float
+    """Recorded time."""
     ended: int
-    """Requests that ended in the recorded time, including those that are not recorded."""
+    """Number of requests that ended in the recorded time."""
     tokens: int
+    """Number of output tokens of the requests that ended in the recorded time."""
 
 
 def _collect(

@@ -1,8 +1,8 @@
-"""Step times of a serving rank in tables that the event simulation reads many times per second.
+"""Tables of the step times of a serving rank, for fast access by the event simulation.
 
 The time of a step is linear in the context of decoding requests and in the keys that prompt tokens
-attend to, so that two evaluations per number of decoding requests are exact. The remaining time of
-prompt tokens is interpolated between the points of a grid, which is filled when it is read.
+attend to, so two evaluations per number of decoding requests determine it exactly. The remaining
+time of prompt tokens is interpolated between grid points, each of which is evaluated on first use.
 """
 
 from __future__ import annotations
