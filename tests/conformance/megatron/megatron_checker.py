@@ -34,18 +34,16 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from build_model import count_parameters
 from emulated_gpu import hardware, make_megatron_importable
 from hybrid_stages import divide_mamba, model_config, segment
-from megatron_optimizer import optimizer_settings
+from megatron_optimizer import optimizer_settings, precision_aware_optimizer
 
 Verdict = dict[str, Any]
 ORDERS = {False: "tp-cp-ep-dp-pp", True: "tp-cp-ep-pp-dp"}
@@ -114,35 +112,6 @@ def count_batches(args: Namespace) -> int:
         decrease_batch_size_if_needed=args.decrease_batch_size_if_needed,
     )
     return int(calculator.get_num_microbatches())
-
-
-class FusedAdam:
-    """Stand-in for the optimizer of TransformerEngine 2.1 or newer, which needs a GPU.
-
-    Megatron reads the names of its arguments.
-    """
-
-    def __init__(
-        self,
-        master_weight_dtype: Any = None,
-        exp_avg_dtype: Any = None,
-        exp_avg_sq_dtype: Any = None,
-        use_decoupled_grad: bool = False,
-    ) -> None: ...
-
-
-@contextlib.contextmanager
-def precision_aware_optimizer() -> Iterator[None]:
-    """Make TransformerEngine's optimizer importable.
-
-    Only for some stages, because Megatron builds other modules if it finds TransformerEngine.
-    """
-    name = "transformer_engine.pytorch.optimizers"
-    optimizers = ModuleType(name)
-    optimizers.FusedAdam = FusedAdam  # type: ignore[attr-defined]
-    packages = {part: ModuleType(part) for part in (name.rsplit(".", 2)[0], name.rsplit(".", 1)[0])}
-    with patch.dict(sys.modules, {**packages, name: optimizers}):
-        yield
 
 
 @precision_aware_optimizer()
@@ -347,7 +316,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     config = stage("config", configure, args)
     verdict["micro_batches"] = stage("batch", count_batches, args)
     stage("overlap", overlap, args)
-    verdict["optimizer"] = stage("optimizer", precision_aware_optimizer()(optimizer_settings), args)
+    verdict["optimizer"] = stage("optimizer", optimizer_settings, args)
     stage("schedule", schedule, args, verdict["micro_batches"])
     verdict["groups"] = {}
     for rank in case.get("ranks", [0]):

@@ -5,12 +5,45 @@ Runs under the Python that has torch and Megatron-Core; imports neither PARC nor
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from argparse import Namespace
-from types import SimpleNamespace
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 
+class FusedAdam:
+    """Stand-in for the optimizer of TransformerEngine 2.1 or newer, which needs a GPU.
+
+    Megatron reads the names of its arguments.
+    """
+
+    def __init__(
+        self,
+        master_weight_dtype: Any = None,
+        exp_avg_dtype: Any = None,
+        exp_avg_sq_dtype: Any = None,
+        use_decoupled_grad: bool = False,
+    ) -> None: ...
+
+
+@contextlib.contextmanager
+def precision_aware_optimizer() -> Iterator[None]:
+    """Make TransformerEngine's optimizer importable.
+
+    Only for some stages, because Megatron builds other modules if it finds TransformerEngine.
+    """
+    name = "transformer_engine.pytorch.optimizers"
+    optimizers = ModuleType(name)
+    optimizers.FusedAdam = FusedAdam  # type: ignore[attr-defined]
+    packages = {part: ModuleType(part) for part in (name.rsplit(".", 2)[0], name.rsplit(".", 1)[0])}
+    with patch.dict(sys.modules, {**packages, name: optimizers}):
+        yield
+
+
+@precision_aware_optimizer()
 def optimizer_settings(args: Namespace) -> dict[str, Any]:
     """Return the settings of the optimizer and its scheduler; "rates" has the learning rate after a
     number of steps.
