@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
+from parc.compiler.evaluate.evaluate_service import request_seconds
 from parc.compiler.ir import AnyPlan, ServingPlan
 
 Tree = dict[str, Any]
@@ -110,8 +111,7 @@ def _cost_of_objective(plan: AnyPlan) -> float:
         cost = plan.cost_per_hour or 0.0
         return cost if traffic.is_load_given else cost / estimate.tokens_per_second
     if goal == "latency":
-        later = max(traffic.output_tokens - 1, 0.0)
-        return estimate.ttft_seconds + later * estimate.tpot_seconds
+        return request_seconds(plan.problem, estimate)
     return -estimate.tokens_per_second
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from parc.backends.sglang.extra_arguments import check_launch_args
 from parc.backends.sglang.processes import RENDEZVOUS_PORTS, plan_processes, rendezvous_port
-from parc.backends.shared.launch_rules import VARIABLE_NAME, check_setup_and_variables
+from parc.backends.shared.launch_rules import check_names, check_setup_and_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
@@ -18,7 +17,6 @@ LOW_LATENCY_TOKENS = 128
 """Tokens per rank for which DeepEP's low-latency buffers are allocated by default
 (environ.py, SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK)."""
 DISPATCH_TOKENS = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
-INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 WITHOUT_CLASS = frozenset(
     (
         *("bloom", "dots1", "falcon", "flex_olmo", "glm", "gpt_neox", "helium", "jais2"),
@@ -35,7 +33,7 @@ def check_sglang(plan: ServingPlan, sink: Sink) -> None:
     """Report parts of a plan that SGLang would reject or run slowly."""
     for check in PLAN_CHECKS:
         check.run(plan, sink)
-    _check_variable_and_interface_names(plan, sink)
+    check_names(plan, sink)
 
 
 def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
@@ -59,23 +57,6 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
             targets=TARGETS,
         )
         sink.report("V31", finding, at="model")
-
-
-def _check_variable_and_interface_names(plan: ServingPlan, sink: Sink) -> None:
-    """Report invalid names of environment variables (L18) and network interfaces (N01).
-
-    The checks of the launchers use the same texts, so that PARC shows each problem only once.
-    """
-    for name, _ in plan.problem.launch.env:
-        if not VARIABLE_NAME.fullmatch(name):
-            text = f"{name!r} is not a valid name of an environment variable"
-            help_text = "use letters, digits and underscore, and do not start with a digit"
-            sink.report("L18", Finding(text, help=help_text), at="launch.env")
-    interface = plan.problem.launch.network_interface
-    if interface is not None and not INTERFACE_NAME.fullmatch(interface):
-        text = f"{interface!r} is not the name of a network interface"
-        help_text = "use one exact name such as eth0; Gloo does not support patterns"
-        sink.report("N01", Finding(text, help=help_text), at="launch.network_interface")
 
 
 def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:

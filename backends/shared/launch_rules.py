@@ -12,6 +12,7 @@ from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
 HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 SET_BY_LAUNCHER = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
@@ -126,16 +127,43 @@ def _check_interface(plan: AnyPlan, sink: Sink) -> None:
     name = plan.problem.launch.network_interface
     if name is None or len(plan.placement.hosts) == 1:
         return
-    at = "launch.network_interface"
-    if not re.fullmatch(r"[A-Za-z0-9_.:-]+", name):
-        text = f"{name!r} is not the name of a network interface"
-        help_text = "use one exact name such as eth0; Gloo does not support patterns"
-        sink.report("N01", Finding(text, help=help_text), at=at)
     # Loopback, container and virtual-machine bridges exist on every host, but lead nowhere.
-    elif name.startswith(NOT_ROUTED):
+    if _check_interface_name(name, sink) and name.startswith(NOT_ROUTED):
         text = f"interface {name} does not reach other hosts"
         help_text = "use an interface whose addresses all hosts can reach"
-        sink.report("N01", Finding(text, help=help_text), at=at)
+        sink.report("N01", Finding(text, help=help_text), at="launch.network_interface")
+
+
+def check_names(plan: AnyPlan, sink: Sink) -> None:
+    """Report invalid names of environment variables (L18) and network interfaces (N01).
+
+    Backends call this function if they write names into scripts that no launcher checks.
+    """
+    for name, _ in plan.problem.launch.env:
+        _check_variable_name(name, sink)
+    interface = plan.problem.launch.network_interface
+    if interface is not None:
+        _check_interface_name(interface, sink)
+
+
+def _check_interface_name(name: str, sink: Sink) -> bool:
+    """Report an invalid name of a network interface (N01); return True if ``name`` is valid."""
+    if INTERFACE_NAME.fullmatch(name):
+        return True
+    text = f"{name!r} is not the name of a network interface"
+    help_text = "use one exact name such as eth0; Gloo does not support patterns"
+    sink.report("N01", Finding(text, help=help_text), at="launch.network_interface")
+    return False
+
+
+def _check_variable_name(name: str, sink: Sink) -> bool:
+    """Report an invalid name of an environment variable (L18); return True if ``name`` is valid."""
+    if VARIABLE_NAME.fullmatch(name):
+        return True
+    text = f"{name!r} is not a valid name of an environment variable"
+    help_text = "use letters, digits and underscore, and do not start with a digit"
+    sink.report("L18", Finding(text, help=help_text), at="launch.env")
+    return False
 
 
 def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
@@ -144,10 +172,7 @@ def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
     The faults are: an invalid name (L18), a name that the shell reserves (L18), a variable that the
     launcher sets (L14), and a variable that disables NCCL's tuning (N14).
     """
-    if not VARIABLE_NAME.fullmatch(name):
-        text = f"{name!r} is not a valid name of an environment variable"
-        help_text = "use letters, digits and underscore, and do not start with a digit"
-        sink.report("L18", Finding(text, help=help_text), at="launch.env")
+    if not _check_variable_name(name, sink):
         return
     at = f"launch.env.{name}"
     # srun reads SLURM_* and SRUN_* as defaults of its options, which could change the distribution

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from parc.backends.shared.launch_rules import VARIABLE_NAME, check_setup_and_variables
+from parc.backends.shared.launch_rules import check_names, check_setup_and_variables
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
@@ -17,7 +15,6 @@ TARGETS = ("vllm",)
 LAST_PORT = 65535
 CUSTOM_ALL_REDUCE = 2
 """Largest number of PCIe GPUs for vLLM's own all-reduce (distributed/custom_all_reduce.py)."""
-INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 REMOVED = {"grok": "0.24.0"}
 """Family -> last version that supports it (model_executor/models/registry.py)."""
 REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
@@ -32,7 +29,7 @@ def check_vllm(plan: ServingPlan, sink: Sink) -> None:
     """
     for check in PLAN_CHECKS:
         check.run(plan, sink)
-    _check_variable_and_interface_names(plan, sink)
+    check_names(plan, sink)
 
 
 def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
@@ -59,23 +56,6 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
             targets=TARGETS,
         )
         sink.report("V31", finding, at="model")
-
-
-def _check_variable_and_interface_names(plan: ServingPlan, sink: Sink) -> None:
-    """Report invalid names of environment variables (L18) and network interfaces (N01).
-
-    The checks of the launchers use the same texts, so that PARC shows each problem only once.
-    """
-    for name, _ in plan.problem.launch.env:
-        if not VARIABLE_NAME.fullmatch(name):
-            text = f"{name!r} is not a valid name of an environment variable"
-            help_text = "use letters, digits and underscore, and do not start with a digit"
-            sink.report("L18", Finding(text, help=help_text), at="launch.env")
-    interface = plan.problem.launch.network_interface
-    if interface is not None and not INTERFACE_NAME.fullmatch(interface):
-        text = f"{interface!r} is not the name of a network interface"
-        help_text = "use one exact name such as eth0; Gloo does not support patterns"
-        sink.report("N01", Finding(text, help=help_text), at="launch.network_interface")
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
