@@ -17,12 +17,21 @@ LABELS: dict[str, str] = {
 }
 """Spec field -> its purpose. Some targets print these fields."""
 
+_RUN_LENGTH = "only the length, energy and cost of a training run depend on it"
 _RACKS = "services are placed so that the fewest engines span racks, whatever the links above are"
 _TRAINING_HOSTS = "only training plans order the ranks of a host by NUMA node and NIC"
 
 UNUSED_IN_SERVICES: dict[str, str] = {
     "cluster.fabric.oversubscription": _RACKS,
     "cluster.levels[].oversubscription": _RACKS,
+    "cluster.pue": _RUN_LENGTH,
+    "cluster.gpu.watts": _RUN_LENGTH,
+    "cluster.node.watts": _RUN_LENGTH,
+    **{
+        f"cluster.failures.{name}": _RUN_LENGTH
+        for name in ("gpu_mtbf", "detection", "restart", "repair", "host_share")
+    },
+    **{f"cluster.storage.{name}": _RUN_LENGTH for name in ("write_gb_per_s", "read_gb_per_s")},
     "cluster.node.gpu_numa": _TRAINING_HOSTS,
     "cluster.node.gpu_nics": _TRAINING_HOSTS,
     "cluster.node.cpu_cores": "only training jobs set a number of threads per rank",
