@@ -111,7 +111,7 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r".*_gb_per_s": (30.0, 3000.0),
     r"job\.moe_imbalance": (1.0, 1.5),
     r"job\.tokens": ("100M", "1B"),
-    r"cluster\.failures\.gpu_mtbf": ("1000h", "50000h"),
+    r"cluster\.failures\.gpu_mtbf": ("20h", "200h"),
     r"job\.min_learning_rate": (1e-5, 1e-6),
     r".*master_port|launch\.port": (29600, 29700),
     r"goals\.(ttft|tpot|e2e)(\..*)?": ("1ms", "30ms"),
