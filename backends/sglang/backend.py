@@ -168,6 +168,7 @@ def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Art
         "engines": plan.layout.replicas,
         "hosts": names or ([LOCAL] if len(hosts) == 1 else []),
         "nodes": len(hosts),
+        "port": plan.problem.endpoint.router_port,
         "workers": [(one.node, port) for one in running for port in one.ports],
     }
     return Artifact(ROUTER, render("sglang", "router.sh.j2", values), True)

@@ -75,7 +75,12 @@ def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _ports_of_host(plan: ServingPlan, node: int) -> Iterator[tuple[int, str]]:
-    """Yield (port, its user) for all ports that processes of the host ``node`` use."""
+    """Yield (port, its user) for all ports that processes of the host ``node`` use.
+
+    The router can run on any host, so its port must be free on all hosts.
+    """
+    if plan.layout.replicas > 1:
+        yield plan.problem.endpoint.router_port, "the router"
     running = [process for process in plan_processes(plan) if process.node == node]
     for slot, process in enumerate(running):
         yield from ((port, "an API server") for port in process.ports)

@@ -57,6 +57,8 @@ class Endpoint:
     load_balancer: LoadBalancer
     """Component that distributes requests over data-parallel ranks: the engine (internal), one load
     balancer per host (hybrid), or a load balancer of the user (external)."""
+    router_port: int = 30000
+    """Port of the router over several engines, if the backend emits one."""
 
 
 LatencyName = Literal["ttft", "tpot", "e2e"]

@@ -94,7 +94,7 @@ def resolve_service(
         service=service,
         goals=goals,
         pins=_resolve_pins(spec.layout),
-        endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
+        endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
     )
 
 

@@ -202,6 +202,8 @@ class ServingLaunchSpec(LaunchSpec):
     """Port over which the hosts of one engine connect."""
     port: Port = 8000
     """Port of the first API server on a host. Each further server uses the next port."""
+    router_port: Port = 30000
+    """Port of the router that distributes requests over several engines, if PARC writes one."""
     load_balancer: Literal["internal", "hybrid", "external"] = "internal"
     """Load balancing over data-parallel ranks. internal has one API server for all ranks, hybrid
     one API server per host, external one API server per rank."""
