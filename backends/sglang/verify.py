@@ -107,8 +107,8 @@ class SglangVerifier(ServeScriptVerifier):
             "problem.service.setup.overhead_bytes": "SGLang measures it at start-up",
             "problem.service.setup.block": "follows from the checkpoint and --quantization",
             "problem.service.setup.prefill_apart": "not emitted",
-            "problem.service.setup.accepted_tokens": "not emitted",
-            "problem.service.setup.draft_tokens": "not emitted",
+            "problem.service.setup.accepted_tokens": "expected acceptance",
+            "problem.service.setup.draft_tokens": "the number is in setup.speculative",
         }
     )
 

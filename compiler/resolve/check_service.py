@@ -115,12 +115,17 @@ def _check_batch(service: Service, sink: Sink) -> None:
     """
     setup = service.setup
     seqs, tokens = setup.max_running or 1, setup.max_batched_tokens or 1
-    if tokens >= seqs:
+    each = 1 + setup.draft_tokens
+    if tokens >= seqs * each:
         return
+    product, need = f"max_num_seqs {seqs}", "at least one token per running request"
+    if each > 1:
+        product = f"max_num_seqs {seqs} x {each}"
+        need = f"one token and {setup.draft_tokens} draft tokens per running request"
     finding = Finding(
-        f"max_num_batched_tokens {tokens} is less than max_num_seqs {seqs}",
-        label=f"{tokens} < {seqs}: a step needs at least one token per running request",
-        fix=f"job.max_num_batched_tokens: {seqs}",
+        f"max_num_batched_tokens {tokens} is less than {product}",
+        label=f"{tokens} < {seqs * each}: a step needs {need}",
+        fix=f"job.max_num_batched_tokens: {seqs * each}",
         causes=(Cause("job.max_num_seqs", f"{seqs} requests"),),
     )
     sink.report("V04", finding, at="job.max_num_batched_tokens")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from parc.compiler.spec.acceleration_spec import SpeculativeSpec
 from parc.compiler.spec.base import (
     Beta,
     Count,
@@ -99,6 +100,8 @@ class ServiceSpec(StrictModel):
     """Maximum number of tokens per engine step. auto uses the default of the engine."""
     block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
     """Number of tokens per block of the KV cache."""
+    speculative: SpeculativeSpec | None = None
+    """Speculative decoding; absent: each step yields one token per request."""
 
 
 class ServingLimitsSpec(StrictModel):

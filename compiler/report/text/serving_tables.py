@@ -85,6 +85,7 @@ def _decode_step_table(plan: ServingPlan) -> str:
     rows = [
         (name, format_seconds(spent), format_percent(spent / total if total else 0.0))
         for name, spent in [*terms, ("total", total)]
+        if spent or name != "draft"
     ]
     return table(("term", "time", "share"), rows)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.ir.serving import ServiceStatistics, Traffic
+from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import ServingGoals
 from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.report.formatting import (
@@ -45,6 +45,7 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_quantity(limits.cache_tokens, ' tokens')} per data-parallel rank, enough for "
             f"{limits.full_requests:.1f} requests of {limits.max_model_len:,} tokens",
         ),
+        ("draft", format_draft(plan.problem.service.setup)),
         ("load", format_load(plan)),
         (
             "latency",
@@ -57,6 +58,18 @@ def serving_summary(plan: ServingPlan) -> str:
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
+
+
+def format_draft(setup: ServingSetup) -> str:
+    """Return the draft of speculative decoding with its effect; empty without a draft."""
+    draft = setup.speculative
+    if draft is None:
+        return ""
+    return (
+        f"{draft.method}, {format_count(draft.tokens, 'token')} per step, "
+        f"{format_percent(draft.acceptance)} accepted: {setup.accepted_tokens:.2f} tokens per step "
+        "and request"
+    )
 
 
 def format_simulated(plan: ServingPlan) -> str:
