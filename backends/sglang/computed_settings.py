@@ -151,3 +151,8 @@ def speculative_num_draft_tokens(plan: ServingPlan) -> int | None:
     """Return the number of tokens that a step verifies: the draft, and the token before it."""
     draft = plan.problem.service.setup.speculative
     return None if draft is None else draft.tokens + 1
+
+
+def disables_prefix_caching(plan: ServingPlan) -> bool:
+    """Return True if the spec turns off prefix caching, which is on by default."""
+    return not plan.problem.service.prefix_caching

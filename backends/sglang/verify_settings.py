@@ -16,7 +16,7 @@ from parc.backends.verifier import DerivedSetting
 SCRIPT = "sglang/serve.sh"
 PARTITION = "SGLANG_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
-SWITCHES = ("enable-dp-lm-head", "enable-eplb")
+SWITCHES = ("enable-dp-lm-head", "enable-eplb", "disable-radix-cache")
 VALUES = (
     *("tp-size", "pp-size", "attn-dp-size", "ep-size", "moe-a2a-backend", "deepep-mode"),
     *("ep-num-redundant-experts", "dtype", "quantization", "kv-cache-dtype", "context-length"),
@@ -124,6 +124,8 @@ def read_flag_settings(
     yield from _read_formats(shared)
     yield from _read_limits(shared)
     yield _read_draft(shared)
+    uncached = shared["disable-radix-cache"]
+    yield uncached.derive("problem.service.prefix_caching", uncached.text is None)
     yield from _read_stages(shared, partition, layers)
     path = "problem.service.checkpoint"
     yield DerivedSetting(path, checkpoint.text, SCRIPT, checkpoint.line, checkpoint.text)

@@ -102,3 +102,8 @@ def speculative_config(plan: ServingPlan) -> str | None:
     if draft.checkpoint is not None:
         config["model"] = draft.checkpoint
     return json.dumps({**config, "num_speculative_tokens": draft.tokens})
+
+
+def disables_prefix_caching(plan: ServingPlan) -> bool:
+    """Return True if the spec turns off prefix caching, which is on by default."""
+    return not plan.problem.service.prefix_caching

@@ -42,7 +42,7 @@ NUMBERS = {
     "block-size": PlannedFlag("problem.service.block_tokens", 16),
 }
 TEXTS = {"all2all-backend": PlannedFlag("problem.pins.all2all")}
-SWITCHES = ("enable-expert-parallel", "enable-eplb")
+SWITCHES = ("enable-expert-parallel", "enable-eplb", "no-enable-prefix-caching")
 FORMATS = ("dtype", "quantization", "kv-cache-dtype")
 OTHERS = ("distributed-executor-backend", "eplb-config", "speculative-config")
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
@@ -150,6 +150,9 @@ def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[
     for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
     yield _read_draft(shared, file)
+    uncached = shared["no-enable-prefix-caching"]
+    setting, path = uncached.setting("no-enable-prefix-caching"), "problem.service.prefix_caching"
+    yield DerivedSetting(path, uncached.text is None, file, uncached.line, setting)
     yield from _read_stage_settings(command, shared, layers)
     checkpoint = command.checkpoint
     yield DerivedSetting(

@@ -5,6 +5,8 @@ The same memory model gives the limits on requests that PARC passes to an engine
 
 from __future__ import annotations
 
+from math import gcd
+
 from parc.backends.base import Engine
 from parc.backends.shared.strategies import serving_strategy_rules
 from parc.compiler.cost.serving.stages import service_cache_blocks, stage_caches
@@ -43,7 +45,7 @@ def _explain_unsplit_draft(problem: ServingProblem, layout: ServingLayout) -> Fi
         f"the {heads} attention heads of the draft are not divisible by tp {tp}",
         label=f"{heads} % {tp} = {heads % tp}, must be 0; the draft is split over the same ranks",
         help=f"valid tp: {', '.join(map(str, valid))}",
-        fix=f"layout.tp: {max(size for size in valid if size <= tp)}",
+        fix=f"layout.tp: {gcd(heads, tp)}",
         causes=(Cause("job.speculative.model", f"the draft is {draft.model.name}"),),
     )
 

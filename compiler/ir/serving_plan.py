@@ -35,6 +35,8 @@ class Service:
     """Context length of the model in tokens, as the engine derives it."""
     block_tokens: int
     """Number of tokens per block of the paged KV cache."""
+    prefix_caching: bool = True
+    """True if the engine keeps the cache of prompts for later prompts with the same beginning."""
 
     @property
     def longest_request_tokens(self) -> int:

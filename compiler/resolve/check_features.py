@@ -40,3 +40,16 @@ def _features(job: ServiceSpec) -> Iterator[tuple[str, str]]:
     """Yield (spec path, name of the feature) for each feature that the job uses."""
     if job.speculative is not None:
         yield "job.speculative.method", f"speculative:{job.speculative.method}"
+
+
+def check_prefix_caching(job: ServiceSpec, sink: Sink) -> None:
+    """Report prefix hits of a job whose engine has no prefix cache (V34)."""
+    if not job.traffic.prefix_hit:
+        return
+    finding = Finding(
+        f"job.prefix_caching is false, but job.traffic.prefix_hit is {job.traffic.prefix_hit:.0%}",
+        label="without a prefix cache, the engine computes all tokens of each prompt",
+        fix="remove job.traffic.prefix_hit",
+        causes=(Cause("job.prefix_caching", "prefix caching is turned off here"),),
+    )
+    sink.report("V34", finding, at="job.traffic.prefix_hit")

@@ -24,7 +24,7 @@ from parc.compiler.ir.serving_plan import (
     ServingPins,
     ServingProblem,
 )
-from parc.compiler.resolve.check_features import check_features
+from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
@@ -36,7 +36,7 @@ from parc.compiler.resolve.resolve_launch import (
 )
 from parc.compiler.resolve.resolve_speculative import resolve_speculative, with_speculative
 from parc.compiler.resolve.resolve_targets import resolve_targets
-from parc.compiler.resolve.resolve_traffic import resolve_traffic
+from parc.compiler.resolve.resolve_traffic import resolve_traffic, without_prefix_hits
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
     LatencyLimitSpec,
@@ -61,6 +61,9 @@ def resolve_service(
     targets = resolve_targets(spec, sink)
     checkpoint = resolve_checkpoint(spec.job, model, sink)
     traffic = resolve_traffic(spec.job.traffic, library, sink)
+    if traffic is not None and not spec.job.prefix_caching:
+        check_prefix_caching(spec.job, sink)
+        traffic = without_prefix_hits(traffic)
     speculative = resolve_speculative(spec.job.speculative, model, library, sink)
     if targets is None or checkpoint is None or traffic is None:
         return None
@@ -83,6 +86,7 @@ def resolve_service(
         max_model_len=None if job.max_model_len == "auto" else job.max_model_len,
         context=engine.context_tokens(model),
         block_tokens=job.block_tokens,
+        prefix_caching=job.prefix_caching,
     )
     check_features(spec.job, engine, model, sink)
     check_service(service, engine, cluster.gpu, sink)

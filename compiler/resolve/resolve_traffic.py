@@ -88,6 +88,15 @@ def _with_trace(found: Traffic, trace: Trace) -> Traffic:
     return replace(found, request_rate=rate, prefix_hit=_prefix_hit(trace), trace=trace)
 
 
+def without_prefix_hits(traffic: Traffic) -> Traffic:
+    """Return the traffic of an engine without a prefix cache, which computes all prompt tokens."""
+    trace = traffic.trace
+    if trace is not None:
+        requests = tuple(replace(one, blocks=()) for one in trace.requests)
+        trace = replace(trace, requests=requests)
+    return replace(traffic, prefix_hit=0.0, trace=trace)
+
+
 def _check_combination(spec: TrafficSpec, sink: Sink) -> None:
     """Report settings that contradict each other (V34)."""
     written = spec.model_fields_set

@@ -100,6 +100,9 @@ class ServiceSpec(StrictModel):
     """Maximum number of tokens per engine step. auto uses the default of the engine."""
     block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
     """Number of tokens per block of the KV cache."""
+    prefix_caching: bool = True
+    """Let the engine keep the KV cache of prompts, so that later prompts with the same beginning
+    are not computed again."""
     speculative: SpeculativeSpec | None = None
     """Speculative decoding; absent: each step yields one token per request."""
 
