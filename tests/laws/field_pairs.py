@@ -135,6 +135,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"launch\.args": (["--log-params-norm"], ["--enable-prefix-caching"], ["--verbose"]),
     r".*recompute\.modules": (["core_attn"], ["mlp"]),
     r".*offload\.activations": ([], ["attention"]),
+    r"job\.speculative\.model": ("llama-3-8b", "llama-3-70b"),
+    r"launch\.router_port": (29600, 29700),
     r".*(_dir|path)": ("/one", "/two"),
 }
 """Pattern of a path -> values, where the type does not show which values make sense."""
@@ -152,6 +154,7 @@ NVL72 = {"cluster": {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}}
 BLOCKS = {"granularity": "full", "method": "block", "layers": 3}
 LEVELS = [{"name": "leaf"}, {"name": "pod"}, {"name": "core"}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
+DRAFT = {"job.speculative": {"method": "draft-model", "checkpoint": "one", "model": "llama-3-8b"}}
 OPEN: Spec = {"layout": {}}
 FLAT: Spec = {**OPEN, "goals.limits": {"pp": {"max": 1}, "cp": {"max": 1}}}
 """All ranks are data-parallel or tensor-parallel."""
@@ -180,6 +183,9 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
     (r"cluster\.failures\.gpu_mtbf", (), {"job.checkpoint_dir": "/save"}),
     (r"cluster\.storage\.write_gb_per_s", (), {"job.checkpoint_dir": "/save"}),
+    (r"job\.speculative\.(tokens|acceptance)", (SERVICE,), {"job.speculative.method": "ngram"}),
+    (r"job\.speculative\.(checkpoint|model)", (SERVICE,), DRAFT),
+    (r"launch\.router_port", (SERVICE,), {"layout.replicas": 4}),
     (r"job\.traffic\.(burstiness|lengths.*|prefix_hit)", (), {"job.traffic.request_rate": 2.0}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),
