@@ -47,6 +47,16 @@ class JobSpec(StrictModel):
     moment_precision: Literal["fp32", "bf16"] = "fp32"
     """Number format of Adam's two moments. With bf16, Megatron also stores only the 16 bits of a
     master weight that the bf16 weight lacks: 6 bytes per parameter instead of 12."""
+    fp8_recipe: Literal["tensorwise", "delayed", "blockwise"] = "tensorwise"
+    """Scaling of the operands of matrix multiplications with precision: fp8. tensorwise has one
+    scale per tensor from its present values, delayed one from earlier steps, and blockwise one per
+    block of 128 x 128 weights or 128 activations."""
+    fused_loss: bool = False
+    """Compute the cross-entropy loss with fused kernels. They need 10 instead of 6 bytes per
+    logit."""
+    tp_overlap: bool = False
+    """Overlap the gathers and scatters of tensor parallelism with matrix multiplications, through
+    user buffers of Transformer Engine. Requires sequence parallelism."""
     moe_dispatcher: Literal["auto", "alltoall", "deepep", "hybridep"] = "auto"
     """Library that sends tokens to their experts. auto uses a plain all-to-all; deepep and hybridep
     must be installed on the hosts."""
@@ -105,6 +115,8 @@ class JobSpec(StrictModel):
     checkpoint_interval: PositiveInt | Auto = "auto"
     """Number of steps between two checkpoints. auto uses the number that makes the run shortest,
     given cluster.failures and the time that a checkpoint takes."""
+    async_checkpoint: bool = False
+    """Write checkpoints in a background process while training continues."""
     load_dir: str | None = None
     """Folder of the checkpoint from which the run starts. Required if kind is finetune."""
 

@@ -154,6 +154,7 @@ def model(layers: int = 32, experts: int = 0) -> Model:
         experts=routed if experts else None,
         norm="rmsnorm",
         norm_epsilon=1e-5,
+        init_std=None,
         norms_per_layer=2,
         final_norm=True,
         position=Position("rope", 10000.0, 1.0, "none", 1.0, 8192, 8192, 1.0, 0.0),

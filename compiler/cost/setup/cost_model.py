@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from parc.backends.base import Framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.kernels.scaling import NONE, SCALINGS
+from parc.compiler.cost.kernels.scaling import NONE, SCALINGS, scaling_of_job
 from parc.compiler.cost.setup.calibrated_parameters import (
     calibrated_efficiency,
     efficiency_for_stack,
@@ -26,6 +26,10 @@ from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit,
 
 T = TypeVar("T")
 
+OVERLAPPED_TP_SHARE = 0.5
+"""Exposed time of tensor-parallel collectives with user buffers (``job.tp_overlap``), divided by
+that without: an assumption. The buffers pipeline each collective with its own matrix
+multiplication (TransformerEngine, comm_gemm_overlap)."""
 ONE_RANK = GroupSpan(1, 1)
 
 
@@ -76,8 +80,11 @@ class CostModel:
         self.kernels = kernels
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         self.efficiency = calibrated_efficiency(row, problem.calibration)
+        if problem.job.tp_overlap:
+            exposed = self.efficiency.tp * OVERLAPPED_TP_SHARE
+            self.efficiency = replace(self.efficiency, tp=exposed)
         self.links = Links.from_cluster(problem.cluster, kernels, self.efficiency)
-        self.scaling = SCALINGS.get(problem.job.precision, NONE)
+        self.scaling = SCALINGS.get(scaling_of_job(problem.job), NONE)
         self.gemm = kernels.gemm_fit(problem.job.precision).without_gaps_and_casts()
         # The output projection stays in 16 bit for every precision of the layers.
         self.head_gemm = kernels.gemm_fit("bf16").without_gaps_and_casts()
