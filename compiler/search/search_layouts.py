@@ -24,8 +24,8 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Candidate, Layout, Search
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
-from parc.compiler.search.explain_invalid import explain_invalid, report_excess_chunks
 from parc.compiler.search.enumerate_layouts import LayoutPoint
+from parc.compiler.search.explain_invalid import explain_invalid, report_excess_chunks
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log2
 
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
@@ -101,7 +100,7 @@ def _hop_and_bubble_seconds(
 
 
 def is_evaluated_by_chunk(layout: Layout, micro_batches: int) -> bool:
-    """Return True if the step time is evaluated chunk by chunk (``unequal_interleaved_seconds``)."""
+    """Return True if the step is evaluated chunk by chunk (``unequal_interleaved_seconds``)."""
     return layout.schedule == "interleaved" and is_in_groups_of_ranks(
         layout.pp, layout.vpp, micro_batches
     )
