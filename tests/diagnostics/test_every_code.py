@@ -1,4 +1,4 @@
-"""Each diagnostic code has a bad spec with its exact text, fixes that work, an entry and a section."""
+"""Bad spec of each diagnostic code, with its exact text and fixes that work; entries and sections."""
 
 from __future__ import annotations
 
