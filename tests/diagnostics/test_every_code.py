@@ -1,4 +1,4 @@
-"""Bad spec of each diagnostic code, with its exact text and fixes that work; entries and sections."""
+"""Bad spec of each diagnostic code, with its exact text, and fixes that work; entries; sections."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.report.json.output_directory import decode_files
-from parc.compiler.verify.verify_checksums import verify_checksums
-from parc.compiler.verify.verify_lock import LOCK
+from parc.compiler.verify.verify_checksums import LOCK, verify_checksums
 from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import emitted, example
 
