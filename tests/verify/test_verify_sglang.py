@@ -12,6 +12,8 @@ from tests.compiled import verification_codes
 from tests.search.serving_specs import plan_of, spec
 from tests.verify.damage import swapped
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 V3 = {"precision": "fp8", "max_model_len": 4096, "checkpoint": "deepseek-ai/DeepSeek-V3"}
 EMIT = {"emit": ["rankmap", "slurm", "sglang"]}
 HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
