@@ -141,7 +141,8 @@ class DistinctChunks:
 def distinct_chunks(model: Model, split: PipelineSplit) -> DistinctChunks:
     """Return the model chunks of ``split``; chunks that take equal time are listed once."""
     seen: dict[object, int] = {}
-    chunks, order = [], []
+    chunks: list[ModelChunk] = []
+    order: list[int] = []
     for chunk in chain.from_iterable(zip(*split.chunks, strict=True)):
         kinds = model.layer_kinds[chunk.first_layer : chunk.first_layer + chunk.layers]
         index = seen.setdefault((kinds, chunk.mtp_layers, chunk.loss), len(chunks))
