@@ -147,6 +147,15 @@ def speculative_topk(plan: ServingPlan) -> int | None:
     return None if speculative_num_steps(plan) is None else 1
 
 
+def ngram_breadth(plan: ServingPlan) -> int | None:
+    """Return 1 for ngram, so that the draft is a chain; None for other methods.
+
+    SGLang rejects wider drafts with pages of several tokens (speculative_hook.py, _handle_ngram).
+    """
+    draft = plan.problem.service.setup.speculative
+    return 1 if draft is not None and draft.method == "ngram" else None
+
+
 def speculative_num_draft_tokens(plan: ServingPlan) -> int | None:
     """Return the number of tokens that a step verifies: the draft, and the token before it."""
     draft = plan.problem.service.setup.speculative

@@ -30,6 +30,7 @@ VALUES = (
     *("moe-dense-tp-size", "speculative-algorithm", "speculative-draft-model-path"),
     *("max-loras-per-batch", "max-lora-rank", "hicache-size"),
     *("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"),
+    "speculative-ngram-max-bfs-breadth",
 )
 ADAPTERS = "lora-paths"
 """Flag with any number of values, one per adapter."""
@@ -202,8 +203,9 @@ def _read_draft(shared: SharedFlags) -> DerivedSetting:
     if method == "eagle" and draft.text is None:
         method = "mtp"
     tokens: Any = verified.number - 1 if isinstance(verified.number, int) else verified.text
-    chain = (None, None) if method == "ngram" else (1, tokens)
-    if (width.number, steps.number) != chain:
+    breadth = shared["speculative-ngram-max-bfs-breadth"]
+    chain = (None, None, 1) if method == "ngram" else (1, tokens, None)
+    if (width.number, steps.number, breadth.number) != chain:
         tokens = f"{width.text} x {steps.text}"
     value = {"method": method, "tokens": tokens, "checkpoint": draft.text}
     setting = algorithm.derive(path, value)
