@@ -37,7 +37,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",
-        launch_fields=("args",),
+        launch_fields=("args", "omit", "logging", "profile"),
     ),
     Declaration(
         name="deepspeed",

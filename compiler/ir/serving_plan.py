@@ -315,8 +315,7 @@ class ServingPlan:
     @property
     def cost_per_hour(self) -> float | None:
         """Price of the occupied GPUs for one hour; None if the spec states no price."""
-        price = self.problem.cluster.price_per_gpu_hour
-        return None if price is None else price * self.occupied_gpus
+        return self.problem.cluster.price_of(self.occupied_gpus)
 
 
 @dataclass(frozen=True, slots=True)

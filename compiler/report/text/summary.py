@@ -21,6 +21,7 @@ from parc.compiler.report.formatting import (
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
+from parc.compiler.report.text.run_text import run_rows
 from parc.compiler.report.text.tie_note import tie_summary
 
 
@@ -189,6 +190,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
+        *run_rows(plan.run),
         *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
@@ -253,5 +255,6 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "mfu": estimate.mfu,
         "tokens_per_second": estimate.tokens_per_second,
         "placement": as_json(plan.placement.proof),
+        "run": as_json(plan.run),
     }
     return dict(round_floats_in_tree(document))
