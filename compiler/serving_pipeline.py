@@ -6,10 +6,12 @@ The module is imported on first use, so that training jobs start faster.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.catalog.library import TextReader
 from parc.compiler.checks.check_serving_plan import check_serving_plan
+from parc.compiler.cost.serving.service_intervals import service_intervals
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.service_rules import engine_request_limits
@@ -47,6 +49,9 @@ def plan_service(
     if found is None:
         return None
     estimate, search = found
+    errors = problem.service.setup.engine.errors
+    intervals = service_intervals(estimate, errors, bool(problem.calibration))
+    estimate = replace(estimate, intervals=intervals)
     layout = estimate.layout
     limits = engine_request_limits(problem, layout)
     stages = stage_caches(problem, layout, limits.max_model_len)

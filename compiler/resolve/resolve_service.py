@@ -24,8 +24,13 @@ from parc.compiler.ir.serving_plan import (
     ServingPins,
     ServingProblem,
 )
+from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_calibration import (
+    check_calibration_engine,
+    resolve_calibration,
+)
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
@@ -52,7 +57,7 @@ def resolve_service(
 ) -> ServingProblem | None:
     """Return the problem that the serving search solves; None if an error leaves it incomplete.
 
-    ``library`` reads the trace of the traffic.
+    ``library`` reads the trace of the traffic and the calibration file.
     """
     report_training_keys(spec, sink)
     _check_latency_limits(spec.goals, sink)
@@ -65,6 +70,9 @@ def resolve_service(
     if resolved is None:
         return None
     engine, constants = resolved
+    calibration = resolve_calibration(spec.cluster, cluster, library, sink)
+    check_calibration_engine(calibration, cluster, targets.framework, sink)
+    calibrated, constants = calibrated_service(cluster, constants, calibration.values)
     job = spec.job
     service = Service(
         checkpoint=checkpoint,
@@ -81,20 +89,22 @@ def resolve_service(
     check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink)
     goals = _resolve_goals(spec.goals, service.traffic)
+    files = (*((traffic.trace,) if traffic.trace else ()), *calibration.values)
     return ServingProblem(
         name=spec.name,
         model=model,
-        cluster=cluster,
+        cluster=calibrated,
         launch=resolve_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, (model, cluster, *((traffic.trace,) if traffic.trace else ()))),
+        digest=spec_digest(spec, (model, calibrated, *files)),
         spec_json=spec_as_json(spec),
         service=service,
         goals=goals,
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
+        calibration=calibration.values,
     )
 
 
