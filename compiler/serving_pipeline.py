@@ -49,8 +49,11 @@ def plan_service(
     if found is None:
         return None
     estimate, search = found
-    errors = problem.service.setup.engine.errors
-    intervals = service_intervals(estimate, errors, bool(problem.calibration))
+    service = problem.service
+    is_rate_given = service.traffic.request_rate is not None
+    intervals = service_intervals(
+        estimate, service.setup.engine.errors, bool(problem.calibration), is_rate_given
+    )
     estimate = replace(estimate, intervals=intervals)
     layout = estimate.layout
     limits = engine_request_limits(problem, layout)

@@ -158,9 +158,9 @@ class EstimateErrors:
 
     source: str = "no published measurements of this engine"
     """Origin of the values."""
-    ttft: float = 1.2
-    """Half width for the time to the first token; 1.2 is a factor of 3.3."""
-    tpot: float = 0.45
+    ttft: float = 0.86
+    """Half width for the time to the first token; 0.86 is a factor of 2.4."""
+    tpot: float = 0.42
     """Half width for the time per output token."""
     tokens_per_second: float = 0.35
     """Half width for the output tokens per second."""

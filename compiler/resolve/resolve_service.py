@@ -11,6 +11,7 @@ from typing import Literal
 from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
 from parc.compiler.catalog.library import TextReader
+from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
@@ -24,7 +25,6 @@ from parc.compiler.ir.serving_plan import (
     ServingPins,
     ServingProblem,
 )
-from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import (

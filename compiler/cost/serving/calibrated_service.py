@@ -72,7 +72,9 @@ def _calibrated_rates(row: ServingEfficiency, factors: Mapping[str, float]) -> S
     )
 
 
-def _calibrated_steps(row: SchedulingConstants, factors: Mapping[str, float]) -> SchedulingConstants:
+def _calibrated_steps(
+    row: SchedulingConstants, factors: Mapping[str, float]
+) -> SchedulingConstants:
     overhead = factors["overhead"]
     return replace(
         row,

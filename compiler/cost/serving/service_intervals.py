@@ -15,26 +15,29 @@ from parc.compiler.ir.serving import ServingEstimate, ServingIntervals
 
 CALIBRATED_ERRORS = EstimateErrors(
     source="errors of other rows of a benchmark after a calibration with three of its rows",
-    ttft=0.5,
-    tpot=0.25,
-    tokens_per_second=0.25,
+    ttft=0.48,
+    tpot=0.23,
+    tokens_per_second=0.23,
 )
 """Half widths of the intervals for a service with a calibration."""
 
 
 def service_intervals(
-    estimate: ServingEstimate, shipped: EstimateErrors, is_calibrated: bool
+    estimate: ServingEstimate, shipped: EstimateErrors, is_calibrated: bool, is_rate_given: bool
 ) -> ServingIntervals:
     """Return the 80 % intervals of ``estimate``.
 
     ``shipped`` are the errors of the engine with its shipped constants. A calibration never makes
-    an interval wider.
+    an interval wider. Under a given request rate the throughput is that rate, so that its interval
+    has no width.
     """
     ttft, tpot, rate = shipped.ttft, shipped.tpot, shipped.tokens_per_second
     if is_calibrated:
         ttft = min(ttft, CALIBRATED_ERRORS.ttft)
         tpot = min(tpot, CALIBRATED_ERRORS.tpot)
         rate = min(rate, CALIBRATED_ERRORS.tokens_per_second)
+    if is_rate_given:
+        rate = 0.0
     return ServingIntervals(
         _interval(estimate.ttft_seconds, ttft),
         _interval(estimate.tpot_seconds, tpot),

@@ -93,6 +93,7 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
 def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
     estimate, limits = plan.estimate, plan.limits
     intervals = format_intervals(estimate)
+    per_gpu = format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s")
     return (
         KeyFigure(
             "time to first token (estimate)",
@@ -107,7 +108,7 @@ def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
         KeyFigure(
             "output (estimate)",
             format_quantity(estimate.tokens_per_second, " tokens/s"),
-            f"{intervals['output']}; {format_quantity(estimate.tokens_per_second_per_gpu, ' tokens/s')} per GPU",
+            f"{intervals['output']}; {per_gpu} per GPU",
         ),
         KeyFigure(
             "KV cache",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from parc.compiler.ir import AnyPlan, Cluster, Estimate, Plan, ServingPlan, StageMemory
+from parc.compiler.ir import AnyPlan, Cluster, Estimate, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import (

@@ -129,7 +129,8 @@ def format_intervals(estimate: ServingEstimate) -> dict[str, str]:
     found = estimate.intervals
     if found is None:
         return dict.fromkeys(("ttft", "tpot", "output"), "")
-    rate = " to ".join(format_quantity(end, " tokens/s") for end in found.tokens_per_second)
+    low, high = (format_quantity(end, " tokens/s") for end in found.tokens_per_second)
+    rate = f"{low} to {high}" if low != high else "that of the given requests"
     return {
         "ttft": " to ".join(map(format_seconds, found.ttft_seconds)),
         "tpot": " to ".join(map(format_seconds, found.tpot_seconds)),

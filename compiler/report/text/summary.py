@@ -62,7 +62,7 @@ def serving_summary(plan: ServingPlan) -> str:
 
 def _format_intervals(estimate: ServingEstimate) -> str:
     found = format_intervals(estimate)
-    return f"80 %: TTFT {found['ttft']}; TPOT {found['tpot']}; {found['output']}"
+    return f"80 %: TTFT {found['ttft']}; TPOT {found['tpot']}; output {found['output']}"
 
 
 def format_simulated(plan: ServingPlan) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from parc.compiler.report.formatting import (
     format_percent,
+    format_quantity,
     format_seconds,
     round_floats_in_tree,
     round_to_six_digits,
@@ -14,6 +15,7 @@ from parc.compiler.report.formatting import (
 )
 from parc.compiler.tools.calibration.calibrate import Calibration
 from parc.compiler.tools.calibration.fit_runs import mean_error
+from parc.compiler.tools.calibration.measured_runs import MeasuredRun
 
 MAX_RUNS_SHOWN = 30
 """Maximum number of runs to print; if there are more, those with the largest errors."""
@@ -25,8 +27,8 @@ def calibration_text(found: Calibration) -> str:
 
     It contains tables of the parameters, collectives and runs, and the mean errors of the runs.
     """
-    count = len(found.runs)
-    models = len({run.problem.model.name for run in found.runs})
+    count = found.count
+    models = len({run.model.name for run in found.runs})
     parts = [
         f"{found.fit.hardware}: {count} run{'s' * (count > 1)} of {models} "
         f"model{'s' * (models > 1)}\n",
@@ -79,12 +81,17 @@ def _run_table(found: Calibration) -> str:
     rows = [
         (
             row["run"],
-            format_seconds(row["measured"]),
+            _format_measured(row),
             *(_format_error(row, name) for name in _prediction_columns(found)),
         )
         for row in records
     ]
     return table(("run", "measured", *_prediction_columns(found).values()), rows)
+
+
+def _format_measured(row: Mapping[str, Any]) -> str:
+    rate = row["run"].endswith(" tokens/s")
+    return format_quantity(row["measured"], "") if rate else format_seconds(row["measured"])
 
 
 def _prediction_columns(found: Calibration) -> dict[str, str]:
@@ -100,7 +107,7 @@ def _run_record(found: Calibration, index: int) -> dict[str, Any]:
     run, fit = found.runs[index], found.fit
     record = {
         "run": run.name,
-        "line": run.row.span.line,
+        "line": run.span.line,
         "measured": run.seconds,
         "shipped": fit.before[index],
         "fitted": fit.after[index],
@@ -113,7 +120,8 @@ def _mean_error_line(found: Calibration) -> str:
     text = ", ".join(
         f"{words[name]} {format_percent(value)}" for name, value in found.errors.items()
     )
-    return f"mean error of the step: {text}\n"
+    of = "the step" if isinstance(found.runs[0], MeasuredRun) else "the latencies"
+    return f"mean error of {of}: {text}\n"
 
 
 def calibration_json(found: Calibration) -> dict[str, Any]:
