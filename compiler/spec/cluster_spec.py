@@ -183,7 +183,8 @@ class ClusterSpec(StrictModel):
     price_per_gpu_hour: PositiveFloat | None = None
     """Price of one GPU for one hour, in any currency. If set, PARC prints the cost of the plan."""
     calibration: str | None = None
-    """Path of a file that `parc calibrate` wrote, with cost-model parameters measured on this
-    cluster. If absent, PARC uses the parameters of its catalog."""
+    """Path of a file that `parc calibrate` wrote, with cost-model parameters that were fitted to
+    training runs, or to benchmarks of a service, on this cluster. If absent, PARC uses the
+    parameters of its catalog."""
     source: str | None = None
     """Document or page from which the numbers of a catalog entry are taken."""

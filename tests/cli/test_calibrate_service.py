@@ -76,49 +76,46 @@ def test_the_factors_of_a_service_are_recovered(tmp_path: Path) -> None:
     assert document["calibration"]["fitted_to"]["runs"] == len(LOADS)
 
 
+OWN = "calibration: 1\nclass: hopper/vllm\nparameters: {memory: 0.8, overhead: 2}\n"
+CALIBRATED = SPEC.replace("nodes: 1", "nodes: 1, calibration: own.yaml")
+
+
 def test_a_spec_uses_the_calibration_of_its_service(tmp_path: Path) -> None:
-    spec, table = write_spec(tmp_path), measured_table(tmp_path, SLOW)
-    own = tmp_path / "own.yaml"
-    assert parc("calibrate", table, "--spec", spec, "-o", str(own)).exit_code == 0
-    words = ("--set", "cluster.calibration=own.yaml")
-    shipped, found = (
-        json.loads(parc("estimate", spec, *more, "--format", "json").stdout) for more in ((), words)
-    )
-    # The third run has almost the traffic of the spec.
+    spec = write_spec(tmp_path)
+    (tmp_path / "own.yaml").write_text(OWN, "utf-8")
+    words = ("--set", "cluster.calibration=own.yaml", "--format", "json")
+    shipped = json.loads(parc("estimate", spec, "--format", "json").stdout)
+    found = json.loads(parc("estimate", spec, *words).stdout)
     assert found["tpot_seconds"] > 1.2 * shipped["tpot_seconds"]
+    assert found["memory"] == shipped["memory"]
     widths = [
-        log(one["intervals"]["ttft_seconds"][1] / one["ttft_seconds"]) for one in (found, shipped)
+        log(one["intervals"]["tpot_seconds"][1] / one["tpot_seconds"]) for one in (found, shipped)
     ]
     assert widths[0] < widths[1]
-    assert (
-        "cost model parameters come from cluster.calibration"
-        in parc("estimate", spec, *words).stdout
+
+
+def test_factors_are_relative_to_shipped_constants_although_the_spec_names_a_calibration(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.yaml").write_text(OWN, "utf-8")
+    result = SpecSource("result.json", json.dumps(REPORT), tmp_path)
+    plain, calibrated = (
+        read_measured_services([result], SpecSource("spec.yaml", text, tmp_path), Sink())[0]
+        for text in (SPEC, CALIBRATED)
     )
-    # A calibration is fitted relative to the shipped constants, although the spec names one.
-    again = parc(
-        "calibrate",
-        table,
-        "--spec",
-        write_spec(tmp_path, SPEC.replace("nodes: 1", "nodes: 1, calibration: own.yaml")),
-        "--format",
-        "json",
-    )
-    first = parc("calibrate", table, "--spec", write_spec(tmp_path), "--format", "json")
-    assert json.loads(again.stdout)["parameters"] == json.loads(first.stdout)["parameters"]
+    assert calibrated.problem.calibration == ()
+    assert estimate_measured(calibrated, ()) == estimate_measured(plain, ())
 
 
 def test_the_lock_and_the_plan_store_the_factors(tmp_path: Path) -> None:
-    spec = write_spec(tmp_path, SPEC.replace("nodes: 1", "nodes: 1, calibration: own.yaml"))
-    text = "calibration: 1\nclass: hopper/vllm\nparameters: {memory: 0.8}\n"
-    (tmp_path / "own.yaml").write_text(text, "utf-8")
-    out = tmp_path / "out"
+    spec, out = write_spec(tmp_path, CALIBRATED), tmp_path / "out"
+    (tmp_path / "own.yaml").write_text(OWN, "utf-8")
     assert parc("compile", spec, "-o", str(out)).exit_code == 0
     lock = json.loads((out / "parc.lock").read_text("utf-8"))
-    assert lock["decisions"]["calibration"] == {"memory": 0.8}
+    assert lock["decisions"]["calibration"] == {"memory": 0.8, "overhead": 2}
     plan = json.loads((out / "plan.json").read_text("utf-8"))
-    assert plan["problem"]["calibration"] == [["memory", 0.8]]
-    assert parc("verify", str(out)).exit_code == 0
-    (tmp_path / "own.yaml").write_text(text.replace("0.8", "0.7"), "utf-8")
+    assert plan["problem"]["calibration"] == [["memory", 0.8], ["overhead", 2]]
+    (tmp_path / "own.yaml").write_text(OWN.replace("0.8", "0.7"), "utf-8")
     changed = parc("compile", spec, "-o", str(out), "--locked")
     assert changed.exit_code == 1
     assert "calibration" in changed.stderr
@@ -137,11 +134,18 @@ def test_the_lock_and_the_plan_store_the_factors(tmp_path: Path) -> None:
 def test_a_calibration_that_does_not_apply_is_an_error(
     tmp_path: Path, text: str, words: str
 ) -> None:
-    spec = write_spec(tmp_path, SPEC.replace("nodes: 1", "nodes: 1, calibration: own.yaml"))
+    spec = write_spec(tmp_path, CALIBRATED)
     (tmp_path / "own.yaml").write_text(f"calibration: 1\n{text}\n", "utf-8")
     result = parc("estimate", spec)
     assert result.exit_code == 1
     assert words in result.stderr
+
+
+def test_the_estimate_names_the_calibration(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(OWN, "utf-8")
+    text = parc("estimate", write_spec(tmp_path, CALIBRATED)).stdout
+    assert "2 cost model parameters come from cluster.calibration\n" in text
+    assert "80 % interval" in text
 
 
 REPORT: dict[str, Any] = {

@@ -16,7 +16,12 @@ from math import exp, log
 from pathlib import Path
 
 from benchmarks.accuracy.pages.page_tables import markdown
-from benchmarks.accuracy.serving.calibration import QUANTITIES, CalibratedRow, calibrated_rows
+from benchmarks.accuracy.serving.calibration import (
+    QUANTITIES,
+    CalibratedRow,
+    calibrated_rows,
+    calibration_table,
+)
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from benchmarks.accuracy.serving.waits import (
     GROUP_EXPONENT,
@@ -29,6 +34,24 @@ COVERAGE = 0.8
 """Share of measurements that an interval is meant to contain."""
 GROUP_POWER = 1 - 2 * GROUP_EXPONENT
 
+
+SECTION = """\
+### Calibration and intervals of services
+
+Median errors in % before and after `parc calibrate` with three rows of the same benchmark (model,
+GPU, engine, weight format and source), for its other rows. Before the calibration, no constant that
+delays requests is fitted to a row of the source.
+
+{}
+
+Plans print 80 % intervals for TTFT, TPOT and tokens/s. *factor* is the measured half width: the
+interval reaches from estimate / factor to estimate x factor. *inside, other sources* is the share
+of rows inside an interval whose width is measured on all other sources. The engine tables contain
+widths that were measured on more rows than this page uses; {:.0%} of the values of this page are
+inside those intervals.
+
+{}
+"""
 
 ErrorRow = tuple[float, str, tuple[str, ...]]
 """(logarithm of predicted / measured, source, group)."""
@@ -121,13 +144,20 @@ def shipped_coverage(predictions: Sequence[ServingPrediction]) -> float:
     return sum(inside) / len(inside)
 
 
+def interval_section(data: Path | None = None) -> str:
+    """Return the section as Markdown, for the project's rows or for a wide table in ``data``."""
+    predictions = predict_serving(read_serving(data).rows)
+    rows = calibrated_rows(predictions)
+    return SECTION.format(
+        calibration_table(rows), shipped_coverage(predictions), interval_table(predictions, rows)
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; return exit status 0."""
+    """Print the section; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving.intervals")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
-    predictions = predict_serving(read_serving(parser.parse_args(argv).data).rows)
-    print(interval_table(predictions, calibrated_rows(predictions)))
-    print(f"inside the intervals of plans: {shipped_coverage(predictions):.1%}")
+    print(interval_section(parser.parse_args(argv).data), end="")
     return 0
 
 

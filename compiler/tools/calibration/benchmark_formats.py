@@ -42,7 +42,7 @@ MAX_RECORDS = 1000
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRecord:
-    """Measured run of a serving benchmark. A value is None or empty if the file does not state it."""
+    """Run of a serving benchmark; values that the file does not state are None or empty."""
 
     name: str
     span: Span
