@@ -97,8 +97,8 @@ ROUTED_BYTES = 8
 """Bytes moved per routed row and hidden unit by the kernels that gather, cast and scatter rows for
 the experts."""
 TILE_ROWS = (16, 128)
-"""Smallest and largest number of rows of a tile of a grouped GEMM. Kernels choose the smallest
-power of two that holds the rows of an expert (vLLM, fused_moe.py, get_default_config)."""
+"""Smallest and largest number of rows of a tile of a grouped GEMM. Kernels choose a power of two
+close to the rows of an expert (vLLM, fused_moe.py, get_default_config)."""
 GROUPED_SHARE = 0.8
 """Rate of grouped GEMMs divided by that of single GEMMs of the same number format. It is below 1
 because the tiles of an expert are often not full. Fitted."""
@@ -137,8 +137,9 @@ def expert_seconds(deployment: Deployment, tokens: float) -> float:
 def _empty_rows(rows: float) -> float:
     """Return the mean number of empty rows in the last tile of an expert with ``rows`` rows."""
     smallest, largest = TILE_ROWS
-    # Half of the last tile is empty on average.
-    return min(max(2.0 ** math.ceil(math.log2(max(rows, 1.0))), smallest), largest) / 2
+    # Half of the last tile is empty on average. Powers of two are smoothed, because the rows of
+    # experts differ.
+    return min(max(rows, smallest), largest) / 2
 
 
 def _load_imbalance(mean: float, ranks: int, used: float = 0.0) -> float:

@@ -98,12 +98,14 @@ def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> Non
         measured.append(replace(one.row, measured=values))
     rows = calibrated_rows(predict_serving(measured))
     assert len(rows) >= 6
-    for error_of in (lambda one: one.tpot, lambda one: one.ttft):
-        before, after = (
-            median(abs(error_of(getattr(row, column))) for row in rows)
-            for column in ("before", "after")
-        )
-        assert after < 0.4 * before
+    shares = {
+        name: median(abs(getattr(row.after, name)) for row in rows)
+        / median(abs(getattr(row.before, name)) for row in rows)
+        for name in ("tpot", "ttft")
+    }
+    # Delays come from other sources before the calibration, so that TTFT keeps a part of its error.
+    assert shares["tpot"] < 0.1
+    assert shares["ttft"] < 0.6
     table = calibration_table(rows)
     assert table.splitlines()[-1].startswith("| **all** | ")
     assert " -> " in table
