@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from parc.backends.registry import engine, serving_backend
-from parc.compiler.catalog.library import TextReader
+from parc.compiler.catalog.find_model import Library
 from parc.compiler.checks.check_serving_plan import check_serving_plan
 from parc.compiler.cost.serving.service_intervals import service_intervals
 from parc.compiler.cost.serving.stages import stage_caches
@@ -27,7 +27,7 @@ Watch = Callable[[str], None]
 
 
 def resolve_serving(
-    spec: TaskSpec, model: Model, cluster: Cluster, library: TextReader, sink: Sink
+    spec: TaskSpec, model: Model, cluster: Cluster, library: Library, sink: Sink
 ) -> ServingProblem | None:
     """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)

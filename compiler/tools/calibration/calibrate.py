@@ -46,7 +46,7 @@ SERVICE_ADVICE = (
 class Calibration:
     """Measurements, with the cost model's parameters that are fitted to them."""
 
-    runs: tuple[MeasuredRun, ...] | tuple[Observation, ...]
+    runs: tuple[MeasuredRun | Observation, ...]
     """Training runs, or the measured means of the runs of a serving benchmark."""
     count: int
     """Number of training runs, or of runs of a serving benchmark."""

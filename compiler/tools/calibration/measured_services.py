@@ -107,7 +107,7 @@ def _read_records(source: SpecSource, sink: Sink) -> Iterator[BenchmarkRecord]:
 
 def _record_of_row(row: CsvRow, sink: Sink) -> BenchmarkRecord:
     numbers = {name: _cell_number(row, name, sink) for name in (*LOAD, *MEASURED)}
-    ttft, tpot = numbers.pop("ttft_ms"), numbers.pop("tpot_ms")
+    ttft, tpot = numbers["ttft_ms"], numbers["tpot_ms"]
     settings = {path: _parse(row.cell_text(name)) for name, path in PATHS.items()}
     return BenchmarkRecord(
         name=row.cell_text("run") or f"line {row.span.line}",
@@ -116,7 +116,11 @@ def _record_of_row(row: CsvRow, sink: Sink) -> BenchmarkRecord:
         ttft_seconds=ttft / 1e3 if ttft else None,
         tpot_seconds=tpot / 1e3 if tpot else None,
         spec=row.cell_text("spec"),
-        **numbers,
+        tokens_per_second=numbers["tokens_per_second"],
+        input_tokens=numbers["input_tokens"],
+        output_tokens=numbers["output_tokens"],
+        concurrency=numbers["concurrency"],
+        request_rate=numbers["request_rate"],
     )
 
 
