@@ -74,6 +74,7 @@ def test_the_factors_of_a_service_are_recovered(tmp_path: Path) -> None:
     assert errors["fitted"] <= errors["left_out"] < errors["shipped"]
     assert document["calibration"]["class"] == "hopper/vllm"
     assert document["calibration"]["fitted_to"]["runs"] == len(LOADS)
+    assert [(one["tp"], one["replicas"]) for one in document["layouts"]] == [(1, 1)]
 
 
 OWN = "calibration: 1\nclass: hopper/vllm\nparameters: {memory: 0.8, overhead: 2}\n"
@@ -303,6 +304,19 @@ def test_a_result_of_another_model_or_gpu_is_reported(tmp_path: Path) -> None:
         "result.json measured the model Qwen/Qwen3-32B",
         "result.json measured the GPU b200",
     }
+
+
+def test_a_layout_that_neither_result_nor_spec_states_is_the_plan_of_the_spec(
+    tmp_path: Path,
+) -> None:
+    table = write_table(tmp_path, ["ttft_ms,tpot_ms", "60,7"])
+    spec = write_spec(tmp_path, SPEC.replace(", replicas: 1", ""))
+    planned = json.loads(parc("estimate", spec, "--format", "json").stdout)["layout"]
+    result = parc("calibrate", table, "--spec", spec)
+    assert result.exit_code == 0
+    count = planned["replicas"]
+    line = f"compared with: tp 1, pp 1, {count} replica{'s' * (count > 1)}\n"
+    assert line in result.stdout
 
 
 def test_an_error_of_the_spec_is_reported_at_the_result(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
     hardware_class,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
+from parc.compiler.ir import ServingLayout
 from parc.compiler.report.formatting import round_to_six_digits
 from parc.compiler.resolve.resolve_calibration import service_class
 from parc.compiler.spec.reading.source import SpecSource
@@ -52,6 +53,8 @@ class Calibration:
     """Number of training runs, or of runs of a serving benchmark."""
     fit: RunsFit
     links: LinksFit
+    layouts: tuple[ServingLayout, ...] = ()
+    """Different layouts of the services that the benchmarks measured; empty for training."""
 
     @property
     def measured(self) -> tuple[float, ...]:
@@ -144,7 +147,8 @@ def calibrate_service(
     if sink.failed() or not services:
         return None
     observations, fit = fit_services(services)
-    found = Calibration(observations, len(services), fit, LinksFit())
+    layouts = tuple(dict.fromkeys(one.layout for one in services))
+    found = Calibration(observations, len(services), fit, LinksFit(), layouts)
     _warn_unidentified(found, sources[0], sink)
     _warn_large_errors(found, sink)
     return found

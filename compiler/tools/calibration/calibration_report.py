@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import (
     format_percent,
     format_quantity,
@@ -13,6 +14,7 @@ from parc.compiler.report.formatting import (
     round_to_six_digits,
     table,
 )
+from parc.compiler.report.text.layout_text import format_serving_layout
 from parc.compiler.tools.calibration.calibrate import Calibration
 from parc.compiler.tools.calibration.fit_runs import mean_error
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun
@@ -32,12 +34,25 @@ def calibration_text(found: Calibration) -> str:
     parts = [
         f"{found.fit.hardware}: {count} run{'s' * (count > 1)} of {models} "
         f"model{'s' * (models > 1)}\n",
+        *([_layout_lines(found)] if found.layouts else []),
         _parameter_table(found),
         *([_collective_table(found)] if found.links.measured else []),
         _run_table(found),
         _mean_error_line(found),
     ]
     return "\n".join(parts)
+
+
+MAX_LAYOUTS_SHOWN = 5
+"""Maximum number of layouts of services to print."""
+
+
+def _layout_lines(found: Calibration) -> str:
+    """Return the layouts with which the measurements are compared, so that users can check them."""
+    shown = [format_serving_layout(one) for one in found.layouts[:MAX_LAYOUTS_SHOWN]]
+    more = len(found.layouts) - len(shown)
+    lines = [*shown, *([f"and {more} more"] if more else [])]
+    return "compared with: " + "\n               ".join(lines) + "\n"
 
 
 def _parameter_table(found: Calibration) -> str:
@@ -132,6 +147,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
     document = {
         "format": 1,
         "calibration": found.document(),
+        "layouts": [as_json(one) for one in found.layouts],
         "parameters": [
             {
                 "name": item.name,
