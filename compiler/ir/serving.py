@@ -351,6 +351,15 @@ class ServiceStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingIntervals:
+    """80 % intervals of an estimate, as (low, high): 4 of 5 services measure a value inside."""
+
+    ttft_seconds: tuple[float, float]
+    tpot_seconds: tuple[float, float]
+    tokens_per_second: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class ServingEstimate:
     """Estimated latency and throughput of a deployment.
 
@@ -383,6 +392,8 @@ class ServingEstimate:
     estimated; None if the traffic states a load, or if there are no limits."""
     simulated: ServiceStatistics | None = None
     """Statistics of an event simulation under the load; None without a load."""
+    intervals: ServingIntervals | None = None
+    """80 % intervals of the means and of the throughput; None while layouts are compared."""
 
     @property
     def kv_tokens(self) -> float:

@@ -7,11 +7,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.ir.serving_plan import Service
-from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.service_spec import ServingSpec
-
-TRAINING_KEYS = {"launch.program", "cluster.calibration"}
-"""Keys that a serving spec can contain, although they have an effect only on training jobs."""
 
 
 def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> None:
@@ -26,16 +22,13 @@ def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> Non
 
 
 def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
-    """Report each key of a serving spec that has an effect only on training jobs (X01)."""
-    written = {f"launch.{name}" for name in spec.launch.model_fields_set}
-    if isinstance(spec.cluster, ClusterSpec):
-        written |= {f"cluster.{name}" for name in spec.cluster.model_fields_set}
-    for path in sorted(written & TRAINING_KEYS):
+    """Report a key of a serving spec that has an effect only on training jobs (X01)."""
+    if "program" in spec.launch.model_fields_set:
+        path = "launch.program"
         finding = Finding(
             f"{path} has no effect on a serving job",
             label="this key is only for job.kind pretrain and finetune",
-            help="a serving job starts the program of its engine, whose backend declares the "
-            "constants of the cost model",
+            help="a serving job starts the program of its engine",
             fix=f"remove {path}",
             causes=(Cause("job.kind", "the kind of job is set here"),),
         )

@@ -12,6 +12,7 @@ from typing import Literal
 from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
 from parc.compiler.catalog.find_model import Library
+from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
@@ -28,6 +29,10 @@ from parc.compiler.ir.serving_plan import (
 from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_calibration import (
+    check_calibration_engine,
+    resolve_calibration,
+)
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
 from parc.compiler.resolve.resolve_features import resolve_lora, with_kv_offload
 from parc.compiler.resolve.resolve_launch import (
@@ -56,7 +61,7 @@ def resolve_service(
 ) -> ServingProblem | None:
     """Return the problem that the serving search solves; None if an error leaves it incomplete.
 
-    ``library`` reads the trace of the traffic, and the model of a draft.
+    ``library`` reads the trace of the traffic, the model of a draft, and the calibration file.
     """
     report_training_keys(spec, sink)
     _check_latency_limits(spec.goals, sink)
@@ -73,6 +78,9 @@ def resolve_service(
     if resolved is None:
         return None
     engine, constants = resolved
+    calibration = resolve_calibration(spec.cluster, cluster, library, sink)
+    check_calibration_engine(calibration, cluster, targets.framework, sink)
+    calibrated, constants = calibrated_service(cluster, constants, calibration.values)
     job = spec.job
     setup = _resolve_number_formats_and_limits(
         spec, model, engine.default_batch(cluster.gpu), constants
@@ -98,17 +106,18 @@ def resolve_service(
     return ServingProblem(
         name=spec.name,
         model=model,
-        cluster=cluster,
+        cluster=calibrated,
         launch=resolve_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, _digested(model, cluster, service)),
+        digest=spec_digest(spec, (*_digested(model, calibrated, service), *calibration.values)),
         spec_json=spec_as_json(spec),
         service=service,
         goals=goals,
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
+        calibration=calibration.values,
     )
 
 

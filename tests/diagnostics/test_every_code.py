@@ -36,6 +36,7 @@ ELSEWHERE: dict[str, str] = {
     "O04": "tests/cli/test_replan.py",
     "O05": "tests/cli/test_compile.py",
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
+    **dict.fromkeys(("Q09", "Q10"), "tests/cli/test_calibrate_service.py"),
     "D15": "tests/diagnostics/test_second_nets.py",
     "I12": "tests/diagnostics/test_many_findings.py",
     **dict.fromkeys(("V32", "V33"), "tests/resolve/test_resolve_engine.py"),
