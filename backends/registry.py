@@ -98,6 +98,17 @@ BUILT_IN: tuple[Declaration, ...] = (
         launch_fields=(*LAUNCH, "port", "load_balancer"),
     ),
     Declaration(
+        name="tensorrt-llm",
+        package="parc.backends.tensorrt_llm",
+        serving=".backend",
+        binds_layout=True,
+        verifier=".verify",
+        launch_fields=(
+            *(field for field in LAUNCH if field != "master_port"),
+            *("port", "load_balancer"),
+        ),
+    ),
+    Declaration(
         name="kubernetes",
         package="parc.backends.kubernetes",
         training=".backend",
