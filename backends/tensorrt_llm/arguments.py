@@ -49,7 +49,7 @@ def config_settings(plan: ServingPlan) -> dict[str, Any]:
 
 def config_text(plan: ServingPlan) -> str:
     """Return the text of config.yaml."""
-    about = "# Settings of trtllm-serve without a flag. start.sh passes the path of this file.\n"
+    about = "# Settings of TensorRT-LLM without a flag. start.sh passes the path of this file.\n"
     return about + yaml_text(nest_settings(config_settings(plan)))
 
 
