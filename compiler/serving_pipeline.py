@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.registry import engine, serving_backend
-from parc.compiler.catalog.library import TextReader
+from parc.compiler.catalog.find_model import Library
 from parc.compiler.checks.check_serving_plan import check_serving_plan
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
@@ -25,7 +25,7 @@ Watch = Callable[[str], None]
 
 
 def resolve_serving(
-    spec: TaskSpec, model: Model, cluster: Cluster, library: TextReader, sink: Sink
+    spec: TaskSpec, model: Model, cluster: Cluster, library: Library, sink: Sink
 ) -> ServingProblem | None:
     """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)

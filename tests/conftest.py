@@ -7,6 +7,8 @@ import gc
 import pytest
 from hypothesis import settings
 
+from parc.compiler.cli import GC_THRESHOLD
+
 # Derandomized, so that all machines run the same examples; no deadline, because CI can be slow.
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")
@@ -17,6 +19,7 @@ CHANGES = pytest.StashKey[list[tuple[str, str]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHANGES] = []
+    gc.set_threshold(GC_THRESHOLD)  # as in each command, which takes as much memory as a test
 
 
 def pytest_collection_finish() -> None:

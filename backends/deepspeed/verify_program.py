@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
+from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.emitted_settings import EmittedSettings
 
@@ -74,7 +75,7 @@ FIXED = {
     "layout.split.count_loss": False,
     "layout.split.text": "",
     "problem.job.moe_overlap": False,
-    "problem.job.moment_precision": "fp32",
+    **ONLY_VALUES,
 }
 """Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(
@@ -91,6 +92,7 @@ NOT_IN_FILES = MappingProxyType(
         "problem.model.name": "label in reports",
         "problem.model.family": "the other fields describe the same model",
         "problem.model.source": "records the origin of the numbers",
+        "problem.model.init_std": "the emitted program draws weights with the defaults of torch",
         "problem.model.attention.full_attention_every": "only relevant with a window",
         "problem.model.experts.pre_softmax": "the gate always applies the softmax first",
         "problem.model.experts.group_top_k": "only relevant with groups",

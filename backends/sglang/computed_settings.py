@@ -18,6 +18,15 @@ ALL2ALL = {
 """Value of ``layout.all2all`` -> (--moe-a2a-backend, --deepep-mode). The mode auto uses the
 low-latency kernels for decode steps only, because their buffers are too small for prompts."""
 
+ALGORITHMS = {
+    "mtp": "EAGLE",
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE3",
+    "draft-model": "STANDALONE",
+    "ngram": "NGRAM",
+}
+"""Method -> --speculative-algorithm."""
+
 
 def tensor_parallel_size(plan: ServingPlan) -> int:
     """Return the ranks of a pipeline stage: SGLang's tp includes attention data parallelism."""
@@ -113,3 +122,37 @@ def listen_address(plan: ServingPlan) -> str:
     """Return the address of all network interfaces; SGLang's default is the local host."""
     del plan
     return "0.0.0.0"
+
+
+def speculative_algorithm(plan: ServingPlan) -> str | None:
+    """Return SGLang's name of the method; None without speculative decoding."""
+    draft = plan.problem.service.setup.speculative
+    return None if draft is None else ALGORITHMS[draft.method]
+
+
+def draft_checkpoint(plan: ServingPlan) -> str | None:
+    """Return the checkpoint of the draft; None if it is in the checkpoint of the model."""
+    draft = plan.problem.service.setup.speculative
+    return None if draft is None else draft.checkpoint
+
+
+def speculative_num_steps(plan: ServingPlan) -> int | None:
+    """Return the number of passes of the draft, which proposes one token per pass."""
+    draft = plan.problem.service.setup.speculative
+    return None if draft is None or draft.method == "ngram" else draft.tokens
+
+
+def speculative_topk(plan: ServingPlan) -> int | None:
+    """Return 1, for a draft that is a chain of tokens and not a tree; None without passes."""
+    return None if speculative_num_steps(plan) is None else 1
+
+
+def speculative_num_draft_tokens(plan: ServingPlan) -> int | None:
+    """Return the number of tokens that a step verifies: the draft, and the token before it."""
+    draft = plan.problem.service.setup.speculative
+    return None if draft is None else draft.tokens + 1
+
+
+def disables_prefix_caching(plan: ServingPlan) -> bool:
+    """Return True if the spec turns off prefix caching, which is on by default."""
+    return not plan.problem.service.prefix_caching

@@ -75,7 +75,12 @@ def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _ports_of_host(plan: ServingPlan, node: int) -> Iterator[tuple[int, str]]:
-    """Yield (port, its user) for all ports that processes of the host ``node`` use."""
+    """Yield (port, its user) for all ports that processes of the host ``node`` use.
+
+    The router can run on any host, so its port must be free on all hosts.
+    """
+    if plan.layout.replicas > 1:
+        yield plan.problem.endpoint.router_port, "the router"
     running = [process for process in plan_processes(plan) if process.node == node]
     for slot, process in enumerate(running):
         yield from ((port, "an API server") for port in process.ports)
@@ -171,7 +176,7 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
 
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V31",), _check_model_family),
-    PlanCheck(("F01", "F02", "F03"), check_launch_args),
+    PlanCheck(("F01", "F02", "F03", "V43"), check_launch_args),
     PlanCheck(("V09",), _check_load_balancer),
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V04",), _check_pages),

@@ -139,6 +139,22 @@ def _explain_hosts(problem: ServingProblem, layout: ServingLayout) -> Finding:
     )
 
 
+def _splits_attention_of_draft_model(problem: ServingProblem, layout: ServingLayout) -> bool:
+    draft = problem.service.setup.speculative
+    return draft is not None and draft.method == "draft-model" and layout.dp > 1
+
+
+def _explain_draft_model(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    return Finding(
+        "Currently standalone speculative decoding does not support dp attention",
+        label=f"dp is {layout.dp}",
+        help="valid dp with draft-model: 1; other methods have no such limit",
+        fix="layout.dp: 1",
+        causes=(Cause("job.speculative.method", "the method is draft-model"),),
+        targets=TARGETS,
+    )
+
+
 LAYOUT_RULES: tuple[ServingRule, ...] = (
     division_rule("D01", heads, ("tp",), TARGETS),
     division_rule("D02", kv_heads, ("tp",), TARGETS),
@@ -150,6 +166,13 @@ LAYOUT_RULES: tuple[ServingRule, ...] = (
         "--attn-cp-size and --dcp-size support only some attention backends",
         "use dp to split the cache of a model with latent attention",
         TARGETS,
+    ),
+    ServingRule(
+        "V40",
+        ("layout.dp", "job.speculative.method"),
+        _splits_attention_of_draft_model,
+        _explain_draft_model,
+        ("dp",),
     ),
     ServingRule("V27", ("layout.pp", "model"), _has_unsupported_stages, _explain_stages, ("pp",)),
     ServingRule("P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_stage_layers),

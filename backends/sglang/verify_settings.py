@@ -6,9 +6,10 @@ Flags and their defaults are those of SGLang 0.5.23, server_args.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from parc.backends.shared.serving.verify_serve_script import ScriptWord
+from parc.backends.shared.serving.verify_serve_script import ScriptWord, contains_values
 from parc.backends.shared.serving.verify_shared_flags import (
     SharedFlags,
     parse_number,
@@ -19,13 +20,15 @@ from parc.backends.verifier import DerivedSetting
 SCRIPT = "sglang/serve.sh"
 PARTITION = "SGLANG_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
-SWITCHES = ("enable-dp-lm-head", "enable-eplb")
+SWITCHES = ("enable-dp-lm-head", "enable-eplb", "disable-radix-cache")
 VALUES = (
     *("tp-size", "pp-size", "attn-dp-size", "ep-size", "moe-a2a-backend", "deepep-mode"),
     *("ep-num-redundant-experts", "dtype", "quantization", "kv-cache-dtype", "context-length"),
     *("max-running-requests", "chunked-prefill-size", "mem-fraction-static", "page-size", "host"),
-    "moe-dense-tp-size",
+    *("moe-dense-tp-size", "speculative-algorithm", "speculative-draft-model-path"),
+    *("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"),
 )
+METHODS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft-model", "NGRAM": "ngram"}
 ALL2ALL_NAMES = {
     (None, None): "auto",
     ("none", None): "allgather_reducescatter",
@@ -62,6 +65,9 @@ def read_flag_settings(
     yield from _read_experts(shared)
     yield from _read_formats(shared)
     yield from _read_limits(shared)
+    yield _read_draft(shared)
+    uncached = shared["disable-radix-cache"]
+    yield uncached.derive("problem.service.prefix_caching", uncached.text is None)
     yield from _read_stages(shared, partition, layers)
     path = "problem.service.checkpoint"
     yield DerivedSetting(path, checkpoint.text, SCRIPT, checkpoint.line, checkpoint.text)
@@ -104,6 +110,31 @@ def _read_experts(shared: SharedFlags) -> Iterator[DerivedSetting]:
         number = f"{number} without --enable-eplb"
     yield copies.derive("problem.pins.redundant_experts", number)
     yield copies.derive("layout.redundant_experts", number)
+
+
+def _read_draft(shared: SharedFlags) -> DerivedSetting:
+    """Return the setting of speculative decoding: None, or method, tokens and checkpoint.
+
+    EAGLE without a checkpoint of the draft runs the multi-token-prediction layer of the model. A
+    draft is a chain of tokens, so that each of its steps proposes one.
+    """
+    algorithm, path = shared["speculative-algorithm"], "problem.service.setup.speculative"
+    steps, verified = shared["speculative-num-steps"], shared["speculative-num-draft-tokens"]
+    draft, width = shared["speculative-draft-model-path"], shared["speculative-eagle-topk"]
+    if algorithm.text is None:
+        others = (one for one in (steps, verified, draft, width) if one.text is not None)
+        stray = next(others, algorithm)
+        return stray.derive(path, stray.text)
+    method: Any = METHODS.get(algorithm.text, algorithm.text)
+    if method == "eagle" and draft.text is None:
+        method = "mtp"
+    tokens: Any = verified.number - 1 if isinstance(verified.number, int) else verified.text
+    chain = (None, None) if method == "ngram" else (1, tokens)
+    if (width.number, steps.number) != chain:
+        tokens = f"{width.text} x {steps.text}"
+    value = {"method": method, "tokens": tokens, "checkpoint": draft.text}
+    setting = algorithm.derive(path, value)
+    return replace(setting, accepts=lambda planned: contains_values(planned, value))
 
 
 def _read_formats(shared: SharedFlags) -> Iterator[DerivedSetting]:

@@ -89,6 +89,11 @@ class TensorrtLlm:
         """Report number formats of weights and KV cache that are not supported on ``gpu``."""
         check_formats(service, gpu, FORMATS, sink)
 
+    def service_features(self, model: Model) -> frozenset[str]:
+        """Return no features: PARC does not plan speculative decoding for TensorRT-LLM."""
+        del model
+        return frozenset()
+
     def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
         """Return the two planned expert parallel sizes: 1 (off), and all ranks of a stage."""
         return tuple(sorted({1, layout.tp * layout.dp}))

@@ -72,3 +72,8 @@ def moe_backend(plan: ServingPlan) -> str | None:
 def tokens_per_block(plan: ServingPlan) -> int:
     """Return the number of tokens per block of the KV cache."""
     return plan.problem.service.block_tokens
+
+
+def reuses_blocks(plan: ServingPlan) -> bool:
+    """Return True if requests with the same beginning share blocks of the KV cache."""
+    return plan.problem.service.prefix_caching

@@ -189,7 +189,7 @@ def _check_words(plan: ServingPlan, sink: Sink) -> None:
 
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V31",), _check_model_family),
-    PlanCheck(("F01", "F02", "F03"), check_launch_args),
+    PlanCheck(("F01", "F02", "F03", "V43"), check_launch_args),
     PlanCheck(("V09",), _check_load_balancer),
     PlanCheck(("L20",), _check_ports),
     PlanCheck(("V04",), _check_blocks),

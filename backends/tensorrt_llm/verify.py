@@ -64,6 +64,7 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
             "limits.longest_blocks": COMPUTED,
             "limits.shards": "follows from layout.dcp",
             "problem.endpoint.load_balancer": "always internal",
+            "problem.endpoint.router_port": "TensorRT-LLM has no router",
             "problem.goals": "objectives of the search",
             "problem.launch.master_port": "MPI finds the ranks",
             "problem.launch.program": "trtllm-serve is the program",

@@ -62,6 +62,7 @@ def read_flag_settings(
     yield one.derive("layout.redundant_experts", None)
     yield one.derive("problem.pins.redundant_experts", None)
     yield one.derive("layout.all2all", "auto")
+    yield one.derive("problem.service.setup.speculative", None)
     yield one.derive("problem.pins.all2all", None)
     for name, path in (
         ("max_batch_size", "limits.max_num_seqs"),
@@ -106,6 +107,8 @@ def read_config_settings(
     yield config.read(
         "limits.gpu_memory_utilization", "kv_cache_config.free_gpu_memory_fraction", 0.9
     )
+    reuse = "kv_cache_config.enable_block_reuse"
+    yield config.read("problem.service.prefix_caching", reuse, True)
     yield config.read("problem.service.block_tokens", "kv_cache_config.tokens_per_block", 32)
     yield from config.expect("enable_chunked_prefill", True, False)
     yield from config.expect("cuda_graph_config.enable_padding", True, False)

@@ -22,7 +22,9 @@ def planned_flags() -> frozenset[str]:
 
     The names include flags that a plan leaves out to use vLLM's default.
     """
-    return frozenset(row.setting for row in flag_table(PACKAGE).rows)
+    # The positive form of a flag such as --no-enable-prefix-caching is planned too.
+    names = (row.setting for row in flag_table(PACKAGE).rows)
+    return frozenset(form for name in names for form in (name, name.replace("--no-", "--", 1)))
 
 
 def shared_arguments(plan: ServingPlan) -> tuple[Argument, ...]:

@@ -91,3 +91,19 @@ def block_size(plan: ServingPlan) -> int:
     """
     # Hybrid models: platforms/interface.py, _align_hybrid_block_size.
     return plan.problem.service.block_tokens
+
+
+def speculative_config(plan: ServingPlan) -> str | None:
+    """Return the value of --speculative-config as JSON; None without speculative decoding."""
+    draft = plan.problem.service.setup.speculative
+    if draft is None:
+        return None
+    config: dict[str, object] = {"method": draft.method.replace("-", "_")}
+    if draft.checkpoint is not None:
+        config["model"] = draft.checkpoint
+    return json.dumps({**config, "num_speculative_tokens": draft.tokens})
+
+
+def disables_prefix_caching(plan: ServingPlan) -> bool:
+    """Return True if the spec turns off prefix caching, which is on by default."""
+    return not plan.problem.service.prefix_caching

@@ -144,7 +144,7 @@ def _check_arguments(plan: ServingPlan, sink: Sink) -> None:
 
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V31",), _check_model_family),
-    PlanCheck(("F01", "F02", "F03", "V04"), _check_arguments),
+    PlanCheck(("F01", "F02", "F03", "V43", "V04"), _check_arguments),
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V28",), _check_low_latency),
     PlanCheck(("T10",), _check_all_reduce),

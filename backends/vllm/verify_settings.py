@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from parc.backends.shared.serving.verify_serve_script import ScriptWord
+from parc.backends.shared.serving.verify_serve_script import ScriptWord, contains_values
 from parc.backends.verifier import DerivedSetting
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
@@ -42,9 +42,9 @@ NUMBERS = {
     "block-size": PlannedFlag("problem.service.block_tokens", 16),
 }
 TEXTS = {"all2all-backend": PlannedFlag("problem.pins.all2all")}
-SWITCHES = ("enable-expert-parallel", "enable-eplb")
+SWITCHES = ("enable-expert-parallel", "enable-eplb", "no-enable-prefix-caching")
 FORMATS = ("dtype", "quantization", "kv-cache-dtype")
-OTHERS = ("distributed-executor-backend", "eplb-config")
+OTHERS = ("distributed-executor-backend", "eplb-config", "speculative-config")
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -149,6 +149,10 @@ def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[
     yield DerivedSetting("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
     for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
+    yield _read_draft(shared, file)
+    uncached = shared["no-enable-prefix-caching"]
+    setting, path = uncached.setting("no-enable-prefix-caching"), "problem.service.prefix_caching"
+    yield DerivedSetting(path, uncached.text is None, file, uncached.line, setting)
     yield from _read_stage_settings(command, shared, layers)
     checkpoint = command.checkpoint
     yield DerivedSetting(
@@ -202,6 +206,34 @@ def _read_expert_settings(shared: SharedArguments) -> Iterator[DerivedSetting]:
     text = config.setting("eplb-config")
     yield DerivedSetting("problem.pins.redundant_experts", copies, "", config.line, text)
     yield DerivedSetting("layout.redundant_experts", copies, "", config.line, text)
+
+
+def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
+    """Return the setting of speculative decoding that --speculative-config expresses.
+
+    The value is None without the flag, a mapping of method, tokens and checkpoint, or the text of
+    the flag if it contains anything else.
+    """
+    config = shared["speculative-config"]
+    path, setting = "problem.service.setup.speculative", config.setting("speculative-config")
+    value: Any = config.text
+    try:
+        found = json.loads(config.text or "null")
+    except ValueError:
+        found = None
+    names = {"method": "method", "num_speculative_tokens": "tokens", "model": "checkpoint"}
+    if isinstance(found, dict) and found.keys() <= names.keys():
+        value = {"checkpoint": None} | {names[key]: one for key, one in found.items()}
+        if isinstance(value.get("method"), str):
+            value["method"] = value["method"].replace("_", "-")
+    return DerivedSetting(
+        path,
+        value,
+        file,
+        config.line,
+        setting,
+        accepts=lambda planned: contains_values(planned, value),
+    )
 
 
 def _redundant_experts(text: str | None) -> Any:

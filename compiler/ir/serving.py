@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
+from parc.compiler.ir.model import Model
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"]
@@ -76,6 +77,38 @@ def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, 
     return tuple(stages)
 
 
+SpeculativeMethod = Literal["mtp", "eagle", "eagle3", "draft-model", "ngram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Speculative:
+    """Speculative decoding: its draft, and the share of the draft tokens that is accepted."""
+
+    method: SpeculativeMethod
+    tokens: int
+    """Number of draft tokens per request and step."""
+    acceptance: float
+    """Probability that a draft token is accepted if all draft tokens before it were accepted."""
+    checkpoint: str | None
+    """Checkpoint of the draft; None if it has no checkpoint of its own."""
+    model: Model | None = field(default=None, metadata=NOT_SERIALIZED)
+    """Layers that the draft computes; None for ngram, which computes none."""
+    own_elements: float = 0.0
+    """Weights of the draft, in elements per rank, that are not in ``model``: the matrix that
+    combines hidden states with embeddings."""
+    is_whole_model: bool = False
+    """True if the draft has its own embedding and output projection."""
+
+    @property
+    def accepted_tokens(self) -> float:
+        """Mean number of tokens per step and request: accepted draft tokens, and one of the model.
+
+        Leviathan et al., Fast Inference from Transformers via Speculative Decoding
+        (arXiv:2211.17192), equation 1.
+        """
+        return (1 - self.acceptance ** (self.tokens + 1)) / (1 - self.acceptance)
+
+
 @dataclass(frozen=True, slots=True)
 class ServingSetup:
     """Number formats, measured constants and limits with which an engine serves a model."""
@@ -100,6 +133,8 @@ class ServingSetup:
     """Mean number of tokens per decode step and request; above 1 with speculative decoding."""
     draft_tokens: int = 0
     """Number of draft tokens per request that a step verifies (speculative decoding)."""
+    speculative: Speculative | None = None
+    """Draft of speculative decoding; None without it."""
     block: int | None = None
     """Number of weights that share one scale along a split dimension; None: the usual number of the
     format."""
@@ -203,12 +238,14 @@ class StepTerms:
     launch: float = 0.0
     head: float = 0.0
     host: float = 0.0
+    draft: float = 0.0
+    """Seconds in the draft of speculative decoding."""
 
     @property
     def total_seconds(self) -> float:
         """Seconds of one engine step: the sum over all activities."""
         layers = self.projections + self.attention + self.mlp + self.communication
-        return layers + self.launch + self.head + self.host
+        return layers + self.launch + self.head + self.host + self.draft
 
     def with_added_communication(self, seconds: float) -> StepTerms:
         """Return a copy with ``seconds`` added to the time of communication."""
@@ -220,6 +257,7 @@ class StepTerms:
             self.launch,
             self.head,
             self.host,
+            self.draft,
         )
 
     def scaled(self, times: float) -> StepTerms:
@@ -236,6 +274,7 @@ class StepTerms:
             self.launch * times,
             self.head * times,
             self.host * times,
+            self.draft * times,
         )
 
 

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
+from parc.compiler.catalog.library import (
+    FileRule,
+    Library,
+    read_user_file,
+    register_user_file_lines,
+)
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
 from parc.compiler.cost.setup.calibrated_parameters import (
     PARAMETERS,
@@ -52,7 +57,7 @@ def resolve_calibration(
     path = None if isinstance(spec, str) else spec.calibration
     if path is None:
         return Calibration()
-    text = read_user_file(path, library, sink, AT, "Q07")
+    text = read_user_file(path, library, sink, AT, FileRule("Q07"))
     tree = None if text is None else read_tree(text, path, sink)
     if text is None or tree is None:
         return Calibration()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, SlurmJob
+from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, ProfiledSteps, SlurmJob
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
@@ -22,6 +22,10 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
     return Launch(
         program=program if spec.program is None else spec.program,
         args=spec.args,
+        omit=spec.omit,
+        tensorboard_dir=spec.logging.tensorboard,
+        wandb_project=spec.logging.wandb,
+        profile=ProfiledSteps(**spec.profile.model_dump()) if spec.profile else None,
         env=tuple(
             (name, value) for name, value in sorted(spec.env.items()) if isinstance(value, str)
         ),

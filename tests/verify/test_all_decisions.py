@@ -18,22 +18,18 @@ from tests.compiled import (
     Files,
     emitted,
     example,
-    example_problem,
+    example_targets,
     files_of,
     messages_of,
     plan_of,
 )
 
-MEGATRON = tuple(
-    name
-    for name in EXAMPLES
-    if example_problem(name).framework == "megatron" and "slurm" in example_problem(name).emit
-)
+MEGATRON = tuple(name for name in EXAMPLES if {"megatron", "slurm"} <= set(example_targets(name)))
 LAUNCHED = tuple(
     name
     for name in EXAMPLES
-    if {"slurm", "torchrun"} & set(example_problem(name).emit)
-    and "vllm" not in example_problem(name).emit
+    if {"slurm", "torchrun"} & set(example_targets(name))
+    and "vllm" not in example_targets(name)
     and name not in MEGATRON
 )
 """Other training examples that a launch script starts."""

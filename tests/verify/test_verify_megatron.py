@@ -97,8 +97,9 @@ def test_another_notation_of_the_same_arguments_is_accepted(old: str, new: str) 
         ),
         (
             "--swiglu",
-            "--swiglu --manual-gc",
-            "PARC-A14 problem.launch.args: line 13 has --manual-gc, which the plan does not need",
+            "--swiglu --log-params-norm",
+            "PARC-A14 problem.launch.args: line 13 has --log-params-norm, "
+            "which the plan does not need",
         ),
     ],
 )
@@ -121,6 +122,15 @@ def test_extra_arguments_are_compared_with_launch_args(old: str, new: str, named
     text = files[ARGUMENTS].replace(old, new, 1)
     assert text != files[ARGUMENTS]
     assert bool(findings(files | {ARGUMENTS: text})) is named
+
+
+def test_an_omitted_flag_that_the_file_has_is_named() -> None:
+    files: Files = emitted(plan_of(changed(DENSE, {"launch": {"omit": ["--manual-gc"]}})))
+    assert findings(files) == []
+    text = files[ARGUMENTS].replace("--manual-gc-interval 100", "--manual-gc")
+    assert "line 67 has --manual-gc, which the plan does not need" in str(
+        findings(files | {ARGUMENTS: text})
+    )
 
 
 def test_a_sharding_that_the_arguments_cannot_express_stops_the_compilation() -> None:

@@ -34,6 +34,16 @@ COMMON, CASE = "<common>", "<case>"
 """Lines of ``serve.sh.lines`` that stand for the shared arguments and the table of processes."""
 
 
+def contains_values(planned: object, found: object) -> bool:
+    """Return True if the mapping ``planned`` has all keys and values of ``found``.
+
+    plan.json has more values than a script, for example those that only the estimate reads.
+    """
+    if not isinstance(planned, Mapping) or not isinstance(found, Mapping):
+        return False
+    return all(name in planned and planned[name] == value for name, value in found.items())
+
+
 @dataclass(frozen=True, slots=True)
 class ServeFormat:
     """Texts in the script of one engine, as its verifier expects them."""

@@ -34,6 +34,7 @@ WRITTEN = {
     "enable_chunked_prefill": (True,),
     "cuda_graph_config.enable_padding": (True,),
     "backend": ("pytorch",),
+    "kv_cache_config.enable_block_reuse": (True,),
     ATTENTION_DP: (False,),
 }
 """Key without a field in the spec -> values that are equal to what PARC writes."""

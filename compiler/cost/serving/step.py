@@ -91,7 +91,26 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
         host=host.step_seconds + host.sequence_seconds * batch.decode,
+        draft=_draft_seconds(deployment, batch) if deployment.draft is not None else 0.0,
     )
+
+
+def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:
+    """Return the time in seconds in which the draft proposes tokens for a step.
+
+    The draft runs once per token that it proposes. Its first pass also computes the cache of the
+    prompts. The host prepares all passes together with the step, so its time is not added.
+    """
+    draft = deployment.draft
+    if draft is None:
+        return 0.0
+    first = engine_step_seconds(draft, batch)
+    seconds = first.total_seconds - first.host
+    if batch.decode and deployment.setup.draft_tokens > 1:
+        later = engine_step_seconds(draft, StepBatch(batch.decode, batch.context))
+        passes = deployment.setup.draft_tokens - 1
+        seconds += passes * (later.total_seconds - later.host)
+    return seconds
 
 
 def _projection_seconds(deployment: Deployment, tokens: float) -> float:

@@ -31,6 +31,7 @@ from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
 from parc.compiler.ir.placement import Axis, PlacementAlternative, PlacementProof
 from parc.compiler.ir.plan import Candidate
+from parc.compiler.ir.run import Run
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
 from parc.compiler.report.json.ir_schema import Schema, closed_object, dataclass_schema, type_schema
@@ -168,7 +169,7 @@ def _training_plan_schema(definitions: Schema) -> Schema:
     plan = closed_object(
         properties, "All decisions and estimates of one compile of a training job."
     )
-    return _with_properties(plan, spec=SPEC)
+    return _with_properties(plan, spec=SPEC, run=dataclass_schema(Run, definitions))
 
 
 def lock_schema() -> Schema:

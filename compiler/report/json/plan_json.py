@@ -177,6 +177,7 @@ def _training_sections(plan: Plan) -> dict[str, Any]:
     return {
         "layout": _layout_section(plan.layout, plan.problem.job.global_batch),
         "estimate": _estimate_section(plan),
+        "run": as_json(plan.run),
         "placement": {
             **_placement_section(plan.placement),
             **_training_placement_fields(plan.placement),

@@ -19,6 +19,7 @@ from parc.compiler.report.formatting import (
     table,
 )
 from parc.compiler.report.text.layout_text import format_layout
+from parc.compiler.report.text.run_text import run_table
 from parc.compiler.report.text.serving_tables import (
     serving_estimate_document,
     serving_estimate_text,
@@ -82,6 +83,8 @@ def estimate_text(plan: AnyPlan) -> str:
         "Step time, as exposed on the critical path\n" + _step_time_table(estimate),
         "Traffic that one GPU sends per step\n" + _traffic_table(estimate),
         network_levels_text(plan.problem.cluster),
+        "Run, with failures and checkpoints\n"
+        + table(("", "value", "from"), run_table(plan.run), left=3),
         f"placement: {format_placement(plan)}\n",
         f"MFU {format_percent(estimate.mfu)}, "
         f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}, "
@@ -119,6 +122,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "verdict": estimate.verdict,
         "placement": as_json(plan.placement.proof),
         "levels": cluster_level_records(plan.problem.cluster),
+        "run": as_json(plan.run),
     }
     return dict(round_floats_in_tree(document))
 

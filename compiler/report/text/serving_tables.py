@@ -85,6 +85,7 @@ def _decode_step_table(plan: ServingPlan) -> str:
     rows = [
         (name, format_seconds(spent), format_percent(spent / total if total else 0.0))
         for name, spent in [*terms, ("total", total)]
+        if spent or name != "draft"
     ]
     return table(("term", "time", "share"), rows)
 
@@ -128,11 +129,14 @@ def percentile_rows(found: ServiceStatistics) -> list[tuple[str, ...]]:
 
 
 def describe_simulation(found: ServiceStatistics) -> str:
-    """Return a line with the size and the throughput of a simulation."""
+    """Return a line with the size and the throughput of a simulation, and its goodput."""
+    goodput = ""
+    if found.within_limits is not None:
+        goodput = f", {format_percent(found.within_limits)} of the requests within all limits"
     return (
         f"{found.requests:,} requests; {format_without_exponent(found.requests_per_second, 3)} "
         f"requests/s, {format_quantity(found.tokens_per_second, ' tokens/s')}, "
-        f"{format_count(found.preemptions, 'preemption')}"
+        f"{format_count(found.preemptions, 'preemption')}{goodput}"
     )
 
 
