@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.accelerate import computed_settings
@@ -11,6 +10,7 @@ from parc.backends.shared.field_table import field_table, nest_settings, public_
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.framework import learning_rate_file
+from parc.backends.shared.yaml_text import yaml_text
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "accelerate"
@@ -44,18 +44,3 @@ def settings_by_section(plan: Plan) -> dict[str, Any]:
     table = field_table("parc.backends.accelerate")
     version = problem.version("accelerate")
     return nest_settings(table.settings(problem, plan.layout, version, DERIVED))
-
-
-def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
-    """Return nested mappings as YAML text, sorted by key.
-
-    Texts are written without quotes. This is safe because they are constants or names, which YAML
-    reads as texts.
-    """
-    lines = []
-    for key, value in sorted(tree.items()):
-        if isinstance(value, Mapping):
-            lines.append(f"{indent}{key}:\n{yaml_text(value, indent + '  ')}")
-        else:
-            lines.append(f"{indent}{key}: {json.dumps(value).strip(chr(34))}\n")
-    return "".join(lines)

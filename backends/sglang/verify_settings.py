@@ -5,15 +5,20 @@ Flags and their defaults are those of SGLang 0.5.23, server_args.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptWord,
     contains_values,
     split_values,
+)
+from parc.backends.shared.serving.verify_shared_flags import (
+    FlagValue,
+    SharedFlags,
+    parse_number,
+    read_shared_flags,
 )
 from parc.backends.verifier import DerivedSetting
 
@@ -51,75 +56,14 @@ ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 CACHES = {"fp8_e4m3": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
 
 
-@dataclass(frozen=True, slots=True)
-class FlagValue:
-    """Value of a flag as text, and its line; the text is None if the flag is absent."""
-
-    name: str
-    text: str | None = None
-    line: int = 1
-
-    @property
-    def number(self) -> Any:
-        """Value as a number; the text itself if it is not a number; None if the flag is absent."""
-        if self.text is None:
-            return None
-        if re.fullmatch(r"[0-9]{1,9}", self.text):
-            return int(self.text)
-        decimal = re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", self.text)
-        return float(self.text) if decimal else self.text
-
-    def derive(self, path: str, value: Any) -> DerivedSetting:
-        """Return the setting ``path`` of the plan with ``value``, at the line of the flag."""
-        setting = "" if self.text is None else f"--{self.name} {self.text}".rstrip()
-        return DerivedSetting(path, value, SCRIPT, self.line, setting)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedFlags:
-    """Arguments that all processes share: flags of the plan, and all other words."""
-
-    flags: dict[str, FlagValue]
-    extra: tuple[ScriptWord, ...]
-
-    def __getitem__(self, name: str) -> FlagValue:
-        """Return the value of the flag ``--<name>``."""
-        return self.flags.get(name, FlagValue(name))
-
-    def size(self, name: str) -> int:
-        """Return the parallel size of a flag; 1 if it is absent or not a valid size."""
-        value = self[name].number
-        return value if isinstance(value, int) and value > 0 else 1
-
-
 def read_shared(words: Sequence[ScriptWord]) -> SharedFlags:
-    """Return the arguments, separated into flags of the plan and other words.
-
-    The last value of a repeated flag counts, as in argparse.
-    """
-    flags: dict[str, FlagValue] = {}
-    extra: list[ScriptWord] = []
-    words, adapters = split_values(words, f"--{ADAPTERS}")
+    """Return the arguments, separated into flags of the plan and other words."""
+    others, adapters = split_values(words, f"--{ADAPTERS}")
+    shared = read_shared_flags(SCRIPT, others, VALUES, SWITCHES)
     if adapters:
         listed = "\n".join(word.text for word in adapters)
-        flags[ADAPTERS] = FlagValue(ADAPTERS, listed, adapters[0].line)
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        name, equals, value = word.text.removeprefix("--").partition("=")
-        known = word.text.startswith("--") and name in (*SWITCHES, *VALUES)
-        if not known or (name in SWITCHES and equals):
-            extra.append(word)
-            continue
-        if name in VALUES and not equals:
-            if at == len(words) or words[at].text.startswith("--"):
-                extra.append(word)
-                continue
-            value = words[at].text
-            at += 1
-        flags[name] = FlagValue(name, value, word.line)
-    return SharedFlags(flags, tuple(extra))
+        shared.flags[ADAPTERS] = FlagValue(SCRIPT, ADAPTERS, listed, adapters[0].line)
+    return shared
 
 
 def read_flag_settings(
@@ -163,9 +107,8 @@ def _read_sizes(shared: SharedFlags) -> Iterator[DerivedSetting]:
     yield tp.derive("layout.tp", ranks // groups if ranks % groups == 0 else f"{ranks}/{groups}")
     yield dp.derive("layout.dp", 1 if dp.text is None else dp.number)
     yield shared["pp-size"].derive("layout.pp", shared["pp-size"].number or 1)
-    none = FlagValue("dcp-size")
-    yield none.derive("layout.dcp", 1)
-    yield none.derive("layout.pcp", 1)
+    yield shared["dcp-size"].derive("layout.dcp", 1)
+    yield shared["dcp-size"].derive("layout.pcp", 1)
 
 
 def _read_experts(shared: SharedFlags) -> Iterator[DerivedSetting]:
@@ -295,7 +238,7 @@ def _read_stages(
     """
     stages, path = shared.size("pp-size"), "layout.stages"
     if partition is not None:
-        numbers = [FlagValue("", one).number for one in partition.text.split(",")]
+        numbers = [parse_number(one) for one in partition.text.split(",")]
         setting = f"{PARTITION}={partition.text}"
         yield DerivedSetting(path, numbers, SCRIPT, partition.line, setting)
     elif layers is not None and 1 < stages <= layers:

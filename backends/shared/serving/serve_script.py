@@ -127,10 +127,13 @@ class ServeProgram:
     command: str
     """Shell text of the command; the checkpoint is its next word."""
     address_variable: str
-    """Environment variable with the address of the host that the engine uses."""
+    """Environment variable with the address of the host that the engine uses; empty if the engine
+    has none."""
     environment: tuple[Variable, ...]
     arguments: tuple[Argument, ...]
     """Arguments that all processes share."""
+    exports_hosts: bool = False
+    """True if the command reads the node rank and the names of all hosts from the environment."""
 
 
 def serve_script(
@@ -156,7 +159,8 @@ def serve_script(
         "named": problem.cluster.named,
         "hosts": [host.name for host in placement.hosts],
         "visible": _DEVICE_VARIABLES[problem.cluster.gpu.vendor],
-        "interface": problem.launch.network_interface or "",
+        "interface": (engine.address_variable and problem.launch.network_interface) or "",
+        "exports_hosts": engine.exports_hosts,
         "environment": engine.environment,
         "inherited": problem.launch.env_inherited,
         "setup": problem.launch.setup,

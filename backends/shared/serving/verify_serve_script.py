@@ -70,7 +70,9 @@ class ServeFormat:
     command: str
     """Words before the checkpoint: ``vllm serve``."""
     address_variable: str
-    """Variable with the address of the host."""
+    """Variable with the address of the host; empty if the engine has none."""
+    exports_hosts: bool = False
+    """True if the command reads the node rank and the names of all hosts from the environment."""
 
     @property
     def start(self) -> re.Pattern[str]:
@@ -212,6 +214,7 @@ def compare_program(script: ServeScript, setup: bool, inherited: Sequence[str]) 
     conditions |= {"environment"} if script.exports else set()
     conditions |= {"inherited"} if inherited else set()
     conditions |= {"interface"} if script.interface else set()
+    conditions |= {"exported"} if script.format.exports_hosts else set()
     texts = {
         "inherited": shlex.join(inherited),
         "command": script.format.command,
