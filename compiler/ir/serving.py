@@ -110,6 +110,18 @@ class Speculative:
 
 
 @dataclass(frozen=True, slots=True)
+class Lora:
+    """LoRA adapters that an engine can apply."""
+
+    adapters: tuple[tuple[str, str], ...]
+    """(name in requests, checkpoint) of each adapter."""
+    active: int
+    """Maximum number of adapters that one step uses and that GPU memory stores."""
+    rank: int
+    """Largest rank of the adapters."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServingSetup:
     """Number formats, measured constants and limits with which an engine serves a model."""
 
@@ -135,6 +147,10 @@ class ServingSetup:
     """Number of draft tokens per request that a step verifies (speculative decoding)."""
     speculative: Speculative | None = None
     """Draft of speculative decoding; None without it."""
+    lora: Lora | None = None
+    """Adapters; None if all requests use the model itself."""
+    host_cache_bytes: float = 0.0
+    """Host memory in bytes per data-parallel rank for copies of the KV cache; 0 without copies."""
     block: int | None = None
     """Number of weights that share one scale along a split dimension; None: the usual number of the
     format."""
@@ -213,12 +229,15 @@ class Traffic:
     lengths: Lengths = Lengths()
     prefix_hit: float = 0.0
     """Fraction of the tokens of each prompt that the prefix cache stores."""
+    host_hit: float = 0.0
+    """Fraction of the tokens of each prompt that are loaded from host memory."""
     trace: Trace | None = None
 
     @property
     def computed_input_tokens(self) -> float:
-        """Mean number of prompt tokens that are not in the prefix cache."""
-        return self.input_tokens * (1 - self.prefix_hit)
+        """Mean number of prompt tokens that are neither in the prefix cache nor in host memory."""
+        # At least one token of a prompt is computed, because it yields the first output.
+        return max(self.input_tokens * (1 - self.prefix_hit - self.host_hit), 1.0)
 
     @property
     def is_load_given(self) -> bool:

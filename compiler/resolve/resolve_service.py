@@ -6,6 +6,7 @@ The engine is accepted only if its backend declares all constants and mesh axes 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from parc.backends.base import Engine
@@ -30,6 +31,7 @@ from parc.compiler.resolve.check_service import check_service, report_training_k
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import resolve_service_factors
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
+from parc.compiler.resolve.resolve_features import resolve_lora, with_kv_offload
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
@@ -75,16 +77,16 @@ def resolve_service(
     engine, constants = resolved
     factors = resolve_service_factors(spec.cluster, cluster, targets.framework, (library, sink))
     calibrated, constants = calibrated_service(cluster, constants, factors)
+    setup = _resolve_number_formats_and_limits(
+        spec, model, engine.default_batch(cluster.gpu), constants
+    )
+    setup = with_speculative(setup, speculative, spec.job.max_num_seqs == "auto")
+    setup = replace(setup, lora=resolve_lora(spec.job.lora, sink))
+    setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, sink)
     service = Service(
         checkpoint=checkpoint,
         traffic=traffic,
-        setup=with_speculative(
-            _resolve_number_formats_and_limits(
-                spec, model, engine.default_batch(cluster.gpu), constants
-            ),
-            speculative,
-            spec.job.max_num_seqs == "auto",
-        ),
+        setup=setup,
         quantize=spec.job.quantize,
         max_model_len=None if spec.job.max_model_len == "auto" else spec.job.max_model_len,
         context=engine.context_tokens(model),

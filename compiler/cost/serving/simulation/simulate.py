@@ -14,9 +14,10 @@ from random import Random
 from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
-from parc.compiler.cost.serving.memory import request_cache_bytes
+from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine, FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
+    PrefixCaches,
     RequestAt,
     open_arrivals,
     request_maker,
@@ -103,9 +104,8 @@ def simulate(
         Engine([Rank(limits, own) for _ in range(layout.dp)], shared) for _ in range(replicas)
     ]
     random = Random(sampling.seed)
-    maker = request_maker(
-        traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
-    )
+    caches = _prefix_caches(deployment, limits, layout.dp * replicas)
+    maker = request_maker(traffic, random, limits.longest_request, caches)
     # The steps until a busy engine accepts a request were measured in closed loops only.
     front = FrontEnd(
         arrivals.front_seconds,
@@ -121,6 +121,16 @@ def simulate(
     if not request_limits:
         return statistics
     return replace(statistics, within_limits=_share_within(found.requests, request_limits))
+
+
+def _prefix_caches(deployment: Deployment, limits: RankLimits, ranks: int) -> PrefixCaches:
+    """Return the sizes of the prefix caches of ``ranks`` data-parallel ranks."""
+    layout, setup = deployment.layout, deployment.setup
+    token = kv_bytes_per_token(deployment.model, layout, setup)
+    host_tokens = setup.host_cache_bytes / (token * layout.rank_gpus) if token else 0.0
+    return PrefixCaches(
+        limits.cache_tokens * ranks, host_tokens * ranks, deployment.reload_seconds(token)
+    )
 
 
 def _recorded_requests(traffic: Traffic, limits: RankLimits, sampling: Sampling) -> int:
