@@ -86,14 +86,21 @@ def check_calibration_stack(
     sink.report("Q08", _wrong_hardware_class_finding(calibration, own, help_), at=AT)
 
 
-def check_calibration_engine(
-    calibration: Calibration, cluster: Cluster, engine: str, sink: Sink
-) -> None:
-    """Report a calibration of a service that was not fitted to measurements of ``engine`` (Q08)."""
+def resolve_service_factors(
+    spec: str | ClusterSpec, cluster: Cluster, engine: str, reader: tuple[TextReader, Sink]
+) -> Values:
+    """Return the factors from the file that ``cluster.calibration`` of a service names.
+
+    Report a file that was not fitted to measurements of ``engine`` (Q08). ``reader`` is the reader
+    of the file, and the sink of its errors.
+    """
+    library, sink = reader
+    calibration = resolve_calibration(spec, cluster, library, sink)
     own = service_class(cluster, engine)
     if calibration.path and calibration.hardware != own:
         help_ = "calibrate with benchmarks of a service of this engine: parc calibrate --spec SPEC"
         sink.report("Q08", _wrong_hardware_class_finding(calibration, own, help_), at=AT)
+    return calibration.values
 
 
 def service_class(cluster: Cluster, engine: str) -> str:

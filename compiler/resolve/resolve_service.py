@@ -29,10 +29,7 @@ from parc.compiler.ir.serving_plan import (
 from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
-from parc.compiler.resolve.resolve_calibration import (
-    check_calibration_engine,
-    resolve_calibration,
-)
+from parc.compiler.resolve.resolve_calibration import resolve_service_factors
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
 from parc.compiler.resolve.resolve_features import resolve_lora, with_kv_offload
 from parc.compiler.resolve.resolve_launch import (
@@ -78,31 +75,28 @@ def resolve_service(
     if resolved is None:
         return None
     engine, constants = resolved
-    calibration = resolve_calibration(spec.cluster, cluster, library, sink)
-    check_calibration_engine(calibration, cluster, targets.framework, sink)
-    calibrated, constants = calibrated_service(cluster, constants, calibration.values)
-    job = spec.job
+    factors = resolve_service_factors(spec.cluster, cluster, targets.framework, (library, sink))
+    calibrated, constants = calibrated_service(cluster, constants, factors)
     setup = _resolve_number_formats_and_limits(
         spec, model, engine.default_batch(cluster.gpu), constants
     )
-    setup = with_speculative(setup, speculative, job.max_num_seqs == "auto")
-    setup = replace(setup, lora=resolve_lora(job.lora, sink))
-    setup, traffic = with_kv_offload(setup, traffic, job.kv_offload, sink)
+    setup = with_speculative(setup, speculative, spec.job.max_num_seqs == "auto")
+    setup = replace(setup, lora=resolve_lora(spec.job.lora, sink))
+    setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, sink)
     service = Service(
         checkpoint=checkpoint,
         traffic=traffic,
         setup=setup,
-        quantize=job.quantize,
-        max_model_len=None if job.max_model_len == "auto" else job.max_model_len,
+        quantize=spec.job.quantize,
+        max_model_len=None if spec.job.max_model_len == "auto" else spec.job.max_model_len,
         context=engine.context_tokens(model),
-        block_tokens=job.block_tokens,
-        prefix_caching=job.prefix_caching,
+        block_tokens=spec.job.block_tokens,
+        prefix_caching=spec.job.prefix_caching,
     )
     check_features(spec.job, engine, model, sink)
     check_service(service, engine, cluster.gpu, sink)
     check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink)
-    goals = _resolve_goals(spec.goals, service.traffic)
     return ServingProblem(
         name=spec.name,
         model=model,
@@ -111,13 +105,13 @@ def resolve_service(
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, (*_digested(model, calibrated, service), *calibration.values)),
+        digest=spec_digest(spec, (*_digested(model, calibrated, service), *factors)),
         spec_json=spec_as_json(spec),
         service=service,
-        goals=goals,
+        goals=_resolve_goals(spec.goals, service.traffic),
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
-        calibration=calibration.values,
+        calibration=factors,
     )
 
 

@@ -33,6 +33,8 @@ from parc.compiler.cost.serving.service_intervals import service_intervals
 COVERAGE = 0.8
 """Share of measurements that an interval is meant to contain."""
 GROUP_POWER = 1 - 2 * GROUP_EXPONENT
+DRAWS = 4
+"""Drawings of three rows per benchmark."""
 
 
 SECTION = """\
@@ -147,7 +149,8 @@ def shipped_coverage(predictions: Sequence[ServingPrediction]) -> float:
 def interval_section(data: Path | None = None) -> str:
     """Return the section as Markdown, for the project's rows or for a wide table in ``data``."""
     predictions = predict_serving(read_serving(data).rows)
-    rows = calibrated_rows(predictions)
+    # Several drawings, because three rows of a benchmark differ from three others.
+    rows = calibrated_rows(predictions, DRAWS)
     return SECTION.format(
         calibration_table(rows), shipped_coverage(predictions), interval_table(predictions, rows)
     )
