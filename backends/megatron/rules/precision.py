@@ -84,9 +84,9 @@ def precision_rules(problem: Problem) -> tuple[Rule, ...]:
         paths = ("job.moment_precision", "layout.zero_stage", "job.precision")
         found.append(Rule("E11", paths, _violates_moments, _explain_moments, ("zero_stage",)))
     if problem.job.precision == "fp8" and problem.job.fp8_recipe == "delayed":
-        paths = ("job.fp8_recipe", "layout.recompute")
+        at = ("job.fp8_recipe", "layout.recompute")
         rule = Rule(
-            "E11", paths, _violates_delayed_recompute, _explain_delayed_recompute, ("recompute",)
+            "E11", at, _violates_delayed_recompute, _explain_delayed_recompute, ("recompute",)
         )
         found.append(rule)
     if problem.job.fused_loss and problem.job.precision == "fp16":
