@@ -95,7 +95,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         importers=(".launch_files.import_command",),
         binds_layout=True,
         verifier=".verify",
-        launch_fields=(*LAUNCH, "port", "load_balancer"),
+        launch_fields=(*LAUNCH, "port", "load_balancer", "router_port"),
     ),
     Declaration(
         name="kubernetes",

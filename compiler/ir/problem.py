@@ -39,7 +39,8 @@ class Job:
     tokenizer_type: str
     tokenizer_model: str | None
     checkpoint_dir: str | None
-    checkpoint_interval: int
+    checkpoint_interval: int | None
+    """Number of steps between two checkpoints; None until a plan determines the best number."""
     load_dir: str | None
     gradient_precision: Literal["fp32", "bf16"]
     """Number format in which gradients are accumulated and reduced; ignored if ``precision`` is

@@ -15,7 +15,13 @@ from parc.compiler.cost.setup.calibrated_parameters import (
     efficiency_for_stack,
 )
 from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
-from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, group_equal_stages
+from parc.compiler.cost.setup.stages import (
+    DistinctChunks,
+    EqualStageGroup,
+    StageContents,
+    distinct_chunks,
+    group_equal_stages,
+)
 from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit, Problem
 
 T = TypeVar("T")
@@ -84,6 +90,7 @@ class CostModel:
         self.head_gemm = kernels.gemm_fit("bf16").without_gaps_and_casts()
         self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
+        self._chunks: dict[int, tuple[PipelineSplit, DistinctChunks]] = {}
 
     @property
     def gemm_factor(self) -> float:
@@ -181,6 +188,14 @@ class CostModel:
         if entry is None or entry[0] is not split:
             entry = (split, group_equal_stages(self.problem.model, split))
             self._classes[id(split)] = entry
+        return entry[1]
+
+    def distinct_chunks(self, split: PipelineSplit) -> DistinctChunks:
+        """Return the model chunks of ``split``; chunks that take equal time are listed once."""
+        # Cached in the same way as ``equal_stage_groups``.
+        entry = self._chunks.get(id(split))
+        if entry is None or entry[0] is not split:
+            entry = self._chunks[id(split)] = (split, distinct_chunks(self.problem.model, split))
         return entry[1]
 
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
