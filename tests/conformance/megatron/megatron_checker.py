@@ -94,7 +94,16 @@ def configure(args: Namespace) -> Any:
 
 
 def padded_vocab(args: Namespace) -> int:
-    from megatron.training.vocab_utils import calculate_padded_vocab_size
+    try:
+        from megatron.training.vocab_utils import calculate_padded_vocab_size
+    except ModuleNotFoundError:  # Megatron-Core 0.17 pads the vocabulary of its tokenizer
+        from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer
+        from megatron.core.tokenizers.utils.build_tokenizer import vocab_size_with_padding
+
+        tokens = args.vocab_size
+        if args.tokenizer_type == "NullTokenizer":
+            tokens = NullTokenizer(args.vocab_size).vocab_size
+        return int(vocab_size_with_padding(tokens, args, logging_enabled=False))
 
     step, tp = args.make_vocab_size_divisible_by, args.tensor_model_parallel_size
     return int(calculate_padded_vocab_size(args.vocab_size, step, tp, logging_enabled=False))
