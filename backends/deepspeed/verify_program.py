@@ -92,6 +92,7 @@ NOT_IN_FILES = MappingProxyType(
         "problem.job.tokenizer_type": "the tokenizer's files name its type",
         "problem.model.name": "label in reports",
         "problem.model.family": "the other fields describe the same model",
+        "problem.model.source": "only the program of transformers reads it",
         "problem.model.attention.full_attention_every": "only relevant with a window",
         "problem.model.experts.pre_softmax": "the gate always applies the softmax first",
         "problem.model.experts.group_top_k": "only relevant with groups",

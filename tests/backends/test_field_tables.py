@@ -35,7 +35,7 @@ FRAMEWORKS = {
 }
 MODULES = {**FRAMEWORKS, "sglang": (sglang,), "vllm": (vllm,)}
 GROUPED = ("deepspeed", "megatron", "sglang", "vllm")
-TORCH = ("accelerate", "fsdp", "torchtitan")
+TORCH = ("accelerate", "deepspeed", "fsdp", "torchtitan")
 SHARED = {
     *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
     *("uses_fsdp2", "format_pattern", "uses_autotp"),
