@@ -9,6 +9,9 @@ DEV := $(VENV)/.stamp-dev
 EXAMPLE := llama-3-70b
 SCHEMAS := spec plan lock
 NEW := $(VENV)/new
+# Keeps byte code in .venv, even if the environment forbids byte code in the checkout: without it,
+# the tests and the processes that they start would compile every module again.
+BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -22,7 +25,7 @@ demo: $(RUN) ## compile an example into build/ and show what a reviewer reads
 	@echo && head -n 40 build/$(EXAMPLE)/rankmap.md
 
 test: $(DEV) ## the tests, without those that need a framework
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BYTECODE) $(BIN)/python -m pytest -q -n auto --dist loadfile
 
 check: $(DEV) ## lint, format, types, shell, language, and that generated files are current
 	$(BIN)/ruff check .

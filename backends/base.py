@@ -237,6 +237,14 @@ class EngineTraits(Protocol):
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats that the engine does not support; called before the search."""
 
+    def service_features(self, model: Model) -> frozenset[str]:
+        """Return the optional features that the emitted commands can express for ``model``.
+
+        Names: ``lora``, ``kv_offload``, and ``speculative:METHOD`` with a method of
+        ``job.speculative``. An engine without this
+        method supports none; a spec with another feature is refused (V40).
+        """
+
 
 class ServingGroups(Protocol):
     """Rank order and process groups of an engine."""

@@ -37,7 +37,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",
-        launch_fields=("args",),
+        launch_fields=("args", "omit", "logging", "profile"),
     ),
     Declaration(
         name="deepspeed",
@@ -95,7 +95,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         importers=(".launch_files.import_command",),
         binds_layout=True,
         verifier=".verify",
-        launch_fields=(*LAUNCH, "port", "load_balancer"),
+        launch_fields=(*LAUNCH, "port", "load_balancer", "router_port"),
     ),
     Declaration(
         name="kubernetes",

@@ -16,6 +16,7 @@ from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import estimate_layout
+from parc.compiler.evaluate.estimate_run import complete_plan
 from parc.compiler.ir import (
     AnyPlan,
     AnyProblem,
@@ -163,7 +164,7 @@ def plan_problem(
         placed = try_other_rank_order(cost_model, layout, estimate, placement)
         after("try_other_rank_order")
     search = search_with_chosen_first(search, placed)
-    plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
+    plan = complete_plan(cost_model, placed.layout, placed.estimate, placed.placement, search)
     check_plan(cost_model, plan, sink)
     after("check")
     return None if sink.failed() else plan

@@ -16,6 +16,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.parc_process import run_parc
 from tests.project_files import ROOT, imported, syntax_tree
 
 EXAMPLE = ROOT / "examples" / "plugin"
@@ -45,15 +46,9 @@ def runner(site: Path) -> Parc:
     """Return a function that runs ``parc`` with the packages in ``site`` installed."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "parc", *map(str, words)],
-            cwd=site.parent,
-            env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = run_parc(*words, cwd=site.parent, packages=site)
+        done.stdout += done.stderr
+        return done
 
     return run
 

@@ -11,6 +11,7 @@ from parc.backends.shared.verify_emitted_program import (
     builds_with_transformers,
     transformers_settings,
 )
+from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.emitted_settings import EmittedSettings
 
@@ -77,7 +78,7 @@ FIXED = {
     "layout.split.count_loss": False,
     "layout.split.text": "",
     "problem.job.moe_overlap": False,
-    "problem.job.moment_precision": "fp32",
+    **ONLY_VALUES,
 }
 """Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(
@@ -93,6 +94,7 @@ NOT_IN_FILES = MappingProxyType(
         "problem.model.name": "label in reports",
         "problem.model.family": "the other fields describe the same model",
         "problem.model.source": "only the program of transformers reads it",
+        "problem.model.init_std": "the emitted program draws weights with the defaults of torch",
         "problem.model.attention.full_attention_every": "only relevant with a window",
         "problem.model.experts.pre_softmax": "the gate always applies the softmax first",
         "problem.model.experts.group_top_k": "only relevant with groups",

@@ -8,7 +8,10 @@ from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.arguments.args_file import PATH, args_file
 from parc.backends.megatron.arguments.arguments import planned_arguments
 from parc.backends.megatron.arguments.environment import megatron_environment
-from parc.backends.megatron.arguments.extra_arguments import check_extra_arguments
+from parc.backends.megatron.arguments.extra_arguments import (
+    check_extra_arguments,
+    check_omitted_flags,
+)
 from parc.backends.megatron.capabilities import (
     DEFAULT_VERSION,
     STRATEGIES,
@@ -123,6 +126,7 @@ class Megatron:
         # left out.
         if problem.model.left_out and self.name in problem.emit:
             sink.report("E07", explain_left_out_parts(problem.model), at="model")
+        check_omitted_flags(problem, plan.layout, sink)
         if problem.launch.args:
             planned = planned_arguments(problem, plan.layout)
             check_extra_arguments(problem.launch.args, planned, problem.version(self.name), sink)

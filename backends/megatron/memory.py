@@ -24,15 +24,45 @@ SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 scales."""
 
 
+FUSED_LOSS_BYTES = 10.0
+"""Bytes per logit of the fused loss: the compiled kernels keep fp32 logits, their exponentials and
+the 16-bit logits (fused_cross_entropy.py)."""
+OVERLAP_STREAMS = 3
+"""Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication. Besides its own
+workspace TransformerEngine allocates one that all of them share (cpp_extensions/gemm.py,
+_NUM_MAX_UB_STREAMS)."""
+GATHERING_BUFFERS, SCATTERING_BUFFERS = 8, 4
+"""Number of user buffers of ``--tp-comm-overlap`` by type of collective. Each has the size of a
+micro-batch's gathered hidden states (TransformerEngine, pytorch/module/base.py, initialize_ub)."""
+
+
+def user_buffer_bytes(precision: str) -> float:
+    """Return the bytes of all user buffers per element of a micro-batch's hidden states.
+
+    Gathered values have 8 bits if the operands of matrix multiplications do.
+    """
+    gathered = 1.0 if precision in ("fp8", "mxfp8") else 2.0
+    return GATHERING_BUFFERS * gathered + SCATTERING_BUFFERS * 2.0
+
+
 def megatron_memory_model(problem: Problem) -> ProgramMemory:
     """Return the memory model of the job; an fp8 job stores the weights in fp8."""
     precision, generation = problem.job.precision, problem.cluster.generation
     build = megatron_fp8_memory if precision == "fp8" else megatron_memory
     gradients = problem.job.gradient_bytes
     program = with_gradient_bytes(build(precision, generation), gradients, precision)
-    return (
-        with_bf16_moments(program, precision) if problem.job.moment_precision == "bf16" else program
-    )
+    if problem.job.moment_precision == "bf16":
+        program = with_bf16_moments(program, precision)
+    if problem.job.fused_loss:
+        program = replace(program, loss_bytes=FUSED_LOSS_BYTES)
+    if problem.job.tp_overlap:
+        streams = OVERLAP_STREAMS * transformer_engine_workspace_bytes(generation)
+        program = replace(
+            program,
+            workspace_bytes=program.workspace_bytes + streams,
+            overlap_buffer_bytes=user_buffer_bytes(precision),
+        )
+    return program
 
 
 def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:

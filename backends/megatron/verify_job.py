@@ -10,13 +10,17 @@ from parc.backends.megatron.verify_model import MODEL, Implied, Shown, rows_of_f
 from parc.backends.megatron.verify_plan_fields import PlanFields
 
 JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
-ARGS = "problem.launch.args"
+LAUNCH = "problem.launch"
+ARGS = f"{LAUNCH}.args"
 """Plan path under which a flag is reported if no other field of the plan sets the flag."""
-PRECISIONS = {
+PRECISIONS: dict[object, str] = {
     (True, False, None, None): "bf16",
     (False, True, None, None): "fp16",
     (False, False, None, None): "fp32",
-    (True, False, ("hybrid", "tensorwise"), None): "fp8",
+    **{
+        (True, False, ("hybrid", recipe), None): "fp8"
+        for recipe in ("tensorwise", "delayed", "blockwise")
+    },
     (True, False, ("e4m3", "mxfp8"), None): "mxfp8",
     (True, False, None, ("e2m1", "nvfp4")): "nvfp4",
 }
@@ -86,6 +90,13 @@ def _zero_stage(settings: ParsedFlags) -> Any:
     return switch if isinstance(switch, RejectedFlagValues) else int(switch)
 
 
+def _profiled_steps(settings: ParsedFlags) -> Any:
+    if settings["profile"] is not True:
+        return settings["profile"] or None
+    names = {"first_step": "step-start", "last_step": "step-end", "ranks": "ranks"}
+    return {name: settings[f"profile-{flag}"] for name, flag in names.items()}
+
+
 SHOWN: tuple[Shown, ...] = (
     *rows_of_flags(
         LAYOUT,
@@ -137,6 +148,7 @@ SHOWN: tuple[Shown, ...] = (
             "adam_beta2": "adam-beta2",
             "adam_epsilon": "adam-eps",
             "gradient_clipping": "clip-grad",
+            "fused_loss": "cross-entropy-loss-fusion",
             "seed": "seed",
             "data": "data-path",
             "tokenizer_type": "tokenizer-type",
@@ -157,6 +169,9 @@ SHOWN: tuple[Shown, ...] = (
         lambda s: s["lr-wsd-decay-iters"] or 0,
     ),
     (f"{JOB}.precision", "bf16", _precision),
+    (f"{LAUNCH}.tensorboard_dir", "tensorboard-dir", lambda s: s["tensorboard-dir"]),
+    (f"{LAUNCH}.wandb_project", "wandb-project", lambda s: s["wandb-project"]),
+    (f"{LAUNCH}.profile", "profile", _profiled_steps),
     (f"{JOB}.kind", "finetune", lambda s: "finetune" if s["finetune"] else "pretrain"),
 )
 """Rows for the layout and job fields of every plan."""
@@ -204,6 +219,41 @@ def _warmup_steps(fields: PlanFields) -> Any:
     return fields[f"{JOB}.warmup_steps"] if whole else 0
 
 
+def _scaled_by(fields: PlanFields, *recipes: str) -> bool:
+    return fields[f"{JOB}.precision"] == "fp8" and fields[f"{JOB}.fp8_recipe"] in recipes
+
+
+def _fp8_recipe_flag(fields: PlanFields) -> str:
+    # The parser's default also applies if no operand is scaled.
+    own = {"fp8": fields[f"{JOB}.fp8_recipe"], "mxfp8": "mxfp8"}
+    return str(own.get(fields[f"{JOB}.precision"], "delayed"))
+
+
+def _saves_in_background(fields: PlanFields) -> bool:
+    return bool(fields[f"{JOB}.async_checkpoint"] and fields[f"{JOB}.checkpoint_dir"])
+
+
+def _wandb_folder(fields: PlanFields) -> str | None:
+    # Megatron derives the folder from that of the checkpoints if there is one.
+    own = fields[f"{LAUNCH}.wandb_project"] is not None and not fields[f"{JOB}.checkpoint_dir"]
+    return "wandb" if own else None
+
+
+def _overlaps_dispatch(fields: PlanFields) -> bool:
+    return bool(fields.routed and fields[f"{JOB}.moe_overlap"] and fields[f"{LAYOUT}.ep"] > 1)
+
+
+def _overlaps_shared_experts(fields: PlanFields) -> bool:
+    if not fields.routed or not fields[f"{MODEL}.experts.shared_size"]:
+        return False
+    # TransformerConfig: not with dispatch overlap, and not if the experts are recomputed.
+    whole = fields[f"{RECOMPUTE}.granularity"] == "full"
+    parts = fields[f"{RECOMPUTE}.modules"]
+    kept = not whole and "moe" not in parts and "shared_experts" not in parts
+    hidden = _overlaps_dispatch(fields) or _uses_deduplicating_dispatcher(fields)
+    return kept and not hidden and fields[f"{LAYOUT}.ep"] > 1
+
+
 IMPLIED: tuple[Implied, ...] = (
     ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _data_parallel_replicas),
     ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
@@ -225,6 +275,13 @@ IMPLIED: tuple[Implied, ...] = (
         f"{JOB}.moe_overlap",
         lambda f: f[f"{JOB}.moe_overlap"] and f[f"{LAYOUT}.ep"] > 1,
     ),
+    ("delay-wgrad-compute", f"{JOB}.moe_overlap", _overlaps_dispatch),
+    ("moe-shared-expert-overlap", f"{JOB}.moe_overlap", _overlaps_shared_experts),
+    (
+        "moe-router-force-load-balancing",
+        f"{JOB}.moe_imbalance",
+        lambda f: f.routed and not f[f"{JOB}.data"] and f[f"{JOB}.moe_imbalance"] == 1,
+    ),
     (
         "moe-router-padding-for-quantization",
         f"{JOB}.precision",
@@ -245,7 +302,32 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "fp8-param-gather",
         f"{JOB}.precision",
-        lambda f: _low_precision_field("fp8")(f) and f[f"{LAYOUT}.zero_stage"] > 0,
+        lambda f: _scaled_by(f, "tensorwise", "delayed") and f[f"{LAYOUT}.zero_stage"] > 0,
+    ),
+    (
+        "fp8-amax-history-len",
+        f"{JOB}.fp8_recipe",
+        lambda f: 1024 if _scaled_by(f, "delayed") else 1,
+    ),
+    (
+        "fp8-amax-compute-algo",
+        f"{JOB}.fp8_recipe",
+        lambda f: "max" if _scaled_by(f, "delayed") else "most_recent",
+    ),
+    ("fp8-recipe", f"{JOB}.fp8_recipe", _fp8_recipe_flag),
+    (
+        "tp-comm-overlap",
+        f"{JOB}.tp_overlap",
+        lambda f: f[f"{JOB}.tp_overlap"] and f[f"{LAYOUT}.tp"] > 1,
+    ),
+    *(
+        (flag, f"{JOB}.async_checkpoint", _saves_in_background)
+        for flag in ("async-save", "use-persistent-ckpt-worker")
+    ),
+    (
+        "async-strategy",
+        f"{JOB}.async_checkpoint",
+        lambda f: "mcore" if _saves_in_background(f) else "nvrx",
     ),
     ("lr-warmup-iters", f"{JOB}.warmup_steps", _warmup_steps),
     (
@@ -253,6 +335,13 @@ IMPLIED: tuple[Implied, ...] = (
         f"{JOB}.lr_decay",
         lambda f: "linear" if f[f"{JOB}.lr_decay"] == "wsd" else "exponential",
     ),
+    ("exit-signal-handler", f"{JOB}.checkpoint_dir", lambda f: bool(f[f"{JOB}.checkpoint_dir"])),
+    (
+        "wandb-exp-name",
+        f"{LAUNCH}.wandb_project",
+        lambda f: None if f[f"{LAUNCH}.wandb_project"] is None else f["problem.name"],
+    ),
+    ("wandb-save-dir", f"{LAUNCH}.wandb_project", _wandb_folder),
     ("mock-data", f"{JOB}.data", lambda f: not f[f"{JOB}.data"]),
     ("split", f"{JOB}.data", lambda f: "100,0,0" if f[f"{JOB}.data"] else None),
     (
@@ -277,5 +366,7 @@ IMPLIED: tuple[Implied, ...] = (
     ("ckpt-format", ARGS, lambda _: "torch_dist"),
     ("log-interval", ARGS, lambda _: 1),
     ("log-throughput", ARGS, lambda _: True),
+    ("manual-gc", ARGS, lambda _: True),
+    ("manual-gc-interval", ARGS, lambda _: 100),
 )
 """Rows for the layout and job flags of every plan."""

@@ -69,6 +69,12 @@ def _activation(fields: PlanFields) -> Any:
 SHOWN: tuple[Shown, ...] = (
     *rows_of_flags(MODEL, {"layers": "num-layers", "hidden": "hidden-size", "vocab": "vocab-size"}),
     *rows_of_flags(MODEL, {"norm_epsilon": "norm-epsilon"}),
+    (
+        f"{MODEL}.init_std",
+        "init-method-std",
+        # Absent from a plan, it is the default of the parser.
+        lambda s: s["init-method-std"] if s.text("init-method-std") else None,
+    ),
     *rows_of_flags(ATTENTION, {"heads": "num-attention-heads", "head_dim": "kv-channels"}),
     *rows_of_flags(ATTENTION, {"gate": "attention-output-gate"}),
     (f"{ATTENTION}.window", "window-size", _attention_window),
@@ -182,6 +188,10 @@ def _grouped_gemm(fields: PlanFields) -> bool:
     return bool(gpu["vendor"] == "amd" or gpu["compute_capability"] >= [8, 0])
 
 
+def _fused_kernels(fields: PlanFields) -> bool:
+    return _grouped_gemm(fields) and fields["problem.cluster.gpu"]["vendor"] == "nvidia"
+
+
 IMPLIED_EXPERTS: tuple[Implied, ...] = (
     ("moe-router-num-groups", f"{EXPERTS}.groups", _router_group_field("groups")),
     ("moe-router-group-topk", f"{EXPERTS}.group_top_k", _router_group_field("group_top_k")),
@@ -193,10 +203,9 @@ IMPLIED_EXPERTS: tuple[Implied, ...] = (
     ("moe-router-load-balancing-type", f"{EXPERTS}.aux_loss_coefficient", _load_balancing),
     ("moe-router-dtype", f"{EXPERTS}.count", lambda _: "fp32"),
     ("moe-grouped-gemm", f"{EXPERTS}.count", _grouped_gemm),
-    (
-        "moe-permute-fusion",
-        f"{EXPERTS}.count",
-        lambda f: _grouped_gemm(f) and f["problem.cluster.gpu"]["vendor"] == "nvidia",
+    *(
+        (flag, f"{EXPERTS}.count", _fused_kernels)
+        for flag in ("moe-permute-fusion", "moe-router-fusion")
     ),
 )
 """Rows for the flags of models with experts."""

@@ -6,7 +6,7 @@ the parser. The tables are in ``verify_model`` and ``verify_job``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from parc.backends.megatron import verify_job, verify_model
@@ -19,7 +19,7 @@ from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_settings import PLAN, is_same_value
 
-ARGS = verify_job.ARGS
+ARGS, OMIT = verify_job.ARGS, f"{verify_job.LAUNCH}.omit"
 STAGE_FLAGS = {
     "split.count_embedding": "account-for-embedding-in-pipeline-split",
     "split.count_loss": "account-for-loss-in-pipeline-split",
@@ -38,11 +38,13 @@ def derive_settings(arguments: WrittenFlags, fields: PlanFields) -> Iterator[Der
     """Yield the value of each plan field that follows from ``arguments`` or Megatron's defaults."""
     settings = ParsedFlags(arguments)
     extra = _split_words(_checked_texts(fields[ARGS]))
+    omitted = {flag.removeprefix("--") for flag in _checked_texts(fields[OMIT])} - extra.keys()
+    yield from _omitted_flags(settings, omitted, fields)
     for path, flag, read in _plan_field_rows(fields):
-        if flag not in extra:
+        if flag not in extra and flag not in omitted:
             yield _derived_setting(settings, path, flag, _json_value(read(settings)))
     for flag, path, compute in _implied_flag_rows(fields):
-        if flag not in extra:
+        if flag not in extra and flag not in omitted:
             yield _compare_implied_flag(
                 settings, path, flag, _compute_expected(compute, fields, path), fields
             )
@@ -54,6 +56,16 @@ def derive_settings(arguments: WrittenFlags, fields: PlanFields) -> Iterator[Der
     for name in STAGE_FLAGS.keys() - (split or STAGE_FLAGS).keys():
         yield DerivedSetting(f"layout.{name}", fields[f"layout.{name}"], ARGUMENTS)
     yield from _extra_arguments(arguments, extra, fields)
+
+
+def _omitted_flags(
+    settings: ParsedFlags, omitted: Iterable[str], fields: PlanFields
+) -> Iterator[DerivedSetting]:
+    """Yield ``launch.omit``, and each flag that the file has although the plan omits it."""
+    yield DerivedSetting(OMIT, fields[OMIT], ARGUMENTS)
+    for flag in sorted(omitted):
+        if text := settings.text(flag):
+            yield DerivedSetting(OMIT, text, ARGUMENTS, settings.line(flag), text, needed="")
 
 
 def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:

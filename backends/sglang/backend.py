@@ -6,6 +6,7 @@ from parc.backends.base import RayEntry
 from parc.backends.sglang.arguments import MODEL, shared_arguments
 from parc.backends.sglang.defaults import context_tokens, default_batch, engine_constants
 from parc.backends.sglang.environment import ALLOW_LONG, serving_environment
+from parc.backends.sglang.features import service_features
 from parc.backends.sglang.plan_checks import check_sglang
 from parc.backends.sglang.processes import plan_processes
 from parc.backends.sglang.rules import LAYOUT_RULES
@@ -74,6 +75,10 @@ class Sglang:
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats of weights and KV cache that SGLang does not support on ``gpu``."""
         check_formats(service, gpu, FORMAT_MESSAGES, sink)
+
+    def service_features(self, model: Model) -> frozenset[str]:
+        """Return the features that SGLang supports for ``model`` (see ``EngineTraits``)."""
+        return service_features(model)
 
     def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
         """Return the two planned expert parallel sizes: 1 (off), and all ranks of a stage."""
@@ -168,6 +173,7 @@ def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Art
         "engines": plan.layout.replicas,
         "hosts": names or ([LOCAL] if len(hosts) == 1 else []),
         "nodes": len(hosts),
+        "port": plan.problem.endpoint.router_port,
         "workers": [(one.node, port) for one in running for port in one.ports],
     }
     return Artifact(ROUTER, render("sglang", "router.sh.j2", values), True)

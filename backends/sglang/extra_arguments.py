@@ -7,10 +7,12 @@ from difflib import get_close_matches
 from parc.backends.sglang.arguments import PACKAGE, planned_flags, shared_arguments
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
+    explain_unestimated_flag,
     find_value_fault,
     parse_extra_arguments,
     report_extra_arguments,
     rows_of_known_flags,
+    spec_field_of_flag,
 )
 from parc.backends.shared.serving.serve_script import Argument
 from parc.compiler.diagnostics import Finding, Sink
@@ -37,7 +39,7 @@ def long_flag_name(flag: str) -> str:
 
 
 def check_launch_args(plan: ServingPlan, sink: Sink) -> None:
-    """Report unknown flags (F01), planned flags (F02) and invalid values (F03)."""
+    """Report flags that are unknown (F01), planned (F02), invalid (F03), or not estimated (V43)."""
     planned = shared_arguments(plan)
     extras, stray = parse_extra_arguments(plan.problem.launch.args, rows_of_known_flags(PACKAGE))
     report_extra_arguments(
@@ -60,7 +62,10 @@ def _find_flag_fault(
     if means in planned_flags():
         return "F02", _explain_planned_flag(extra.flag, means, planned)
     fault = find_value_fault(extra, row)
-    return None if fault is None else ("F03", fault)
+    if fault is not None:
+        return "F03", fault
+    ignored = explain_unestimated_flag(extra.flag, means, PACKAGE)
+    return None if ignored is None else ("V43", ignored)
 
 
 def explain_unknown_flag(flag: str) -> Finding:
@@ -79,9 +84,10 @@ def explain_unknown_flag(flag: str) -> Finding:
 def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
     """Return the finding that the plan already determines ``flag``, by its first name ``means``."""
     words = next((" ".join(one.words) for one in planned if one.flag == means), "")
+    field = spec_field_of_flag(means, PACKAGE)
     return Finding(
         f"the plan already determines {flag}",
         label=f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it",
-        help="set the corresponding field of the spec instead",
+        help=f"set {field or 'the corresponding field of the spec'} instead",
         fix=f"remove {flag} from launch.args",
     )

@@ -291,6 +291,22 @@ def _explain_hosts(problem: ServingProblem, layout: ServingLayout) -> Finding:
     )
 
 
+def _splits_attention_of_draft_model(problem: ServingProblem, layout: ServingLayout) -> bool:
+    draft = problem.service.setup.speculative
+    return draft is not None and draft.method == "draft-model" and layout.dp > 1
+
+
+def _explain_draft_model(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    return Finding(
+        "Currently standalone speculative decoding does not support dp attention",
+        label=f"dp is {layout.dp}",
+        help="valid dp with draft-model: 1; other methods have no such limit",
+        fix="layout.dp: 1",
+        causes=(Cause("job.speculative.method", "the method is draft-model"),),
+        targets=TARGETS,
+    )
+
+
 LAYOUT_RULES: tuple[ServingRule, ...] = (
     _division_rule("D01", _heads, ("tp",)),
     _division_rule("D02", _kv_heads, ("tp",)),
@@ -303,6 +319,13 @@ LAYOUT_RULES: tuple[ServingRule, ...] = (
         _uses_context_parallelism,
         _explain_context_parallelism,
         ("pcp", "dcp"),
+    ),
+    ServingRule(
+        "V40",
+        ("layout.dp", "job.speculative.method"),
+        _splits_attention_of_draft_model,
+        _explain_draft_model,
+        ("dp",),
     ),
     ServingRule("V27", ("layout.pp", "model"), _has_unsupported_stages, _explain_stages, ("pp",)),
     ServingRule("P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_stage_layers),

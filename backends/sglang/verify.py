@@ -7,6 +7,7 @@ _calculate_rank_ranges), and the coordinates of a rank from its number
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ class SglangVerifier(ServeScriptVerifier):
             "limits.longest_blocks": COMPUTED,
             "limits.shards": "follows from layout.dcp",
             "problem.endpoint.load_balancer": "always internal",
+            "problem.endpoint.router_port": "only several engines have a router",
             "problem.goals": "objectives of the search",
             "problem.launch.master_port": "only engines with several hosts or dp ranks use it",
             "problem.launch.program": "SGLang is the program",
@@ -105,8 +107,8 @@ class SglangVerifier(ServeScriptVerifier):
             "problem.service.setup.overhead_bytes": "SGLang measures it at start-up",
             "problem.service.setup.block": "follows from the checkpoint and --quantization",
             "problem.service.setup.prefill_apart": "not emitted",
-            "problem.service.setup.accepted_tokens": "not emitted",
-            "problem.service.setup.draft_tokens": "not emitted",
+            "problem.service.setup.accepted_tokens": "expected acceptance",
+            "problem.service.setup.draft_tokens": "the number is in setup.speculative",
         }
     )
 
@@ -116,11 +118,23 @@ class SglangVerifier(ServeScriptVerifier):
         if ROUTER not in artifacts or SCRIPT not in artifacts:
             return
         script = self.read(artifacts)
-        needed = [without_redundant_quotes(line) for line in self._router_lines(script)]
+        port = _router_port(artifacts)[0]
+        needed = [without_redundant_quotes(line) for line in self._router_lines(script, port)]
         verify_program(ROUTER, read_commands(artifacts[ROUTER]).lines, needed, sink)
 
-    def _router_lines(self, script: ServeScript) -> Iterator[str]:
-        """Yield the commands of a router over all API servers that ``serve.sh`` starts."""
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
+        """Yield the settings of the plan that ``serve.sh`` and the router express."""
+        yield from super().derive_settings(artifacts)
+        if ROUTER in artifacts:
+            port, line = _router_port(artifacts)
+            path = "problem.endpoint.router_port"
+            yield DerivedSetting(path, port, ROUTER, line, f"--port {port}")
+
+    def _router_lines(self, script: ServeScript, port: int) -> Iterator[str]:
+        """Yield the commands of a router over all API servers that ``serve.sh`` starts.
+
+        ``port`` is the port of the router itself.
+        """
         count, lists = script.node_count, 'read -ra hosts <<< "$PARC_HOSTS"'
         yield from ("#!/bin/bash", "set -euo pipefail")
         hosts = script.hosts or (("localhost",) if count == 1 else ())
@@ -133,11 +147,11 @@ class SglangVerifier(ServeScriptVerifier):
         yield f"printf 'router.sh: PARC_HOSTS must have {count} hosts\\n' >&2"
         yield from ("exit 2", "}")
         servers = [
-            (one.node, port) for one in self.expected_processes(script) or () for port in one.ports
+            (one.node, api) for one in self.expected_processes(script) or () for api in one.ports
         ]
-        urls = " ".join(f'"http://${{hosts[{node}]}}:{port}"' for node, port in servers)
+        urls = " ".join(f'"http://${{hosts[{node}]}}:{api}"' for node, api in servers)
         yield (
-            "exec python3 -m sglang_router.launch_router --host 0.0.0.0 --port 30000 "
+            f"exec python3 -m sglang_router.launch_router --host 0.0.0.0 --port {port} "
             f'--worker-urls {urls} "$@"'
         )
 
@@ -228,6 +242,15 @@ class SglangVerifier(ServeScriptVerifier):
             port.number("port", DEFAULT_PORT) if port else DEFAULT_PORT,
             int(master) if master.isdecimal() and len(master) < 6 else DEFAULT_MASTER_PORT,
         )
+
+
+def _router_port(artifacts: Mapping[str, str]) -> tuple[int, int]:
+    """Return (port of the router, line of the script); the default port if there is none."""
+    for line, text in enumerate(artifacts[ROUTER].splitlines(), start=1):
+        found = re.search(r"launch_router .*--port ([0-9]{1,5})(?= )", text)
+        if found:
+            return int(found[1]), line
+    return DEFAULT_PORT, 1
 
 
 def _expected_processes(plan: Deployment) -> Iterator[ExpectedProcess]:

@@ -7,22 +7,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from parc.backends.shared.serving.verify_serve_script import ScriptWord
+from parc.backends.shared.serving.verify_serve_script import (
+    ScriptWord,
+    contains_values,
+    split_values,
+)
 from parc.backends.verifier import DerivedSetting
 
 SCRIPT = "sglang/serve.sh"
+GB = 10**9
 PARTITION = "SGLANG_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
-SWITCHES = ("enable-dp-lm-head", "enable-eplb")
+FEATURES = ("enable-lora", "enable-hierarchical-cache")
+SWITCHES = ("enable-dp-lm-head", "enable-eplb", "disable-radix-cache", *FEATURES)
 VALUES = (
     *("tp-size", "pp-size", "attn-dp-size", "ep-size", "moe-a2a-backend", "deepep-mode"),
     *("ep-num-redundant-experts", "dtype", "quantization", "kv-cache-dtype", "context-length"),
     *("max-running-requests", "chunked-prefill-size", "mem-fraction-static", "page-size", "host"),
-    "moe-dense-tp-size",
+    *("moe-dense-tp-size", "speculative-algorithm", "speculative-draft-model-path"),
+    *("max-loras-per-batch", "max-lora-rank", "hicache-size"),
+    *("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"),
+    "speculative-ngram-max-bfs-breadth",
 )
+ADAPTERS = "lora-paths"
+"""Flag with any number of values, one per adapter."""
+METHODS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft-model", "NGRAM": "ngram"}
 ALL2ALL_NAMES = {
     (None, None): "auto",
     ("none", None): "allgather_reducescatter",
@@ -87,6 +99,10 @@ def read_shared(words: Sequence[ScriptWord]) -> SharedFlags:
     """
     flags: dict[str, FlagValue] = {}
     extra: list[ScriptWord] = []
+    words, adapters = split_values(words, f"--{ADAPTERS}")
+    if adapters:
+        listed = "\n".join(word.text for word in adapters)
+        flags[ADAPTERS] = FlagValue(ADAPTERS, listed, adapters[0].line)
     at = 0
     while at < len(words):
         word = words[at]
@@ -121,6 +137,10 @@ def read_flag_settings(
     yield from _read_experts(shared)
     yield from _read_formats(shared)
     yield from _read_limits(shared)
+    yield _read_draft(shared)
+    yield from _read_adapters(shared)
+    uncached = shared["disable-radix-cache"]
+    yield uncached.derive("problem.service.prefix_caching", uncached.text is None)
     yield from _read_stages(shared, partition, layers)
     path = "problem.service.checkpoint"
     yield DerivedSetting(path, checkpoint.text, SCRIPT, checkpoint.line, checkpoint.text)
@@ -164,6 +184,63 @@ def _read_experts(shared: SharedFlags) -> Iterator[DerivedSetting]:
         number = f"{number} without --enable-eplb"
     yield copies.derive("problem.pins.redundant_experts", number)
     yield copies.derive("layout.redundant_experts", number)
+
+
+def _read_draft(shared: SharedFlags) -> DerivedSetting:
+    """Return the setting of speculative decoding: None, or method, tokens and checkpoint.
+
+    EAGLE without a checkpoint of the draft runs the multi-token-prediction layer of the model. A
+    draft is a chain of tokens, so that each of its steps proposes one.
+    """
+    algorithm, path = shared["speculative-algorithm"], "problem.service.setup.speculative"
+    steps, verified = shared["speculative-num-steps"], shared["speculative-num-draft-tokens"]
+    draft, width = shared["speculative-draft-model-path"], shared["speculative-eagle-topk"]
+    if algorithm.text is None:
+        others = (one for one in (steps, verified, draft, width) if one.text is not None)
+        stray = next(others, algorithm)
+        return stray.derive(path, stray.text)
+    method: Any = METHODS.get(algorithm.text, algorithm.text)
+    if method == "eagle" and draft.text is None:
+        method = "mtp"
+    tokens: Any = verified.number - 1 if isinstance(verified.number, int) else verified.text
+    breadth = shared["speculative-ngram-max-bfs-breadth"]
+    chain = (None, None, 1) if method == "ngram" else (1, tokens, None)
+    if (width.number, steps.number, breadth.number) != chain:
+        tokens = f"{width.text} x {steps.text}"
+    value = {"method": method, "tokens": tokens, "checkpoint": draft.text}
+    setting = algorithm.derive(path, value)
+    return replace(setting, accepts=lambda planned: contains_values(planned, value))
+
+
+def _read_adapters(shared: SharedFlags) -> Iterator[DerivedSetting]:
+    """Yield the settings of LoRA adapters, and of copies of the cache in host memory.
+
+    SGLang counts requests without an adapter as one more adapter of a step. It allocates the copies
+    per GPU, in whole GB.
+    """
+    slots, rank, listed = (shared[n] for n in ("max-loras-per-batch", "max-lora-rank", ADAPTERS))
+    enabled, found = shared["enable-lora"], None
+    if any(one.text is not None for one in (slots, rank, listed, enabled)):
+        pairs = [list(text.partition("=")[::2]) for text in (listed.text or "").splitlines()]
+        active: Any = slots.number - 1 if isinstance(slots.number, int) else slots.text
+        found = {"adapters": pairs, "active": active, "rank": rank.number}
+        if enabled.text is None:
+            found["enable-lora"] = False
+    yield listed.derive("problem.service.setup.lora", found)
+    size, layered = shared["hicache-size"], shared["enable-hierarchical-cache"]
+    groups = shared.size("attn-dp-size")
+    gpus = shared.size("tp-size") // max(groups, 1) * shared.size("pp-size")
+    copies: Any = 0
+    if size.text is not None or layered.text is not None:
+        is_complete = isinstance(size.number, int) and layered.text is not None
+        copies = size.number * gpus * GB if is_complete else f"{size.text} GB"
+    setting = size.derive("problem.service.setup.host_cache_bytes", copies)
+    yield replace(
+        setting,
+        accepts=lambda planned: (
+            isinstance(copies, int) and 0 < copies <= planned < copies + gpus * GB
+        ),
+    )
 
 
 def _read_formats(shared: SharedFlags) -> Iterator[DerivedSetting]:

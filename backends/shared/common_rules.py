@@ -279,20 +279,36 @@ def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
     return Rule("E11", ("job.lr_decay",), has_unsupported_decay, explain_decay, ())
 
 
-def fp32_moments_rule(framework: str) -> Rule:
-    """Return rule E11: ``framework`` stores the moments of Adam only in fp32."""
+ONLY_VALUES = {
+    "moment_precision": ("fp32", "stores the moments of Adam in fp32, not in {}"),
+    "fp8_recipe": ("tensorwise", "scales fp8 operands per tensor from present values, not {}"),
+    "fused_loss": (False, "has no separate fused kernels for the loss"),
+    "tp_overlap": (False, "does not overlap tensor-parallel collectives with user buffers"),
+    "async_checkpoint": (False, "writes checkpoints before training continues"),
+}
+"""Job field -> (only value that all frameworks support, what a framework does instead of another
+value)."""
 
-    def has_other_moments(problem: Problem, layout: Layout) -> bool:
-        return problem.job.moment_precision != "fp32"
 
-    def explain_moments(problem: Problem, layout: Layout) -> Finding:
+def only_value_rules(framework: str) -> tuple[Rule, ...]:
+    """Return rules E11: ``framework`` supports only one value of each field in ONLY_VALUES."""
+    return tuple(_only_value_rule(framework, name) for name in ONLY_VALUES)
+
+
+def _only_value_rule(framework: str, name: str) -> Rule:
+    valid, does = ONLY_VALUES[name]
+    shown = str(valid).lower()
+
+    def has_other_value(problem: Problem, layout: Layout) -> bool:
+        return bool(getattr(problem.job, name) != valid)
+
+    def explain_value(problem: Problem, layout: Layout) -> Finding:
         return Finding(
-            message=f"{framework} stores the moments of Adam in fp32, not in "
-            f"{problem.job.moment_precision}",
-            label=f"{framework} would ignore job.moment_precision",
-            help="valid moment_precision: fp32; megatron supports bf16 too",
-            fix="job.moment_precision: fp32",
+            message=f"{framework} {does.format(getattr(problem.job, name))}",
+            label=f"{framework} would ignore job.{name}",
+            help=f"valid {name}: {shown}; megatron supports other values too",
+            fix=f"job.{name}: {shown}",
             targets=(framework,),
         )
 
-    return Rule("E11", ("job.moment_precision",), has_other_moments, explain_moments, ())
+    return Rule("E11", (f"job.{name}",), has_other_value, explain_value, ())

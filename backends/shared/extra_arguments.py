@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
+from parc.compiler.diagnostics.table_yaml import parse_table
 
 COUNTS: dict[object, tuple[int, float]] = {
     "?": (0, 1),
@@ -118,6 +120,43 @@ def report_extra_arguments(
             rejected += 1
             code, finding = found
             sink.report(code, replace(finding, targets=targets), at=f"launch.args[{extra.at}]")
+
+
+ESTIMATE_FREE = "flags_outside_estimate.yaml"
+"""File of an engine with the flags that change neither memory nor time, as patterns of names."""
+
+
+@cache
+def _flags_outside_estimate(package: str) -> tuple[str, ...]:
+    text = (files(package) / ESTIMATE_FREE).read_text("utf-8")
+    return tuple(parse_table(text)["flags"])
+
+
+def explain_unestimated_flag(flag: str, means: str, package: str) -> Finding | None:
+    """Return the finding that the estimate ignores ``flag`` (V43).
+
+    Return None if the flag changes neither memory nor time. ``means`` is the long, positive name of
+    the flag. Flags that no table lists are reported, so that a new flag of an engine is not ignored
+    in silence.
+    """
+    name = means.removeprefix("--")
+    if any(fnmatchcase(name, pattern) for pattern in _flags_outside_estimate(package)):
+        return None
+    return Finding(
+        f"the estimate does not include the effect of {flag[:60]}",
+        label="the flag can change the memory, the speed or the number of requests of the engine",
+        help="the flag is passed to the engine; measure the service, and compare it with the "
+        "estimate before you rely on the latencies and on the number of GPUs",
+    )
+
+
+def spec_field_of_flag(flag: str, package: str) -> str:
+    """Return the spec field that determines a planned flag; empty if there is no single field."""
+    groups = parse_table((files(package) / "flags.yaml").read_text("utf-8"))
+    row: dict[str, Any] = next((rows[flag] for rows in groups.values() if flag in rows), {})
+    read = row.get("import", "")
+    named = row.get("spec") or (next(iter(read)) if isinstance(read, dict) else read)
+    return "" if named == "implied" else str(named)
 
 
 def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | None:

@@ -47,6 +47,18 @@ TORCHRUN = (
 _DEVICES = re.compile(r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$", re.MULTILINE)
 PACKAGE, LINES = "parc.backends.shared", "launch.sh"
 PROGRAM = "problem.launch.program"
+ONLY_VALUES: dict[str, object] = {
+    "problem.launch.omit": [],
+    "problem.launch.tensorboard_dir": None,
+    "problem.launch.wandb_project": None,
+    "problem.launch.profile": None,
+    "problem.job.moment_precision": "fp32",
+    "problem.job.fp8_recipe": "tensorwise",
+    "problem.job.fused_loss": False,
+    "problem.job.tp_overlap": False,
+    "problem.job.async_checkpoint": False,
+}
+"""Path of the plan -> only value that a framework without flags for it supports (E11, E13)."""
 HOSTS_FILES = {"torchrun": "hosts", "slurm": "hostfile", "deepspeed": "hostfile"}
 """Folder of a launch script -> name of the file that lists the hosts."""
 DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)

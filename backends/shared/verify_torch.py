@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import ORDER, MeshSizes
 from parc.compiler.verify.emitted_settings import EmittedSettings
@@ -36,7 +37,7 @@ _FIXED = {
     "layout.zero_plus.quantized_gradients": False,
     "layout.zero_plus.quantized_weights": False,
     "problem.job.moe_overlap": False,
-    "problem.job.moment_precision": "fp32",
+    **ONLY_VALUES,
 }
 """Path of the plan -> value that these frameworks always use."""
 
@@ -157,6 +158,7 @@ UNUSED_IN_LLAMA = {
     "problem.model.name": "label in reports",
     "problem.model.family": "the other fields describe the same model",
     "problem.model.source": "records the origin of the numbers",
+    "problem.model.init_std": "the program draws weights as its framework does",
     "problem.model.attention.full_attention_every": "only relevant with a window",
     "problem.model.position.mscale": "only relevant with yarn",
     "problem.model.position.mscale_all_dim": "only relevant with yarn",

@@ -14,8 +14,8 @@ from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
 from parc.backends.slurm.quoting import contains_control_character
 from parc.backends.slurm.rules_directives import check_directives
-from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import AnyPlan
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import AnyPlan, Plan
 
 TARGETS = ("slurm",)
 SIGNAL_SECONDS_LIMIT = 65535
@@ -114,6 +114,8 @@ def _check_time_limit(plan: AnyPlan, sink: Sink) -> None:
             help_text = "valid forms: minutes, H:MM:SS, D-HH or D-HH:MM:SS, quoted"
             finding = Finding(text, help=help_text, fix=_suggest_time_limit(limit), targets=TARGETS)
             sink.report("L17", finding, at="launch.slurm.time_limit")
+    if seconds and isinstance(plan, Plan):
+        _check_run_length(plan, seconds, sink)
     # The warning must come after the start of the job, so it is shorter than the time limit.
     longest = SIGNAL_SECONDS_LIMIT if not seconds else min(SIGNAL_SECONDS_LIMIT, seconds - 1)
     if not 1 <= slurm.signal_seconds <= longest:
@@ -123,6 +125,28 @@ def _check_time_limit(plan: AnyPlan, sink: Sink) -> None:
         label = f"{slurm.signal_seconds} s must be in 1..{longest} s"
         finding = Finding(text, label=label, targets=TARGETS)
         sink.report("L19", finding, at="launch.slurm.signal")
+
+
+def _check_run_length(plan: Plan, limit_seconds: int, sink: Sink) -> None:
+    """Report a training run that does not finish within the time limit (L33)."""
+    seconds = plan.run.wall_seconds
+    if seconds is None or seconds <= limit_seconds:
+        return
+    length, limit = slurm_time(math.ceil(seconds)), slurm_time(limit_seconds)
+    job = plan.problem.job
+    saves = job.checkpoint_dir is not None
+    finding = Finding(
+        f"the run takes {length}, but the time limit is {limit}: it needs "
+        f"{math.ceil(seconds / limit_seconds):,} jobs",
+        label=f"{length} / {limit} = {seconds / limit_seconds:.2f} jobs",
+        help="each job continues from the last checkpoint in job.checkpoint_dir; submit the next "
+        "ones with sbatch --dependency=singleton"
+        if saves
+        else "without job.checkpoint_dir, each job starts at step 0 again",
+        causes=(Cause("job.steps", f"{job.steps:,} steps"),),
+        targets=TARGETS,
+    )
+    sink.report("L33", finding, at="launch.slurm.time_limit")
 
 
 def _suggest_time_limit(limit: str) -> str:
@@ -136,9 +160,13 @@ def _suggest_time_limit(limit: str) -> str:
     parts = re.findall(r"([0-9.]+) ?([a-z]+)", limit.lower())
     total = sum(Decimal(number) * _SECONDS_PER[unit[0]] for number, unit in parts)
     seconds = math.ceil(total)
+    return f'launch.slurm.time_limit: "{slurm_time(seconds)}"' if seconds else ""
+
+
+def slurm_time(seconds: int) -> str:
+    """Return a number of seconds in Slurm's format ``D-HH:MM:SS``."""
     days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
-    text = f"{days}-{hours:02}:{minutes:02}:{seconds % 60:02}"
-    return f'launch.slurm.time_limit: "{text}"' if seconds else ""
+    return f"{days}-{hours:02}:{minutes:02}:{seconds % 60:02}"
 
 
 def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:

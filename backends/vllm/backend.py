@@ -9,6 +9,7 @@ from parc.backends.shared.serving.serve_script import ServeProgram, serve_script
 from parc.backends.vllm.arguments import engine_command_words, shared_arguments
 from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
+from parc.backends.vllm.features import service_features
 from parc.backends.vllm.plan_checks import check_vllm
 from parc.backends.vllm.processes import plan_processes
 from parc.backends.vllm.rules_axes import AXIS_RULES
@@ -72,6 +73,10 @@ class Vllm:
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats of weights and KV cache that vLLM does not support on ``gpu``."""
         check_formats(service, gpu, FORMAT_MESSAGES, sink)
+
+    def service_features(self, model: Model) -> frozenset[str]:
+        """Return the features that vLLM supports for ``model`` (see ``EngineTraits``)."""
+        return service_features(model)
 
     def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
         """Return the two valid expert parallel sizes: 1 (off), and all ranks of a pipeline stage.

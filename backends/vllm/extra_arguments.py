@@ -7,10 +7,12 @@ from difflib import get_close_matches
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
+    explain_unestimated_flag,
     find_value_fault,
     parse_extra_arguments,
     report_extra_arguments,
     rows_of_known_flags,
+    spec_field_of_flag,
 )
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
@@ -42,8 +44,9 @@ def long_flag_name(flag: str) -> str:
 def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
     """Report flags in ``launch.args`` that vLLM would reject, or that the plan already determines.
 
-    Findings: unknown flags (F01), planned flags (F02), invalid values (F03), and long prompts if
-    ``launch.args`` disables chunked prefill (V04). ``planned`` contains the flags of the plan.
+    Findings: unknown flags (F01), planned flags (F02), invalid values (F03), flags that the
+    estimate ignores (V43), and long prompts if ``launch.args`` disables chunked prefill (V04).
+    ``planned`` contains the flags of the plan.
     """
     version = plan.problem.version("vllm")
     rows = rows_of_known_flags(PACKAGE, version)
@@ -96,7 +99,10 @@ def _find_flag_fault(
     if means in planned_flags():
         return "F02", _explain_planned_flag(extra.flag, means, planned)
     fault = None if "." in extra.flag else find_value_fault(extra, row)
-    return None if fault is None else ("F03", fault)
+    if fault is not None:
+        return "F03", fault
+    ignored = explain_unestimated_flag(extra.flag, means, PACKAGE)
+    return None if ignored is None else ("V43", ignored)
 
 
 def explain_unknown_flag(flag: str, version: str) -> Finding:
@@ -125,10 +131,12 @@ def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) 
     ``means`` is the long, positive name of the flag. ``planned`` contains the flags of the plan.
     """
     words = next((" ".join(one.words) for one in planned if one.flag == means), "")
+    denied = means.replace("--", "--no-", 1)
+    field = spec_field_of_flag(means, PACKAGE) or spec_field_of_flag(denied, PACKAGE)
     return Finding(
         f"the plan already determines {flag}",
         label=f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it",
-        help="set the corresponding field of the spec instead",
+        help=f"set {field or 'the corresponding field of the spec'} instead",
         fix=f"remove {flag} from launch.args",
     )
 

@@ -76,6 +76,7 @@ class VllmVerifier(ServeScriptVerifier):
             "limits.full_requests": COMPUTED,
             "limits.longest_blocks": COMPUTED,
             "limits.shards": "follows from layout.dcp",
+            "problem.endpoint.router_port": "vLLM has no router",
             "problem.goals": "objectives of the search",
             "problem.launch.master_port": "only engines on several hosts use it",
             "problem.launch.program": "vLLM is the program",
@@ -91,8 +92,8 @@ class VllmVerifier(ServeScriptVerifier):
             "problem.service.setup.overhead_bytes": "vLLM measures it at start-up",
             "problem.service.setup.block": "follows from the checkpoint and --quantization",
             "problem.service.setup.prefill_apart": "not emitted",
-            "problem.service.setup.accepted_tokens": "not emitted",
-            "problem.service.setup.draft_tokens": "not emitted",
+            "problem.service.setup.accepted_tokens": "expected acceptance",
+            "problem.service.setup.draft_tokens": "the number is in setup.speculative",
         }
     )
 

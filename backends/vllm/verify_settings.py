@@ -12,7 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from parc.backends.shared.serving.verify_serve_script import ScriptWord
+from parc.backends.shared.serving.verify_serve_script import (
+    ScriptWord,
+    contains_values,
+    split_values,
+)
 from parc.backends.verifier import DerivedSetting
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
@@ -42,9 +46,13 @@ NUMBERS = {
     "block-size": PlannedFlag("problem.service.block_tokens", 16),
 }
 TEXTS = {"all2all-backend": PlannedFlag("problem.pins.all2all")}
-SWITCHES = ("enable-expert-parallel", "enable-eplb")
+SWITCHES = ("enable-expert-parallel", "enable-eplb", "no-enable-prefix-caching", "enable-lora")
 FORMATS = ("dtype", "quantization", "kv-cache-dtype")
-OTHERS = ("distributed-executor-backend", "eplb-config")
+LORA = ("max-loras", "max-lora-rank", "max-cpu-loras")
+OFFLOAD = "kv-offloading-size"
+ADAPTERS = "lora-modules"
+"""Flag with any number of values, one per adapter."""
+OTHERS = ("distributed-executor-backend", "eplb-config", "speculative-config", *LORA, OFFLOAD)
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -93,6 +101,10 @@ def read_shared(words: Sequence[ScriptWord]) -> SharedArguments:
     """
     flags: dict[str, FlagValue] = {}
     extra: list[ScriptWord] = []
+    words, adapters = split_values(words, f"--{ADAPTERS}")
+    if adapters:
+        listed = "\n".join(word.text for word in adapters)
+        flags[ADAPTERS] = FlagValue(listed, adapters[0].line)
     at = 0
     while at < len(words):
         word = words[at]
@@ -149,6 +161,11 @@ def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[
     yield DerivedSetting("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
     for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
+    yield _read_draft(shared, file)
+    yield from _read_adapters(shared, file)
+    uncached = shared["no-enable-prefix-caching"]
+    setting, path = uncached.setting("no-enable-prefix-caching"), "problem.service.prefix_caching"
+    yield DerivedSetting(path, uncached.text is None, file, uncached.line, setting)
     yield from _read_stage_settings(command, shared, layers)
     checkpoint = command.checkpoint
     yield DerivedSetting(
@@ -202,6 +219,69 @@ def _read_expert_settings(shared: SharedArguments) -> Iterator[DerivedSetting]:
     text = config.setting("eplb-config")
     yield DerivedSetting("problem.pins.redundant_experts", copies, "", config.line, text)
     yield DerivedSetting("layout.redundant_experts", copies, "", config.line, text)
+
+
+def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
+    """Return the setting of speculative decoding that --speculative-config expresses.
+
+    The value is None without the flag, a mapping of method, tokens and checkpoint, or the text of
+    the flag if it contains anything else.
+    """
+    config = shared["speculative-config"]
+    path, setting = "problem.service.setup.speculative", config.setting("speculative-config")
+    value: Any = config.text
+    try:
+        found = json.loads(config.text or "null")
+    except ValueError:
+        found = None
+    names = {"method": "method", "num_speculative_tokens": "tokens", "model": "checkpoint"}
+    if isinstance(found, dict) and found.keys() <= names.keys():
+        value = {"checkpoint": None} | {names[key]: one for key, one in found.items()}
+        if isinstance(value.get("method"), str):
+            value["method"] = value["method"].replace("_", "-")
+    return DerivedSetting(
+        path,
+        value,
+        file,
+        config.line,
+        setting,
+        accepts=lambda planned: contains_values(planned, value),
+    )
+
+
+def _read_adapters(shared: SharedArguments, file: str) -> Iterator[DerivedSetting]:
+    """Yield the settings of LoRA adapters, and of copies of the cache in host memory."""
+    path, values = "problem.service.setup.lora", [shared[name] for name in LORA]
+    listed, enabled, found = shared[ADAPTERS], shared["enable-lora"], None
+    if any(one.text is not None for one in (*values, listed, enabled)):
+        active, rank, stored = (_parse_number(one.text, None) for one in values)
+        adapters = [_read_adapter(text) for text in (listed.text or "").splitlines()]
+        found = {"adapters": adapters, "active": active, "rank": rank}
+        if enabled.text is None or stored != len(adapters):
+            found["max-cpu-loras"] = stored
+    yield DerivedSetting(path, found, file, listed.line, listed.setting(ADAPTERS))
+    copies = shared[OFFLOAD]
+    number = _parse_number(copies.text, 0)
+    yield DerivedSetting(
+        "problem.service.setup.host_cache_bytes",
+        number,
+        file,
+        copies.line,
+        copies.setting(OFFLOAD),
+        accepts=lambda planned: (
+            isinstance(number, int | float) and abs(number * 2**30 - planned) <= 1e-5 * planned
+        ),
+    )
+
+
+def _read_adapter(text: str) -> Any:
+    """Return [name, path] of an adapter; the text itself if it is another form."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    is_pair = isinstance(found, dict) and found.keys() == {"name", "path"}
+    return [found["name"], found["path"]] if is_pair else text
 
 
 def _redundant_experts(text: str | None) -> Any:

@@ -12,7 +12,7 @@ from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.fitting import ParameterPrior
 from parc.compiler.cost.kernels.scaling import SCALINGS
-from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.cost_model import OVERLAPPED_TP_SHARE, CostModel
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Efficiency, StepTime
@@ -104,9 +104,8 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
         row = replace(row, stream=row.stream * EAGER_STREAM)
     if "fused-experts" in words:
         row = replace(row, fused_experts=True)
-    # Assumption: user buffers of tp-comm-overlap hide half of what other runs expose.
     if "tp-overlap" in words:
-        row = replace(row, tp=row.tp * 0.5)
+        row = replace(row, tp=row.tp * OVERLAPPED_TP_SHARE)
     if "cuda-graph" in words:
         row = replace(row, launch_seconds=row.launch_seconds * WHOLE_GRAPH_LAUNCH)
     elif "part-graph" in words:

@@ -7,7 +7,11 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from parc.compiler.catalog.library import read_user_file, register_user_file_lines
+from parc.compiler.catalog.library import (
+    TextReader,
+    read_user_file,
+    register_user_file_lines,
+)
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.spec.similar_names import has_same_numbers
 
@@ -19,7 +23,7 @@ KIND = "models"
 _LARGEST_CHARACTERS = 4_000_000
 
 
-class Library(Protocol):
+class Library(TextReader, Protocol):
     """Interface to the entries of the catalog and the files of the user."""
 
     def names(self, kind: str) -> tuple[str, ...]:
@@ -30,13 +34,6 @@ class Library(Protocol):
 
         Raises:
             KeyError: the catalog has no entry of this name.
-        """
-
-    def text(self, path: str) -> str:
-        """Return the text of a user's file, whose path is relative to the spec.
-
-        Raises:
-            OSError: the file cannot be read.
         """
 
 

@@ -33,17 +33,30 @@ KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nod
 """Kinds of catalog entries, which are also the names of the folders."""
 LIMIT_BYTES = 4 * 1024 * 1024
 """Size limit of a user's file in bytes, far above the size of any config.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRule:
+    """Size limit of a user's file, and the code under which an unreadable file is reported."""
+
+    code: str = "K07"
+    limit_bytes: int = LIMIT_BYTES
+    advice: str = ""
+    """Help for a file that is too long."""
+
+
+SMALL_FILE = FileRule()
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")
 
 
 class TextReader(Protocol):
     """Reader of the files that a spec names."""
 
-    def text(self, path: str) -> str:
+    def text(self, path: str, limit_bytes: int = LIMIT_BYTES) -> str:
         """Return the text of a user's file, whose path is relative to the spec.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: the file cannot be read, or is longer than ``limit_bytes``.
         """
 
 
@@ -80,19 +93,19 @@ class Library:
         """
         return deepcopy(_catalog_entry(kind, name))
 
-    def text(self, path: str) -> str:
+    def text(self, path: str, limit_bytes: int = LIMIT_BYTES) -> str:
         """Return the text of a user's file.
 
         Raises:
             OutsideRootError: the file is not below the root folder.
-            OSError: the file is missing, not UTF-8, or longer than LIMIT_BYTES.
+            OSError: the file is missing, not UTF-8, or longer than ``limit_bytes``.
         """
         try:
-            return self._read_bytes(path).decode("utf-8-sig")
+            return self._read_bytes(path, limit_bytes).decode("utf-8-sig")
         except ValueError as error:  # not UTF-8, or a NUL in the path
             raise OSError(errno.EILSEQ, "the file is not a UTF-8 text", path) from error
 
-    def _read_bytes(self, path: str) -> bytes:
+    def _read_bytes(self, path: str, limit_bytes: int) -> bytes:
         # Symbolic links are resolved before the check, and the checked path itself is opened. The
         # file is not accessed before the check, so the message cannot show if it exists.
         full = Path(os.path.realpath(self._folder / path))
@@ -102,9 +115,9 @@ class Library:
         if full.exists() and not full.is_file():  # a pipe would block, a device never ends
             raise OSError(errno.EINVAL, "the path is not a regular file", path)
         with full.open("rb") as file:
-            data = file.read(LIMIT_BYTES + 1)
-        if len(data) > LIMIT_BYTES:
-            raise OSError(errno.EFBIG, f"the file is longer than {LIMIT_BYTES} bytes", path)
+            data = file.read(limit_bytes + 1)
+        if len(data) > limit_bytes:
+            raise OSError(errno.EFBIG, f"the file is longer than {limit_bytes} bytes", path)
         return data
 
 
@@ -213,15 +226,15 @@ def _read_user_file(
 
 
 def read_user_file(
-    path: str, library: TextReader, sink: Sink, at: str, code: str = "K07"
+    path: str, library: TextReader, sink: Sink, at: str, rule: FileRule = SMALL_FILE
 ) -> str | None:
     """Return the text of the user's file at ``path``, to which the spec refers at ``at``.
 
     Returns None after reporting that the file is outside the root folder (I11), or that the file
-    cannot be read. The code for the latter is ``code``.
+    cannot be read. ``rule`` has the code for the latter and the size limit.
     """
     try:
-        return library.text(path)
+        return library.text(path, rule.limit_bytes)
     except OutsideRootError as error:
         finding = Finding(
             f"{path[:200]} is outside {error.folder}",
@@ -232,9 +245,11 @@ def read_user_file(
     except OSError as error:
         reason = error.strerror or str(error)
         finding = Finding(
-            f"{path[:200]} cannot be read: {reason}", "the spec refers to the file here"
+            f"{path[:200]} cannot be read: {reason}",
+            "the spec refers to the file here",
+            help=rule.advice if error.errno == errno.EFBIG else "",
         )
-        sink.report(code, finding, at=at)
+        sink.report(rule.code, finding, at=at)
     return None
 
 

@@ -19,8 +19,8 @@ def check_serving_plan(plan: ServingPlan, sink: Sink) -> None:
     """Report problems of a serving plan.
 
     These are tensor-parallel groups that do not fit in an NVLink domain (T01), tensor parallelism
-    that the plan avoids (V30), idle GPUs (T15), a long time to the first token (G06), and limits
-    that cost much (G07).
+    that the plan avoids (V30), idle GPUs (T15), a long time to the first token (G06), limits
+    that cost much (G07), and a goal without a price (G10).
     """
     for check in SERVING_PLAN_CHECKS:
         check.run(plan, sink)
@@ -63,6 +63,19 @@ def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
             fix=f"goals.{limit.latency}{key}: {one.higher_seconds * 1e3:.4g}ms",
         )
         sink.report("G07", finding, at=f"goals.{limit.latency}{key}")
+
+
+def _check_price(plan: ServingPlan, sink: Sink) -> None:
+    """Report that the goal lowest-cost has no price, so that no cost can be printed (G10)."""
+    if plan.problem.goals.maximize != "lowest-cost" or plan.cost_per_hour is not None:
+        return
+    finding = Finding(
+        "goals.maximize is lowest-cost, but the cluster has no price",
+        label="on one cluster all GPUs cost the same, so the plan occupies the fewest GPU hours",
+        help="set cluster.price_per_gpu_hour to the price of one GPU for one hour, to see the cost "
+        "per hour and per million tokens",
+    )
+    sink.report("G10", finding, at="goals.maximize")
 
 
 def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
@@ -162,6 +175,7 @@ SERVING_PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("T01",), _check_tensor_groups),
     PlanCheck(("G06",), _check_first_token),
     PlanCheck(("G07",), _advise_higher_limit),
+    PlanCheck(("G10",), _check_price),
     PlanCheck(("V30",), _advise_against_tensor_parallelism),
     PlanCheck(("T15",), _check_idle_gpus),
 )

@@ -5,6 +5,8 @@ The same memory model gives the limits on requests that PARC passes to an engine
 
 from __future__ import annotations
 
+from math import gcd
+
 from parc.backends.base import Engine
 from parc.backends.shared.strategies import serving_strategy_rules
 from parc.compiler.cost.serving.stages import service_cache_blocks, stage_caches
@@ -21,7 +23,43 @@ SHOWN_COUNTS = 6
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
     """Return all rules for a serving layout: strategies, engine, hosts and device memory."""
     unsupported = serving_strategy_rules(engine.name, engine.strategies)
-    return (*unsupported, *engine.rules(problem), *PLACEMENT, *_memory_rules())
+    return (*unsupported, *engine.rules(problem), *DRAFT, *PLACEMENT, *_memory_rules())
+
+
+def _cannot_split_draft(problem: ServingProblem, layout: ServingLayout) -> bool:
+    draft = problem.service.setup.speculative
+    return (
+        draft is not None
+        and draft.model is not None
+        and draft.model.attention.heads % layout.tp > 0
+    )
+
+
+def _explain_unsplit_draft(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    draft = problem.service.setup.speculative
+    assert draft is not None
+    assert draft.model is not None
+    heads, tp = draft.model.attention.heads, layout.tp
+    valid = [size for size in range(1, heads + 1) if heads % size == 0]
+    return Finding(
+        f"the {heads} attention heads of the draft are not divisible by tp {tp}",
+        label=f"{heads} % {tp} = {heads % tp}, must be 0; the draft is split over the same ranks",
+        help=f"valid tp: {', '.join(map(str, valid))}",
+        fix=f"layout.tp: {gcd(heads, tp)}",
+        causes=(Cause("job.speculative.model", f"the draft is {draft.model.name}"),),
+    )
+
+
+DRAFT: tuple[ServingRule, ...] = (
+    ServingRule(
+        "V42",
+        ("layout.tp", "job.speculative.model"),
+        _cannot_split_draft,
+        _explain_unsplit_draft,
+        ("tp",),
+    ),
+)
+"""Rule on the draft of speculative decoding."""
 
 
 def _splits_groups_over_hosts(problem: ServingProblem, layout: ServingLayout) -> bool:

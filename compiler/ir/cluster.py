@@ -15,6 +15,41 @@ CHANGED_SUFFIX = " (changed)"
 """Suffix of the name of a catalog entry if the spec overrides some of its fields."""
 
 
+HOST_POWER = 1.8
+"""Largest power of a host divided by the power limits of its GPUs, for host types without a value:
+10.2 kW / (8 x 700 W) for a DGX H100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Failures of a cluster, and the times that pass until a job continues after one.
+
+    The defaults have their sources in the spec (``FailuresSpec``).
+    """
+
+    gpu_mtbf_seconds: float = 1.8e8
+    """Mean time between failures that stop a job, of one GPU with its share of host and network."""
+    detection_seconds: float = 600.0
+    """Time from a failure until the job is stopped."""
+    restart_seconds: float = 300.0
+    """Time from the stop until processes train again, without reading the checkpoint."""
+    repair_seconds: float = 86_400.0
+    """Time until a failed host can be used again."""
+    host_share: float = 0.78
+    """Share of the failures after which the job needs another host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bandwidth of the file system for checkpoints, for a whole job, in decimal GB/s.
+
+    None stands for the bandwidth that is assumed per host.
+    """
+
+    write_gb_per_s: float | None = None
+    read_gb_per_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """GPU type of a cluster. One GPU is what the framework counts as one device.
@@ -37,6 +72,8 @@ class Gpu:
     1978.9))."""
     source: str
     """Document or page from which the numbers are taken."""
+    watts: float | None = None
+    """Power limit of the GPU; None if unknown."""
 
     @property
     def catalog_name(self) -> str:
@@ -107,6 +144,8 @@ class NodeType:
     """NUMA node of each GPU, in device order; empty if unknown."""
     gpu_nics: tuple[str, ...]
     """Nearest NIC of each GPU, in device order; empty if unknown."""
+    watts: float | None = None
+    """Largest power of the host, GPUs included; None if unknown."""
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:
@@ -172,6 +211,12 @@ class Cluster:
     racks."""
     price_per_gpu_hour: float | None = None
     """Price of one GPU for one hour, in the currency of the user; None if unknown."""
+    pue: float = 1.0
+    """Power of the data center divided by the power of its hosts."""
+    reliability: Reliability = Reliability()
+    """Failures, and the times until a job continues after one."""
+    storage: Storage = Storage()
+    """Bandwidth of the file system for checkpoints."""
     wired_hosts: tuple[tuple[tuple[str, ...], int], ...] = field(
         default=(), metadata=NOT_SERIALIZED
     )
@@ -212,6 +257,13 @@ class Cluster:
         """Number of usable hosts in the cluster."""
         return sum(len(rack.hosts) for rack in self.racks)
 
+    @property
+    def host_watts(self) -> float | None:
+        """Largest power of one host, GPUs included; None if that of its GPUs is unknown."""
+        if self.node.watts is not None or self.gpu.watts is None:
+            return self.node.watts
+        return HOST_POWER * self.gpu.watts * self.node.gpus
+
     def occupied_gpus(self, hosts: int, gpus: int) -> int:
         """Return the number of GPUs that other jobs cannot use while a job runs.
 
@@ -219,6 +271,10 @@ class Cluster:
         all GPUs of its ``hosts`` hosts.
         """
         return gpus if hosts == 1 else hosts * self.node.gpus
+
+    def price_of(self, gpu_hours: float) -> float | None:
+        """Return the price of ``gpu_hours``; None if the spec states no price."""
+        return None if self.price_per_gpu_hour is None else self.price_per_gpu_hour * gpu_hours
 
     @property
     def gpus(self) -> int:

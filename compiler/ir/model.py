@@ -258,6 +258,8 @@ class Model:
     experts: Experts | None
     norm: Literal["rmsnorm", "layernorm"]
     norm_epsilon: float
+    init_std: float | None
+    """Standard deviation of the initial weights; None for the default of the framework."""
     norms_per_layer: int
     """Number of norms per layer: 1 for a parallel block, 2 for pre-norm, 4 if the outputs of the
     sub-layers are normalized too (Gemma 2 and 3)."""

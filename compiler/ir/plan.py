@@ -13,6 +13,7 @@ from parc.compiler.ir.estimate import Estimate
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import Problem
+from parc.compiler.ir.run import Run
 from parc.compiler.ir.serving import ServingLayout
 
 
@@ -55,6 +56,8 @@ class Plan:
     estimate: Estimate
     placement: Placement
     search: Search
+    run: Run
+    """Expected length and cost of the run."""
 
     @property
     def occupied_gpus(self) -> int:
@@ -64,8 +67,7 @@ class Plan:
     @property
     def cost_per_hour(self) -> float | None:
         """Price of the occupied GPUs for one hour; None if the spec states no price."""
-        price = self.problem.cluster.price_per_gpu_hour
-        return None if price is None else price * self.occupied_gpus
+        return self.problem.cluster.price_of(self.occupied_gpus)
 
 
 @dataclass(frozen=True, slots=True)

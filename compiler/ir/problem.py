@@ -39,13 +39,22 @@ class Job:
     tokenizer_type: str
     tokenizer_model: str | None
     checkpoint_dir: str | None
-    checkpoint_interval: int
+    checkpoint_interval: int | None
+    """Number of steps between two checkpoints; None until a plan determines the best number."""
     load_dir: str | None
     gradient_precision: Literal["fp32", "bf16"]
     """Number format in which gradients are accumulated and reduced; ignored if ``precision`` is
     fp16, because gradients are 16-bit then."""
     moment_precision: Literal["fp32", "bf16"]
     """Number format of Adam's two moments."""
+    fp8_recipe: Literal["tensorwise", "delayed", "blockwise"]
+    """Scaling of 8-bit operands; only relevant if ``precision`` is fp8."""
+    fused_loss: bool
+    """True if fused kernels compute the loss."""
+    tp_overlap: bool
+    """True if tensor-parallel collectives overlap with matrix multiplications."""
+    async_checkpoint: bool
+    """True if a background process writes checkpoints."""
     moe_dispatcher: Dispatcher
     """Library that sends tokens to their experts and back; ``auto`` is a plain all-to-all."""
     moe_overlap: bool
@@ -244,6 +253,15 @@ class KubernetesJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfiledSteps:
+    """Steps ``first_step`` to ``last_step`` - 1, counted from 1, on some ranks."""
+
+    first_step: int
+    last_step: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Program to start, its arguments and environment, and settings of the schedulers."""
 
@@ -251,6 +269,14 @@ class Launch:
     """Script to start on each rank; empty = the script that the framework's backend emits."""
     args: tuple[str, ...]
     """Extra arguments for the framework, appended to the arguments of the plan."""
+    omit: tuple[str, ...]
+    """Flags of the plan that are left out."""
+    tensorboard_dir: str | None
+    """Folder for TensorBoard; None = no such files."""
+    wandb_project: str | None
+    """Project of Weights & Biases; None = no run is created."""
+    profile: ProfiledSteps | None
+    """Steps that a CUDA profiler records; None = none."""
     env: tuple[tuple[str, str], ...]
     env_inherited: tuple[str, ...]
     """Names of variables whose values come from the environment of the launch; sorted. PARC never

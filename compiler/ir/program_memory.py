@@ -174,6 +174,9 @@ class ProgramMemory:
     itself adds the weight gradient to the accumulated one; 0 if another kernel adds it."""
     keeps_head_input: bool = False
     """True if the gathered input of the output projection stays allocated."""
+    overlap_buffer_bytes: float = 0.0
+    """Bytes of buffers that overlap tensor-parallel collectives with matrix multiplications, per
+    element of a micro-batch's hidden states before sequence parallelism splits them."""
     fragmentation: float = FRAGMENTATION
     """Fraction of the bytes of activations and logits that the caching allocator loses to
     fragmentation."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
+from parc.compiler.ir.model import Model
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"]
@@ -76,6 +77,50 @@ def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, 
     return tuple(stages)
 
 
+SpeculativeMethod = Literal["mtp", "eagle", "eagle3", "draft-model", "ngram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Speculative:
+    """Speculative decoding: its draft, and the share of the draft tokens that is accepted."""
+
+    method: SpeculativeMethod
+    tokens: int
+    """Number of draft tokens per request and step."""
+    acceptance: float
+    """Probability that a draft token is accepted if all draft tokens before it were accepted."""
+    checkpoint: str | None
+    """Checkpoint of the draft; None if it has no checkpoint of its own."""
+    model: Model | None = field(default=None, metadata=NOT_SERIALIZED)
+    """Layers that the draft computes; None for ngram, which computes none."""
+    own_elements: float = 0.0
+    """Weights of the draft, in elements per rank, that are not in ``model``: the matrix that
+    combines hidden states with embeddings."""
+    is_whole_model: bool = False
+    """True if the draft has its own embedding and output projection."""
+
+    @property
+    def accepted_tokens(self) -> float:
+        """Mean number of tokens per step and request: accepted draft tokens, and one of the model.
+
+        Leviathan et al., Fast Inference from Transformers via Speculative Decoding
+        (arXiv:2211.17192), equation 1.
+        """
+        return (1 - self.acceptance ** (self.tokens + 1)) / (1 - self.acceptance)
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """LoRA adapters that an engine can apply."""
+
+    adapters: tuple[tuple[str, str], ...]
+    """(name in requests, checkpoint) of each adapter."""
+    active: int
+    """Maximum number of adapters that one step uses and that GPU memory stores."""
+    rank: int
+    """Largest rank of the adapters."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServingSetup:
     """Number formats, measured constants and limits with which an engine serves a model."""
@@ -100,6 +145,12 @@ class ServingSetup:
     """Mean number of tokens per decode step and request; above 1 with speculative decoding."""
     draft_tokens: int = 0
     """Number of draft tokens per request that a step verifies (speculative decoding)."""
+    speculative: Speculative | None = None
+    """Draft of speculative decoding; None without it."""
+    lora: Lora | None = None
+    """Adapters; None if all requests use the model itself."""
+    host_cache_bytes: float = 0.0
+    """Host memory in bytes per data-parallel rank for copies of the KV cache; 0 without copies."""
     block: int | None = None
     """Number of weights that share one scale along a split dimension; None: the usual number of the
     format."""
@@ -178,12 +229,15 @@ class Traffic:
     lengths: Lengths = Lengths()
     prefix_hit: float = 0.0
     """Fraction of the tokens of each prompt that the prefix cache stores."""
+    host_hit: float = 0.0
+    """Fraction of the tokens of each prompt that are loaded from host memory."""
     trace: Trace | None = None
 
     @property
     def computed_input_tokens(self) -> float:
-        """Mean number of prompt tokens that are not in the prefix cache."""
-        return self.input_tokens * (1 - self.prefix_hit)
+        """Mean number of prompt tokens that are neither in the prefix cache nor in host memory."""
+        # At least one token of a prompt is computed, because it yields the first output.
+        return max(self.input_tokens * (1 - self.prefix_hit - self.host_hit), 1.0)
 
     @property
     def is_load_given(self) -> bool:
@@ -203,12 +257,14 @@ class StepTerms:
     launch: float = 0.0
     head: float = 0.0
     host: float = 0.0
+    draft: float = 0.0
+    """Seconds in the draft of speculative decoding."""
 
     @property
     def total_seconds(self) -> float:
         """Seconds of one engine step: the sum over all activities."""
         layers = self.projections + self.attention + self.mlp + self.communication
-        return layers + self.launch + self.head + self.host
+        return layers + self.launch + self.head + self.host + self.draft
 
     def with_added_communication(self, seconds: float) -> StepTerms:
         """Return a copy with ``seconds`` added to the time of communication."""
@@ -220,6 +276,7 @@ class StepTerms:
             self.launch,
             self.head,
             self.host,
+            self.draft,
         )
 
     def scaled(self, times: float) -> StepTerms:
@@ -236,6 +293,7 @@ class StepTerms:
             self.launch * times,
             self.head * times,
             self.host * times,
+            self.draft * times,
         )
 
 
@@ -293,6 +351,15 @@ class ServiceStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingIntervals:
+    """80 % intervals of an estimate, as (low, high): 4 of 5 services measure a value inside."""
+
+    ttft_seconds: tuple[float, float]
+    tpot_seconds: tuple[float, float]
+    tokens_per_second: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class ServingEstimate:
     """Estimated latency and throughput of a deployment.
 
@@ -325,6 +392,8 @@ class ServingEstimate:
     estimated; None if the traffic states a load, or if there are no limits."""
     simulated: ServiceStatistics | None = None
     """Statistics of an event simulation under the load; None without a load."""
+    intervals: ServingIntervals | None = None
+    """80 % intervals of the means and of the throughput; None while layouts are compared."""
 
     @property
     def kv_tokens(self) -> float:

@@ -35,6 +35,8 @@ class Service:
     """Context length of the model in tokens, as the engine derives it."""
     block_tokens: int
     """Number of tokens per block of the paged KV cache."""
+    prefix_caching: bool = True
+    """True if the engine keeps the cache of prompts for later prompts with the same beginning."""
 
     @property
     def longest_request_tokens(self) -> int:
@@ -57,6 +59,8 @@ class Endpoint:
     load_balancer: LoadBalancer
     """Component that distributes requests over data-parallel ranks: the engine (internal), one load
     balancer per host (hybrid), or a load balancer of the user (external)."""
+    router_port: int = 30000
+    """Port of the router over several engines, if the backend emits one."""
 
 
 LatencyName = Literal["ttft", "tpot", "e2e"]
@@ -165,6 +169,9 @@ class ServingProblem(Task):
     goals: ServingGoals
     pins: ServingPins
     endpoint: Endpoint
+    calibration: tuple[tuple[str, float], ...] = ()
+    """(name, value) of each factor from ``cluster.calibration``, which the rates of ``cluster`` and
+    the constants of the engine include; empty without a calibration."""
 
     @property
     def minimizes_gpus(self) -> bool:
@@ -311,8 +318,7 @@ class ServingPlan:
     @property
     def cost_per_hour(self) -> float | None:
         """Price of the occupied GPUs for one hour; None if the spec states no price."""
-        price = self.problem.cluster.price_per_gpu_hour
-        return None if price is None else price * self.occupied_gpus
+        return self.problem.cluster.price_of(self.occupied_gpus)
 
 
 @dataclass(frozen=True, slots=True)

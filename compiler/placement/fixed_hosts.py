@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.evaluate.estimate_layout import estimate_layout
+from parc.compiler.evaluate.estimate_run import complete_plan
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import (
     Candidate,
@@ -65,7 +66,7 @@ def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -
     seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
     candidate = Candidate(layout, seconds, peak, estimate.mfu)
     # The layout is given, so the search result has a single candidate.
-    return Plan(problem, layout, estimate, placement, Search(1, (), (candidate,)))
+    return complete_plan(cost_model, layout, estimate, placement, Search(1, (), (candidate,)))
 
 
 def evaluate_placement(plan: Plan) -> Placement:

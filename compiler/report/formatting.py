@@ -106,6 +106,15 @@ def format_seconds(duration_seconds: float) -> str:
     return f"{format_three_digits(duration_seconds)} s"
 
 
+def format_duration(duration_seconds: float) -> str:
+    """Return a long time with three significant digits, such as ``4.21 h`` or ``54.0 days``."""
+    for unit, seconds in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        # From two units on: 90 s and 36 h read better than 1.5 min and 1.5 days.
+        if duration_seconds >= 2 * seconds:
+            return f"{format_three_digits(duration_seconds / seconds)} {unit}"
+    return format_seconds(duration_seconds)
+
+
 def format_three_digits(value: float) -> str:
     """Return ``value`` as text with three significant digits: ``1.50``, ``29.9``, ``173``.
 

@@ -7,11 +7,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.ir.serving_plan import Service
-from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.service_spec import ServingSpec
-
-TRAINING_KEYS = {"launch.program", "cluster.calibration"}
-"""Keys that a serving spec can contain, although they have an effect only on training jobs."""
 
 
 def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> None:
@@ -26,16 +22,13 @@ def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> Non
 
 
 def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
-    """Report each key of a serving spec that has an effect only on training jobs (X01)."""
-    written = {f"launch.{name}" for name in spec.launch.model_fields_set}
-    if isinstance(spec.cluster, ClusterSpec):
-        written |= {f"cluster.{name}" for name in spec.cluster.model_fields_set}
-    for path in sorted(written & TRAINING_KEYS):
+    """Report a key of a serving spec that has an effect only on training jobs (X01)."""
+    if "program" in spec.launch.model_fields_set:
+        path = "launch.program"
         finding = Finding(
             f"{path} has no effect on a serving job",
             label="this key is only for job.kind pretrain and finetune",
-            help="a serving job starts the program of its engine, whose backend declares the "
-            "constants of the cost model",
+            help="a serving job starts the program of its engine",
             fix=f"remove {path}",
             causes=(Cause("job.kind", "the kind of job is set here"),),
         )
@@ -58,10 +51,11 @@ def _check_traffic(traffic: Traffic, sink: Sink) -> None:
 def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
     """Report a max_model_len above the context length, or requests above max_model_len (V24).
 
-    The length of a request is the mean prompt length plus the mean output length of the traffic. If
-    max_model_len is not set, this length is compared with the context length of the model.
+    The length of a request is the mean prompt length plus the mean output length of the traffic,
+    or that of the longest request of a trace. If max_model_len is not set, this length is compared
+    with the context length of the model.
     """
-    requested, traffic = service.max_model_len, service.traffic
+    requested = service.max_model_len
     model = Cause("model", f"the context length is {service.context} tokens")
     if requested is not None and requested > service.context:
         setting = engine.long_context_setting
@@ -77,14 +71,15 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
         sink.report("V24", finding, at="job.max_model_len")
         return
     limit = service.context if requested is None else requested
-    longest = int(traffic.input_tokens + traffic.output_tokens)
+    prompt, answer, what = _longest_request(service.traffic)
+    longest = int(prompt + answer)
     if longest <= limit:
         return
     # A fix is only possible if the model itself supports requests of this length.
     fits = requested is not None and longest <= service.context
     finding = Finding(
-        f"requests of {longest} tokens (input + output) exceed the maximum of {limit}",
-        label=f"{traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} > {limit} tokens",
+        f"{what} of {longest} tokens (input + output) exceed the maximum of {limit}",
+        label=f"{prompt:.0f} + {answer:.0f} > {limit} tokens",
         help="the engine rejects longer prompts, and cuts off answers at this length",
         fix=f"job.max_model_len: {longest}" if fits else "",
         causes=(model,)
@@ -94,6 +89,18 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
     sink.report("V24", finding, at="job.traffic")
 
 
+def _longest_request(traffic: Traffic) -> tuple[float, float, str]:
+    """Return (prompt tokens, answer tokens, description) of the requests that must fit.
+
+    These are requests of mean length, because the tail of a distribution has no largest length. A
+    trace records every length, so the longest of its requests counts.
+    """
+    if traffic.trace is None or not traffic.trace.requests:
+        return traffic.input_tokens, traffic.output_tokens, "requests"
+    longest = max(traffic.trace.requests, key=lambda one: one.input_tokens + one.output_tokens)
+    return longest.input_tokens, longest.output_tokens, "the longest requests of the trace"
+
+
 def _check_batch(service: Service, sink: Sink) -> None:
     """Report if the token limit per step is below the limit of running requests (V04).
 
@@ -101,12 +108,17 @@ def _check_batch(service: Service, sink: Sink) -> None:
     """
     setup = service.setup
     seqs, tokens = setup.max_running or 1, setup.max_batched_tokens or 1
-    if tokens >= seqs:
+    each = 1 + setup.draft_tokens
+    if tokens >= seqs * each:
         return
+    product, need = f"max_num_seqs {seqs}", "at least one token per running request"
+    if each > 1:
+        product = f"max_num_seqs {seqs} x {each}"
+        need = f"one token and {setup.draft_tokens} draft tokens per running request"
     finding = Finding(
-        f"max_num_batched_tokens {tokens} is less than max_num_seqs {seqs}",
-        label=f"{tokens} < {seqs}: a step needs at least one token per running request",
-        fix=f"job.max_num_batched_tokens: {seqs}",
+        f"max_num_batched_tokens {tokens} is less than {product}",
+        label=f"{tokens} < {seqs * each}: a step needs {need}",
+        fix=f"job.max_num_batched_tokens: {seqs * each}",
         causes=(Cause("job.max_num_seqs", f"{seqs} requests"),),
     )
     sink.report("V04", finding, at="job.max_num_batched_tokens")

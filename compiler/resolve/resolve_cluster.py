@@ -9,10 +9,11 @@ from dataclasses import replace
 from parc.compiler.catalog.library import Library, look_up_entry
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Fabric, Host, NodeType, Rack, SwitchTier
+from parc.compiler.ir.cluster import Reliability, Storage
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
 from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hosts
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
-from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
+from parc.compiler.spec.cluster_spec import ClusterSpec, FailuresSpec, LevelSpec
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.topology.tree import nvlink_domain_names
 
@@ -62,7 +63,20 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         named=hosts.named,
         upper=upper,
         price_per_gpu_hour=complete.price_per_gpu_hour,
+        pue=complete.pue,
+        reliability=_reliability(complete.failures),
+        storage=Storage(complete.storage.write_gb_per_s, complete.storage.read_gb_per_s),
         wired_hosts=tuple(Counter(host.switch_path for host in members).items()),
+    )
+
+
+def _reliability(spec: FailuresSpec) -> Reliability:
+    return Reliability(
+        gpu_mtbf_seconds=spec.gpu_mtbf,
+        detection_seconds=spec.detection,
+        restart_seconds=spec.restart,
+        repair_seconds=spec.repair,
+        host_share=spec.host_share,
     )
 
 

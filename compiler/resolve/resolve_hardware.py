@@ -200,6 +200,7 @@ def _resolve_gpu(
         memory_gb_per_s=float(facts["memory_gb_per_s"]),
         peak_tflops=tuple(sorted(facts["peak_tflops"].items())),
         source=spec.source or "the spec",
+        watts=spec.watts,
     )
     return gpu, generation
 
@@ -224,6 +225,7 @@ def _resolve_node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
         host_memory_bytes=round(spec.host_memory * 1e9) if spec.host_memory else None,
         gpu_numa=spec.gpu_numa or (),
         gpu_nics=spec.gpu_nics or (),
+        watts=spec.watts,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, SlurmJob
+from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, ProfiledSteps, SlurmJob
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
@@ -22,6 +22,10 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
     return Launch(
         program=program if spec.program is None else spec.program,
         args=spec.args,
+        omit=spec.omit,
+        tensorboard_dir=spec.logging.tensorboard,
+        wandb_project=spec.logging.wandb,
+        profile=ProfiledSteps(**spec.profile.model_dump()) if spec.profile else None,
         env=tuple(
             (name, value) for name, value in sorted(spec.env.items()) if isinstance(value, str)
         ),
@@ -59,7 +63,7 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
 
 COMMAND_WORDS = (
     *("job.checkpoint", "job.checkpoint_dir", "job.data", "job.load_dir"),
-    *("job.tokenizer", "job.tokenizer_model", "launch.program"),
+    *("job.tokenizer", "job.tokenizer_model", "launch.program", "job.speculative.checkpoint"),
 )
 """Fields whose texts are separate words of a command, which can follow a flag."""
 
@@ -67,8 +71,9 @@ COMMAND_WORDS = (
 def check_command_words(spec: TaskSpec, sink: Sink) -> None:
     """Report texts that start with a dash (X24), because programs read such a word as a flag."""
     for path in COMMAND_WORDS:
-        section, _, name = path.partition(".")
-        value = getattr(getattr(spec, section), name, None)
+        value: Any = spec
+        for name in path.split("."):
+            value = getattr(value, name, None)
         texts = {path: value} if isinstance(value, str) else _indexed_entries(path, value or ())
         for at, text in texts.items():
             if text.startswith("-"):

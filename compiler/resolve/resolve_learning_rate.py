@@ -27,12 +27,12 @@ class LearningRate:
     """Steps of the decay at the end of a wsd schedule (warm-up, stable, decay); otherwise 0."""
 
 
-def resolve_learning_rate(spec: JobSpec, sink: Sink) -> LearningRate:
-    """Return the learning-rate schedule of a job; report contradictory numbers (X11).
+def resolve_learning_rate(spec: JobSpec, steps: int, sink: Sink) -> LearningRate:
+    """Return the learning-rate schedule of a run of ``steps`` steps; report contradictions (X11).
 
     A warm-up that is given as a fraction is rounded down to whole steps.
     """
-    end = spec.lr_decay_steps or spec.steps
+    end = spec.lr_decay_steps or steps
     fraction = spec.warmup_steps if isinstance(spec.warmup_steps, float) else None
     # In floating point, a product such as 0.29 x 100 can be slightly below the whole number.
     warmup = int(spec.warmup_steps if fraction is None else fraction * end + 1e-6)
@@ -80,7 +80,9 @@ def _rising_rate_finding(spec: JobSpec, minimum: float) -> Finding:
 
 def _path_of_decay_end(spec: JobSpec) -> str:
     """Return the spec path of the setting that fixes the last step of the learning-rate decay."""
-    return "job.steps" if spec.lr_decay_steps is None else "job.lr_decay_steps"
+    if spec.lr_decay_steps is not None:
+        return "job.lr_decay_steps"
+    return "job.steps" if spec.tokens is None else "job.tokens"
 
 
 def _long_warmup_finding(spec: JobSpec, warmup: int, end: int) -> Finding:

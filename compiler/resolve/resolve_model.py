@@ -136,6 +136,7 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
         experts=_build_experts(facts, facts.experts) if facts.experts else None,
         norm=facts.norm or "rmsnorm",
         norm_epsilon=facts.norm_epsilon or 1e-5,
+        init_std=facts.init_std,
         norms_per_layer=facts.norms_per_layer or 2,
         final_norm=facts.final_norm is not False,
         position=_build_position(facts.position),

@@ -34,7 +34,7 @@ from parc.compiler.resolve.resolve_launch import (
 )
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
-from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
+from parc.compiler.spec.job_spec import DEFAULT_STEPS, BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.layout_spec import (
     LayoutSpec,
     LimitsSpec,
@@ -149,7 +149,8 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
     assert spec.kind != "serve"  # such a job is a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_CHECKPOINT, at="job.kind")
-    rate = resolve_learning_rate(spec, sink)
+    steps = _resolve_steps(spec, global_batch or 1, sink)
+    rate = resolve_learning_rate(spec, steps, sink)
     if global_batch is None:
         return None
     return Job(
@@ -159,10 +160,14 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         precision=spec.precision,
         gradient_precision=spec.gradient_precision,
         moment_precision=spec.moment_precision,
+        fp8_recipe=spec.fp8_recipe,
+        fused_loss=spec.fused_loss,
+        tp_overlap=spec.tp_overlap,
+        async_checkpoint=spec.async_checkpoint,
         moe_dispatcher=spec.moe_dispatcher,
         moe_overlap=spec.moe_overlap,
         moe_imbalance=spec.moe_imbalance,
-        steps=spec.steps,
+        steps=steps,
         learning_rate=spec.learning_rate,
         min_learning_rate=rate.minimum,
         warmup_steps=rate.warmup_steps,
@@ -180,7 +185,10 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         tokenizer_type=spec.tokenizer,
         tokenizer_model=spec.tokenizer_model,
         checkpoint_dir=spec.checkpoint_dir,
-        checkpoint_interval=spec.checkpoint_interval,
+        # The best interval depends on the step time, which is known after the search.
+        checkpoint_interval=None
+        if spec.checkpoint_interval == "auto"
+        else spec.checkpoint_interval,
         load_dir=spec.load_dir,
     )
 
@@ -204,6 +212,28 @@ def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
         return tokens // length
     sink.report("X20", _uneven_batch_finding(tokens, length), at="job.global_batch.tokens")
     return None
+
+
+def _resolve_steps(spec: JobSpec, global_batch: int, sink: Sink) -> int:
+    """Return the number of steps of the run; report a spec with both steps and tokens (X25)."""
+    if spec.tokens is None:
+        return spec.steps or DEFAULT_STEPS
+    steps = -(-spec.tokens // (global_batch * spec.sequence_length))
+    if spec.steps is not None:
+        # The fix keeps the longer run, because a run that is too short may go unnoticed.
+        extra, other = "job.steps", "job.tokens"
+        if spec.steps >= steps:
+            extra, other = other, extra
+        finding = Finding(
+            f"job.steps is {spec.steps:,}, but job.tokens needs {steps:,} steps",
+            label="sets the length of the run a second time",
+            help=f"{spec.tokens:,} tokens / ({global_batch:,} sequences x "
+            f"{spec.sequence_length:,} tokens) = {steps:,} steps, rounded up",
+            fix=f"remove {extra}",
+            causes=(Cause(other, "the other setting"),),
+        )
+        sink.report("X25", finding, at=extra)
+    return steps
 
 
 def _uneven_batch_finding(tokens: int, length: int) -> Finding:

@@ -6,11 +6,13 @@ The engine is accepted only if its backend declares all constants and mesh axes 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
-from parc.compiler.catalog.library import TextReader
+from parc.compiler.catalog.find_model import Library
+from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
@@ -24,17 +26,24 @@ from parc.compiler.ir.serving_plan import (
     ServingPins,
     ServingProblem,
 )
+from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_calibration import (
+    check_calibration_engine,
+    resolve_calibration,
+)
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
+from parc.compiler.resolve.resolve_features import resolve_lora, with_kv_offload
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
     spec_as_json,
     spec_digest,
 )
+from parc.compiler.resolve.resolve_speculative import resolve_speculative, with_speculative
 from parc.compiler.resolve.resolve_targets import resolve_targets
-from parc.compiler.resolve.resolve_traffic import resolve_traffic
+from parc.compiler.resolve.resolve_traffic import resolve_traffic, without_prefix_hits
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
     LatencyLimitSpec,
@@ -48,35 +57,48 @@ _STATISTICS: tuple[Literal["mean", "p50", "p90", "p99"], ...] = ("mean", "p50", 
 
 
 def resolve_service(
-    spec: ServingSpec, model: Model, cluster: Cluster, library: TextReader, sink: Sink
+    spec: ServingSpec, model: Model, cluster: Cluster, library: Library, sink: Sink
 ) -> ServingProblem | None:
     """Return the problem that the serving search solves; None if an error leaves it incomplete.
 
-    ``library`` reads the trace of the traffic.
+    ``library`` reads the trace of the traffic, the model of a draft, and the calibration file.
     """
     report_training_keys(spec, sink)
     _check_latency_limits(spec.goals, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = resolve_checkpoint(spec.job, model, sink)
     traffic = resolve_traffic(spec.job.traffic, library, sink)
+    if traffic is not None and not spec.job.prefix_caching:
+        check_prefix_caching(spec.job, sink)
+        traffic = without_prefix_hits(traffic)
+    speculative = resolve_speculative(spec.job.speculative, model, library, sink)
     if targets is None or checkpoint is None or traffic is None:
         return None
     resolved = resolve_engine(targets.framework, model, sink)
     if resolved is None:
         return None
     engine, constants = resolved
+    calibration = resolve_calibration(spec.cluster, cluster, library, sink)
+    check_calibration_engine(calibration, cluster, targets.framework, sink)
+    calibrated, constants = calibrated_service(cluster, constants, calibration.values)
     job = spec.job
+    setup = _resolve_number_formats_and_limits(
+        spec, model, engine.default_batch(cluster.gpu), constants
+    )
+    setup = with_speculative(setup, speculative, job.max_num_seqs == "auto")
+    setup = replace(setup, lora=resolve_lora(job.lora, sink))
+    setup, traffic = with_kv_offload(setup, traffic, job.kv_offload, sink)
     service = Service(
         checkpoint=checkpoint,
         traffic=traffic,
-        setup=_resolve_number_formats_and_limits(
-            spec, model, engine.default_batch(cluster.gpu), constants
-        ),
+        setup=setup,
         quantize=job.quantize,
         max_model_len=None if job.max_model_len == "auto" else job.max_model_len,
         context=engine.context_tokens(model),
         block_tokens=job.block_tokens,
+        prefix_caching=job.prefix_caching,
     )
+    check_features(spec.job, engine, model, sink)
     check_service(service, engine, cluster.gpu, sink)
     check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink)
@@ -84,18 +106,26 @@ def resolve_service(
     return ServingProblem(
         name=spec.name,
         model=model,
-        cluster=cluster,
+        cluster=calibrated,
         launch=resolve_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, (model, cluster, *((traffic.trace,) if traffic.trace else ()))),
+        digest=spec_digest(spec, (*_digested(model, calibrated, service), *calibration.values)),
         spec_json=spec_as_json(spec),
         service=service,
         goals=goals,
         pins=_resolve_pins(spec.layout),
-        endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
+        endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
+        calibration=calibration.values,
     )
+
+
+def _digested(model: Model, cluster: Cluster, service: Service) -> tuple[object, ...]:
+    """Return the objects on which the plan depends besides the spec itself."""
+    draft, trace = service.setup.speculative, service.traffic.trace
+    own = None if draft is None else draft.model
+    return (model, cluster, *(one for one in (trace, own) if one is not None))
 
 
 def _resolve_number_formats_and_limits(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from parc.compiler.catalog.library import TextReader, read_user_file
+from parc.compiler.catalog.library import FileRule, TextReader, read_user_file
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.serving import Lengths, Trace, TraceRequest, Traffic
 from parc.compiler.spec.service_spec import LengthsSpec, TrafficSpec
@@ -21,6 +21,12 @@ DEFAULT_RANGE_RATIO = 0.1
 With equal lengths and a given concurrency, all requests would start and end at the same time."""
 TRACE_BLOCK = 512
 """Prompt tokens per entry of hash_ids in a trace of Mooncake (arXiv:2407.00079)."""
+TRACE_FILE = FileRule(
+    limit_bytes=64 * 1024 * 1024,
+    advice="the simulation serves a few thousand requests, so a part of the trace is enough: "
+    "head -n 200000 TRACE > PART",
+)
+"""Rule for a trace: about a million requests without hash_ids."""
 FORMATS = (
     '{"seconds": 0.5, "input_tokens": 900, "output_tokens": 120}',
     '{"timestamp": 500, "input_length": 900, "output_length": 120, "hash_ids": [0, 1]}',
@@ -80,6 +86,15 @@ def _with_trace(found: Traffic, trace: Trace) -> Traffic:
         # n requests have n - 1 times between arrivals.
         rate = (trace.count - 1) / trace.seconds
     return replace(found, request_rate=rate, prefix_hit=_prefix_hit(trace), trace=trace)
+
+
+def without_prefix_hits(traffic: Traffic) -> Traffic:
+    """Return the traffic of an engine without a prefix cache, which computes all prompt tokens."""
+    trace = traffic.trace
+    if trace is not None:
+        requests = tuple(replace(one, blocks=()) for one in trace.requests)
+        trace = replace(trace, requests=requests)
+    return replace(traffic, prefix_hit=0.0, trace=trace)
 
 
 def _check_combination(spec: TrafficSpec, sink: Sink) -> None:
@@ -149,7 +164,7 @@ class _TraceError(ValueError):
 def _read_trace(path: str, library: TextReader, sink: Sink) -> Trace | None:
     """Return the trace in the file at ``path``; None after reporting an error (K07, V35)."""
     at = f"{AT}.trace"
-    text = read_user_file(path, library, sink, at)
+    text = read_user_file(path, library, sink, at, TRACE_FILE)
     if text is None:
         return None
     try:

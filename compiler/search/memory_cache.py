@@ -27,6 +27,7 @@ from parc.compiler.cost.memory.peak import (
 from parc.compiler.cost.memory.workspaces import (
     library_workspace_bytes,
     output_projection_buffer_bytes,
+    overlap_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
 )
@@ -46,7 +47,7 @@ BytesPerLayer = tuple[tuple[float, float], ...]
 """(bytes that one layer keeps for the backward pass, bytes of its working set) per layer kind."""
 StageRows = tuple[tuple[tuple[int, ...], float, float, float], ...]
 """(layers by kind, bytes of logits and loss, bytes of the embedding's dropout mask, bytes of the
-output projection's input) of each group of equal stages."""
+output projection's input and of buffers for overlap) of each group of equal stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class MicroBatchBytes:
     """Bytes of the embedding's dropout mask, fragmentation included."""
     buffer: float
     """Bytes of the gathered input of the output projection."""
+    overlap: float
+    """Bytes of buffers that overlap collectives with matrix multiplications, on every stage."""
     heads: dict[int, float]
     """MTP layers before the loss -> bytes of logits and loss of a stage with the loss."""
 
@@ -185,7 +188,7 @@ class PeakMemoryCache:
                     counts,
                     self._logits_and_loss_bytes(size, point, kind.load) if kind.load.loss else 0.0,
                     kind.load.embedding * size.mask,
-                    kind.load.loss * size.buffer,
+                    kind.load.loss * size.buffer + size.overlap,
                 )
                 for counts, kind in zip(shape.counts, shape.peak_candidates, strict=True)
             ]
@@ -211,7 +214,9 @@ class PeakMemoryCache:
         # The mask has one byte per element, the stream two.
         mask = self._factor * stream / 2 if self._program.hidden_dropout else 0.0
         buffer = output_projection_buffer_bytes(self._cost_model, layout, self._program)
-        size = MicroBatchBytes(self._others * stream, mask, self._others * buffer, {})
+        overlap = overlap_buffer_bytes(self._cost_model, layout, self._program)
+        stream, buffer, overlap = (self._others * one for one in (stream, buffer, overlap))
+        size = MicroBatchBytes(stream, mask, buffer, overlap, {})
         self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import chain, islice
 from typing import NamedTuple
 
 from parc.compiler.cost.memory.peak import peak_bytes
@@ -25,7 +27,7 @@ class Survivor(NamedTuple):
     """Valid layout that fits into memory, with its step time in seconds.
 
     The time is exact to about twelve digits, because its terms are added in another order than in
-    ``step_time``.
+    ``step_time``. With interleaving it is a lower bound (``critical_paths``).
     """
 
     seconds: float
@@ -106,16 +108,16 @@ class LayoutRanking:
         ``exposed`` is None, the placement has no effect on the result.
         """
         rough = sorted(survivors, key=lambda row: (self._gpus_to_minimize(row.point), row.seconds))
-        ordered = sorted(
-            map(self._evaluate_exactly, self._fastest_survivors(rough)), key=self._sort_key
-        )
+        exact = self._exact_order(rough)
+        ordered = list(islice(exact, KEPT))
         # All survivors can come first, because the simplest tie may not be among the KEPT fastest.
         first = self._simplest_survivor(
             self._tied_survivors(rough, ordered[0]), ordered[0].seconds * self._slack
         )
         if exposed is not None:
             placed = self._place_candidates([*ordered[:RESCORED], first], exposed)
-            placed = self._place_remaining_meshes(placed, rough, exposed)
+            rest = chain(ordered[RESCORED:], exact)
+            placed = self._place_remaining_meshes(placed, rest, exposed)
             ordered = placed + ordered[RESCORED:]
             first = self._simplest_placed(placed)
         return [first, *(row for row in ordered if row.key != first.key)][:KEPT]
@@ -124,7 +126,7 @@ class LayoutRanking:
         """Return the number of GPUs of layout ``point``, or 0 if the goal is not fewest-gpus."""
         return point.world if self._minimizes_gpus else 0
 
-    def _sort_key(self, row: RankedLayout) -> tuple[object, ...]:
+    def _sort_key(self, row: RankedLayout) -> tuple[int, float, tuple[int, ...]]:
         """Return the sort key (GPUs, seconds with placement, simplicity) of a layout.
 
         The layout with the smallest key is the best. GPUs is 0 unless the goal is fewest-gpus.
@@ -138,16 +140,23 @@ class LayoutRanking:
         key = (survivor.variant, survivor.point)
         return RankedLayout(seconds, peak_bytes(self._cost_model, layout), layout, key, 0.0)
 
-    def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
-        """Return the ``KEPT`` fastest layouts of ``rough``, and all others that tie with the last.
+    def _exact_order(self, rough: list[Survivor]) -> Iterator[RankedLayout]:
+        """Yield the layouts of ``rough`` with their exact step times, best first.
 
-        ``rough`` is sorted by approximate step time.
+        ``rough`` is sorted by lower bounds of the step times. A layout is evaluated exactly only
+        if its bound is below the exact time of the next layout to yield.
         """
-        last = rough[:KEPT][-1]
-        most, world = last.seconds * (1 + ROUNDING), self._gpus_to_minimize(last.point)
-        # Exact times may order these differently, so all of them are evaluated exactly.
-        more = (row for row in rough[KEPT:] if row.seconds <= most)
-        return [*rough[:KEPT], *(row for row in more if self._gpus_to_minimize(row.point) == world)]
+        waiting: list[tuple[tuple[int, float, tuple[int, ...]], int, RankedLayout]] = []
+        for index, survivor in enumerate(rough):
+            # The last digits of the bounds differ from the exact times.
+            bound = survivor.seconds * (1 - ROUNDING)
+            least = (self._gpus_to_minimize(survivor.point), bound)
+            while waiting and waiting[0][0][:2] < least:
+                yield heappop(waiting)[2]
+            row = self._evaluate_exactly(survivor)
+            heappush(waiting, (self._sort_key(row), index, row))
+        while waiting:
+            yield heappop(waiting)[2]
 
     def _tied_survivors(self, rough: list[Survivor], best: RankedLayout) -> list[Survivor]:
         """Return the layouts of ``rough`` that tie with ``best``."""
@@ -193,27 +202,27 @@ class LayoutRanking:
         return sorted(placed, key=self._sort_key)
 
     def _place_remaining_meshes(
-        self, placed: list[RankedLayout], rough: list[Survivor], exposed: Callable[[Layout], float]
+        self,
+        placed: list[RankedLayout],
+        others: Iterable[RankedLayout],
+        exposed: Callable[[Layout], float],
     ) -> list[RankedLayout]:
-        """Return ``placed`` and further layouts of ``rough`` with their placements, best first.
+        """Return ``placed`` and further layouts with their placements, best first.
 
-        The further layouts have other parallel sizes. They are slower without placement but might
-        be faster with placement, because the layouts in ``placed`` often share one drawback, such
-        as expert groups larger than an NVLink domain.
+        The further layouts are those of ``others``, which are sorted by time without placement,
+        that have other parallel sizes. They are slower without placement but might be faster with
+        placement, because the layouts in ``placed`` often share one drawback, such as expert groups
+        larger than an NVLink domain.
         """
         best, most = placed[0], len(placed) + MORE_RESCORED
         seen: set[ParallelSizes] = {row.key[1].degrees for row in placed}
-        for survivor in rough:
-            rank_of_survivor = (self._gpus_to_minimize(survivor.point), survivor.seconds)
-            # Placement only adds time, so no later survivor can beat the best placed layout.
-            if (
-                rank_of_survivor >= (self._gpus_to_minimize(best.key[1]), best.score)
-                or len(placed) == most
-            ):
+        for row in others:
+            # Placement only adds time, so no later layout can beat the best placed layout.
+            rank = (self._gpus_to_minimize(row.key[1]), row.seconds)
+            if rank >= (self._gpus_to_minimize(best.key[1]), best.score) or len(placed) == most:
                 break
-            if survivor.point.degrees not in seen:
-                seen.add(survivor.point.degrees)
-                row = self._evaluate_exactly(survivor)
+            if row.key[1].degrees not in seen:
+                seen.add(row.key[1].degrees)
                 placed.append(row._replace(exposed_seconds=exposed(row.layout)))
                 best = min(best, placed[-1], key=self._sort_key)
         return sorted(placed, key=self._sort_key)

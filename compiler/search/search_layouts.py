@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice, product
+from math import inf
 
 from parc.compiler.cost.counts.flops import model_flops_utilization
 from parc.compiler.cost.memory.peak import (
@@ -90,7 +91,13 @@ def _search_partial_recompute(
     """
     goals = cost_model.problem.goals
     few = goals.maximize == "fewest-gpus"
-    world, best = min((row.point.world if few else 0, row.seconds) for row in survivors)
+    bounds = sorted((row.point.world if few else 0, row.seconds, row) for row in survivors)
+    world, best = bounds[0][0], inf
+    for gpus, bound, row in bounds:
+        if gpus > world or bound >= best:
+            break
+        layout = filters[row.variant].build_layout(row.point)
+        best = min(best, step_time(cost_model, layout).total_seconds)
     # Recompute repeats at most the forward pass, so without it a step takes at least half as long.
     rows = [
         row
@@ -128,8 +135,12 @@ def _with_fewest_recomputed_layers(
 
     def is_slow(count: int) -> bool:
         """Return True if the step takes too long with ``count`` recomputed layers."""
-        seconds = step_time(cost_model, layout_with(count)).total_seconds
-        return seconds > most_seconds or seconds >= row.seconds * (1 - ROUNDING)
+        layout = layout_with(count)
+        if step_time(cost_model, layout, is_bound=True).total_seconds > most_seconds:
+            return True
+        seconds = step_time(cost_model, layout).total_seconds
+        whole = step_time(cost_model, layout_filter.build_layout(row.point)).total_seconds
+        return seconds > most_seconds or seconds >= whole * (1 - ROUNDING)
 
     def fits(count: int) -> bool:
         """Return True if the layout fits into memory with ``count`` recomputed layers."""

@@ -13,6 +13,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from parc.compiler.cost.schedules.unequal_chunks import (
+    CriticalPath,
+    critical_paths,
+    is_in_groups_of_ranks,
+)
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
@@ -26,13 +31,12 @@ from parc.compiler.cost.step.layer_time import (
     output_head_seconds,
     recompute_seconds,
 )
+from parc.compiler.cost.step.stage_time import cached_layer_time, stage_time
 from parc.compiler.cost.step.step_time import (
     bubble_fraction_of_1f1b,
-    cached_layer_time,
     exposed_hops,
     optimizer_seconds,
     stage_boundary_seconds,
-    stage_time,
     straggler_factor,
 )
 from parc.compiler.ir import LayerKind, Layout
@@ -62,6 +66,8 @@ class MicroBatchTimes:
     time of all stages)."""
     hops: dict[int, float] = field(default_factory=dict)
     """Distance between neighboring pipeline stages, in ranks -> exposed seconds of one hop."""
+    paths: dict[tuple[StageShape, int, int], list[CriticalPath]] = field(default_factory=dict)
+    """(shape, recompute level, vpp) -> lower bounds of the step time with interleaving."""
     idle: dict[tuple[int, int], float] = field(default_factory=dict)
     """(pp, recompute level) -> fraction of the 1F1B bubble that remains with the schedule."""
 
@@ -143,7 +149,8 @@ class MeshTimes:
         # Some frameworks exchange gradients after every micro-batch, others once per step.
         rounds = micro_batches if self._sharded else 1
         interleaved = shape.schedule in (None, "interleaved")
-        chunks = (shape.pp, point.vpp if interleaved else 1, micro_batches)
+        vpp = point.vpp
+        chunks = (shape.pp, vpp if interleaved else 1, micro_batches)
         exposed = exposed_seconds_of_step(traffic, self._hidden * slowest, rounds, chunks)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
         if shape.pp == 1:
@@ -152,7 +159,13 @@ class MeshTimes:
         if hop is None:
             layout = self._batch.build(point)
             hop = row.hops[self._stride] = stage_boundary_seconds(self._batch.cost_model, layout)
-        vpp = point.vpp
+        if interleaved and is_in_groups_of_ranks(shape.pp, vpp, micro_batches):
+            key = (shape, point.level, vpp)
+            paths = row.paths.get(key)
+            if paths is None:
+                paths = row.paths[key] = self._critical_paths(row, point)
+            pipeline = max([path.seconds(micro_batches, hop) for path in paths])
+            return seconds + pipeline - micro_batches * slowest
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
             idle = row.idle[shape.pp, point.level] = bubble_fraction_of_1f1b(
@@ -216,6 +229,28 @@ class MeshTimes:
         ]
         slowest = max((time for time, _ in times), key=lambda time: time.total)
         return slowest.total, slowest.compute, sum(time.total * count for time, count in times)
+
+    def _critical_paths(self, row: MicroBatchTimes, point: LayoutPoint) -> list[CriticalPath]:
+        """Return the lower bounds of the step time of layout ``point``, which is interleaved."""
+        layout = self._batch.build(point)
+        distinct = self._batch.cost_model.distinct_chunks(layout.split)
+        if self._has_block_recompute:
+            seconds = [
+                stage_time(self._batch.cost_model, layout, load, (chunk,), row.layers).total
+                for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
+            ]
+        else:
+            kinds = self._batch.kinds
+            seconds = [
+                sum(
+                    count * self._layer_seconds(row, point, kind)[1]
+                    for kind, count in zip(kinds, counts, strict=True)
+                    if count
+                )
+                + heads * row.head
+                for counts, heads in distinct.work
+            ]
+        return critical_paths(point.pp, [seconds[index] for index in distinct.order])
 
     def _layer_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Count, CountOrZero, PositiveFloat, StrictModel
-from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
+from parc.compiler.spec.base import Count, CountOrZero, LoadFactor, PositiveFloat, StrictModel
+from parc.compiler.spec.units import Duration, Gigabits, Gigabytes, Seconds, Share, Watts
 
 TopologyFormat = Literal[
     "slurm-topology",
@@ -44,6 +44,8 @@ class GpuSpec(StrictModel):
     """Memory bandwidth, in decimal GB/s."""
     peak_tflops: dict[str, PositiveFloat] | None = None
     """Dense peak TFLOP/s per precision, for example {bf16: 989.4, fp8: 1978.9}."""
+    watts: Watts | None = None
+    """Power limit of one GPU (TDP). Only the energy of a run depends on it."""
     source: str | None = None
     """Document or page from which the numbers are taken."""
 
@@ -80,6 +82,9 @@ class NodeSpec(StrictModel):
     """Name of the NIC nearest to each GPU, in device order."""
     cpu_cores: Count | None = None
     """Number of physical CPU cores per host."""
+    watts: Watts | None = None
+    """Largest power of one host, GPUs included. If absent, 1.8 times the power limits of its GPUs,
+    as in a DGX H100 (10.2 kW for 8 x 700 W)."""
     host_memory: Gigabytes | None = None
     """Memory per host, in decimal GB. If absent, PARC does not check whether offloaded state fits
     in host memory."""
@@ -144,6 +149,36 @@ class LevelSpec(StrictModel):
     latency of the fabric."""
 
 
+class FailuresSpec(StrictModel):
+    """Failures that stop a job, and the times that pass until it continues."""
+
+    gpu_mtbf: Duration = 180_000_000.0
+    """Mean time between failures of one GPU, with its share of the host and the network. A job on N
+    GPUs is stopped N times as often. The default, 50,000 h, is that of Llama 3: 419 unexpected
+    interruptions of 16,384 H100 in 54 days (arXiv:2407.21783, section 3.3.4)."""
+    detection: Duration = 600.0
+    """Time from a failure until the job is stopped. The default, 10 minutes, is the timeout of
+    NCCL's watchdog in torch."""
+    restart: Duration = 300.0
+    """Time from the stop until processes train again, without reading the checkpoint."""
+    repair: Duration = 86_400.0
+    """Time until a failed host can be used again."""
+    host_share: Share = 0.78
+    """Share of the failures after which the job needs another host. The default is the share of
+    hardware problems among the interruptions of Llama 3."""
+
+
+class StorageSpec(StrictModel):
+    """File system for checkpoints, as one job can use it."""
+
+    write_gb_per_s: PositiveFloat | None = None
+    """Bandwidth for writing, for all hosts of the job together, in decimal GB/s. If absent, 1 GB/s
+    per host, as Llama 3 had (2 TB/s for 2,048 hosts)."""
+    read_gb_per_s: PositiveFloat | None = None
+    """Bandwidth for reading, for all hosts of the job together, in decimal GB/s. If absent, 1 GB/s
+    per host."""
+
+
 class ClusterSpec(StrictModel):
     """Hosts on which the job can run, and the network between them."""
 
@@ -182,8 +217,17 @@ class ClusterSpec(StrictModel):
     """Host lists of the hosts that are drained or broken."""
     price_per_gpu_hour: PositiveFloat | None = None
     """Price of one GPU for one hour, in any currency. If set, PARC prints the cost of the plan."""
+    pue: LoadFactor = 1.0
+    """Power of the data center divided by the power of its hosts (power usage effectiveness). Only
+    the energy of a run depends on it. With 1, cooling is not counted."""
+    failures: FailuresSpec = FailuresSpec()
+    """Failures of the cluster. The best checkpoint interval and the expected length of a run depend
+    on them."""
+    storage: StorageSpec = StorageSpec()
+    """File system for checkpoints."""
     calibration: str | None = None
-    """Path of a file that `parc calibrate` wrote, with cost-model parameters measured on this
-    cluster. If absent, PARC uses the parameters of its catalog."""
+    """Path of a file that `parc calibrate` wrote, with cost-model parameters that were fitted to
+    training runs, or to benchmarks of a service, on this cluster. If absent, PARC uses the
+    parameters of its catalog."""
     source: str | None = None
     """Document or page from which the numbers of a catalog entry are taken."""

@@ -13,16 +13,26 @@ LABELS: dict[str, str] = {
     **{f"cluster.{part}.name": _LABEL for part in ("gpu", "node", "fabric")},
     **dict.fromkeys(("model.source", "cluster.source"), "the origin of the numbers"),
     **{f"cluster.{part}.source": "the origin of the numbers" for part in ("gpu", "node", "fabric")},
+    **{
+        f"cluster.{name}": "the length, energy and cost of a run that PARC prints"
+        for name in (
+            *("pue", "gpu.watts", "node.watts", "storage.read_gb_per_s", "failures.host_share"),
+            *("failures.detection", "failures.restart", "failures.repair"),
+        )
+    },
     "cluster.price_per_gpu_hour": "the cost that PARC prints, and the choice between clusters",
 }
 """Spec field -> its purpose. Some targets print these fields."""
 
+_CHECKPOINTS = "only training jobs write checkpoints"
 _RACKS = "services are placed so that the fewest engines span racks, whatever the links above are"
 _TRAINING_HOSTS = "only training plans order the ranks of a host by NUMA node and NIC"
 
 UNUSED_IN_SERVICES: dict[str, str] = {
     "cluster.fabric.oversubscription": _RACKS,
     "cluster.levels[].oversubscription": _RACKS,
+    "cluster.failures.gpu_mtbf": _CHECKPOINTS,
+    "cluster.storage.write_gb_per_s": _CHECKPOINTS,
     "cluster.node.gpu_numa": _TRAINING_HOSTS,
     "cluster.node.gpu_nics": _TRAINING_HOSTS,
     "cluster.node.cpu_cores": "only training jobs set a number of threads per rank",

@@ -13,8 +13,11 @@ from parc.compiler.spec.base import (
     PositiveInt,
     StrictModel,
 )
-from parc.compiler.spec.layout_spec import LimitsSpec
+from parc.compiler.spec.layout_spec import Auto, LimitsSpec
 from parc.compiler.spec.units import Percent, Tokens
+
+DEFAULT_STEPS = 1000
+"""Steps of a run whose spec gives neither steps nor tokens."""
 
 
 class BatchInTokens(StrictModel):
@@ -44,6 +47,16 @@ class JobSpec(StrictModel):
     moment_precision: Literal["fp32", "bf16"] = "fp32"
     """Number format of Adam's two moments. With bf16, Megatron also stores only the 16 bits of a
     master weight that the bf16 weight lacks: 6 bytes per parameter instead of 12."""
+    fp8_recipe: Literal["tensorwise", "delayed", "blockwise"] = "tensorwise"
+    """Scaling of the operands of matrix multiplications with precision: fp8. tensorwise has one
+    scale per tensor from its present values, delayed one from earlier steps, and blockwise one per
+    block of 128 x 128 weights or 128 activations."""
+    fused_loss: bool = False
+    """Compute the cross-entropy loss with fused kernels. They need 10 instead of 6 bytes per
+    logit."""
+    tp_overlap: bool = False
+    """Overlap the gathers and scatters of tensor parallelism with matrix multiplications, through
+    user buffers of Transformer Engine. Requires sequence parallelism."""
     moe_dispatcher: Literal["auto", "alltoall", "deepep", "hybridep"] = "auto"
     """Library that sends tokens to their experts. auto uses a plain all-to-all; deepep and hybridep
     must be installed on the hosts."""
@@ -53,8 +66,12 @@ class JobSpec(StrictModel):
     """Tokens that the busiest rank of an expert-parallel group receives, divided by the mean over
     the group, and averaged over layers. Only estimates depend on it: all ranks wait for the busiest
     one. 1 means balanced, as with forced balance or with token dropping at capacity 1."""
-    steps: PositiveInt = 1000
-    """Number of optimizer steps of the run."""
+    steps: PositiveInt | None = None
+    """Number of optimizer steps of the run. If absent, the steps that job.tokens needs, or 1,000 if
+    job.tokens is absent too."""
+    tokens: Tokens | None = None
+    """Number of tokens of the run, such as 15T, instead of job.steps. The last step is a whole
+    one, so the run processes at least this many tokens."""
     learning_rate: PositiveFloat = 1.0e-4
     """Peak learning rate, reached at the end of the warm-up."""
     min_learning_rate: NonNegativeFloat | None = None
@@ -95,8 +112,11 @@ class JobSpec(StrictModel):
     checkpoint_dir: str | None = None
     """Folder for checkpoints, on a file system that all hosts share. If absent, no checkpoints are
     saved."""
-    checkpoint_interval: PositiveInt = 500
-    """Number of steps between two checkpoints."""
+    checkpoint_interval: PositiveInt | Auto = "auto"
+    """Number of steps between two checkpoints. auto uses the number that makes the run shortest,
+    given cluster.failures and the time that a checkpoint takes."""
+    async_checkpoint: bool = False
+    """Write checkpoints in a background process while training continues."""
     load_dir: str | None = None
     """Folder of the checkpoint from which the run starts. Required if kind is finetune."""
 

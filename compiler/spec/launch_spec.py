@@ -123,6 +123,27 @@ class KubernetesSpec(StrictModel):
     this time, Kubernetes restarts an engine that does not respond."""
 
 
+class LoggingSpec(StrictModel):
+    """Loggers that record losses, learning rates and timers of a training job."""
+
+    tensorboard: str | None = None
+    """Folder for TensorBoard. If absent, the program writes no such files."""
+    wandb: str | None = None
+    """Project of Weights & Biases in which the program creates a run with the name of the spec. Set
+    launch.env.WANDB_API_KEY to {from: environment}. If absent, the program creates no run."""
+
+
+class ProfileSpec(StrictModel):
+    """Steps that Nsight Systems or another CUDA profiler records."""
+
+    first_step: PositiveInt = 10
+    """First recorded step, counted from 1."""
+    last_step: PositiveInt = 12
+    """Step before which the recording stops."""
+    ranks: tuple[NonNegativeInt, ...] = (0,)
+    """Ranks that are recorded."""
+
+
 class LaunchSpec(StrictModel):
     """Program to start, its arguments and environment, and settings of the schedulers."""
 
@@ -133,6 +154,14 @@ class LaunchSpec(StrictModel):
     transformers, and trainer (accelerate) also trains it with Hugging Face's Trainer."""
     args: tuple[str, ...] = ()
     """Extra arguments for the framework. An argument that the plan determines is an error."""
+    omit: tuple[str, ...] = ()
+    """Flags of the plan that the program must not get, such as --manual-gc. Only flags that do not
+    affect layout, memory and time can be omitted."""
+    logging: LoggingSpec = LoggingSpec()
+    """Loggers of a training job. If absent, losses are only on standard output."""
+    profile: ProfileSpec | None = None
+    """Steps to record with a CUDA profiler: {first_step: 10, last_step: 12, ranks: [0]}. If absent,
+    nothing is recorded."""
     env: dict[str, str | EnvironmentReference] = Field(default_factory=dict)
     """Extra environment variables, which override those that PARC sets. For keys and tokens, write
     {from: environment} as the value: the job then takes the value from the environment in which it

@@ -194,6 +194,8 @@ class ModelSpec(StrictModel):
     """Kind of the norms. If absent, rmsnorm."""
     norm_epsilon: PositiveFloat | None = None
     """Epsilon of the norms. If absent, 1e-5."""
+    init_std: PositiveFloat | None = None
+    """Standard deviation of the initial weights. If absent, the default of the framework."""
     norms_per_layer: Annotated[Literal[1, 2, 4], NotBool] | None = None
     """Number of norms per layer: 2 for pre-norm, 1 for a parallel block, 4 if the outputs of the
     sub-layers are normalized too (Gemma 2). If absent, 2."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from parc.compiler.spec.acceleration_spec import KvOffloadSpec, LoraSpec, SpeculativeSpec
 from parc.compiler.spec.base import (
     Beta,
     Count,
@@ -99,6 +100,15 @@ class ServiceSpec(StrictModel):
     """Maximum number of tokens per engine step. auto uses the default of the engine."""
     block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
     """Number of tokens per block of the KV cache."""
+    prefix_caching: bool = True
+    """Let the engine keep the KV cache of prompts, so that later prompts with the same beginning
+    are not computed again."""
+    speculative: SpeculativeSpec | None = None
+    """Speculative decoding; absent: each step yields one token per request."""
+    lora: LoraSpec | None = None
+    """LoRA adapters; absent: all requests use the model itself."""
+    kv_offload: KvOffloadSpec | None = None
+    """Copies of the KV cache in host memory; absent: only GPU memory stores prefixes."""
 
 
 class ServingLimitsSpec(StrictModel):
@@ -202,6 +212,8 @@ class ServingLaunchSpec(LaunchSpec):
     """Port over which the hosts of one engine connect."""
     port: Port = 8000
     """Port of the first API server on a host. Each further server uses the next port."""
+    router_port: Port = 30000
+    """Port of the router that distributes requests over several engines, if PARC writes one."""
     load_balancer: Literal["internal", "hybrid", "external"] = "internal"
     """Load balancing over data-parallel ranks. internal has one API server for all ranks, hybrid
     one API server per host, external one API server per rank."""

@@ -120,16 +120,27 @@ _SECONDS = Quantity(
     low=0,
     high=1e8,
 )
+_DURATION = Quantity(
+    "a duration",
+    "seconds",
+    {"s": "1", "m": "60", "min": "60", "h": "3600", "d": "86400", "y": "31557600"},
+    ("10min", "36h", "30d", "6y"),
+    low=0,
+    high=1e12,
+)
+_POWER = Quantity(
+    "a power", "watts", {"W": "1", "kW": "1e3"}, ("700 W", "10.2 kW"), low=0, high=1e6
+)
 _TOKENS = Quantity(
     "a number of tokens",
     "tokens",
     {
-        **{"k": "1e3", "K": "1e3", "M": "1e6", "B": "1e9", "G": "1e9"},
+        **{"k": "1e3", "K": "1e3", "M": "1e6", "B": "1e9", "G": "1e9", "T": "1e12"},
         **{"Ki": "1024", "Mi": "1048576", "Gi": "1073741824"},
     },
     ("16M", "16Mi", "512k"),
     low=0,
-    high=10**12,
+    high=10**15,
     whole=True,
 )
 _GIGABYTES = Quantity(
@@ -158,6 +169,10 @@ Percent = Annotated[float, _PERCENT]
 """Fraction from 0 to 0.95, written as a percentage or as a number."""
 Seconds = Annotated[float, _SECONDS]
 """Seconds, above 0."""
+Duration = Annotated[float, _DURATION]
+"""Seconds, above 0, for times of up to many years."""
+Watts = Annotated[float, _POWER]
+"""Watts, above 0."""
 Tokens = Annotated[int, _TOKENS]
 """Tokens; M is 10^6 and Mi is 2^20."""
 Gigabytes = Annotated[float, _GIGABYTES]

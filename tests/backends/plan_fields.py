@@ -12,6 +12,7 @@ from parc.compiler.ir.serving_plan import EngineLimits, Service
 
 WHOLE = (
     "service.setup.engine",
+    "service.setup.speculative.model",
     "layout.split.chunks",
     "layout.offload",
     "layout.zero_plus",

@@ -30,7 +30,7 @@ class OneFile(Library):
         super().__init__()
         self._config = config
 
-    def text(self, path):
+    def text(self, path, limit_bytes=0):
         return json.dumps(self._config)
 
 

@@ -110,6 +110,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r".*slurm\.signal": ("60s", "120s"),
     r".*_gb_per_s": (30.0, 3000.0),
     r"job\.moe_imbalance": (1.0, 1.5),
+    r"job\.tokens": ("100M", "1B"),
+    r"cluster\.failures\.gpu_mtbf": ("20h", "200h"),
     r"job\.min_learning_rate": (1e-5, 1e-6),
     r".*master_port|launch\.port": (29600, 29700),
     r"goals\.(ttft|tpot|e2e)(\..*)?": ("1ms", "30ms"),
@@ -131,8 +133,14 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r".*container_mounts": (["/a:/a"], ["/b:/b"]),
     r".*shared_memory": ("64Gi", "32Gi"),
     r"launch\.args": (["--log-params-norm"], ["--enable-prefix-caching"], ["--verbose"]),
+    r"launch\.omit": (["--manual-gc"], ["--log-throughput"]),
+    r"launch\.profile\.ranks": ([0], [1]),
     r".*recompute\.modules": (["core_attn"], ["mlp"]),
     r".*offload\.activations": ([], ["attention"]),
+    r"job\.speculative\.model": ("llama-3-8b", "llama-3-70b"),
+    r"job\.lora\.adapters": ({"one": "/one"}, {"two": "/two"}),
+    r"job\.kv_offload\.size": ("100GB", "200GB"),
+    r"launch\.router_port": (29600, 29700),
     r".*(_dir|path)": ("/one", "/two"),
 }
 """Pattern of a path -> values, where the type does not show which values make sense."""
@@ -150,6 +158,7 @@ NVL72 = {"cluster": {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}}
 BLOCKS = {"granularity": "full", "method": "block", "layers": 3}
 LEVELS = [{"name": "leaf"}, {"name": "pod"}, {"name": "core"}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
+DRAFT = {"job.speculative": {"method": "draft-model", "checkpoint": "one", "model": "llama-3-8b"}}
 OPEN: Spec = {"layout": {}}
 FLAT: Spec = {**OPEN, "goals.limits": {"pp": {"max": 1}, "cp": {"max": 1}}}
 """All ranks are data-parallel or tensor-parallel."""
@@ -175,7 +184,17 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"cluster\.(spare|unavailable)", (DENSE, PLAIN), {"job.global_batch": 120}),
     (r"job\.(moe_.*)", (EXPERTS,), {}),
     (r"job\.wsd_decay_steps", (DENSE, PLAIN), {"job.lr_decay": "wsd"}),
+    (r"job\.fp8_recipe", (), {"job.precision": "fp8"}),
+    (r"job\.async_checkpoint", (), {"job.checkpoint_dir": "/save"}),
+    (r"launch\.profile\..*", (), {"launch.profile": {}}),
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
+    (r"cluster\.failures\.gpu_mtbf", (), {"job.checkpoint_dir": "/save"}),
+    (r"cluster\.storage\.write_gb_per_s", (), {"job.checkpoint_dir": "/save"}),
+    (r"job\.speculative\.(tokens|acceptance)", (SERVICE,), {"job.speculative.method": "ngram"}),
+    (r"job\.speculative\.(checkpoint|model)", (SERVICE,), DRAFT),
+    (r"job\.lora\..*", (SERVICE,), {"job.lora": {"adapters": {"one": "/one", "two": "/two"}}}),
+    (r"job\.kv_offload\..*", (SERVICE,), {"job.kv_offload": {"size": "100GB"}}),
+    (r"launch\.router_port", (SERVICE,), {"layout.replicas": 4}),
     (r"job\.traffic\.(burstiness|lengths.*|prefix_hit)", (), {"job.traffic.request_rate": 2.0}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),

@@ -8,6 +8,8 @@ from parc.backends.registry import default_targets, fields_without_effect
 from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 from tests.laws.field_targets import ALL_TARGETS, DEFAULT_TARGETS, Target, broken_fields
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 OTHER_TARGETS = [
     pytest.param(one, marks=pytest.mark.conformance)
     for one in ALL_TARGETS

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import fragment_json
@@ -19,7 +19,7 @@ from parc.compiler.tools.launch_diff import LaunchDiff, diff_launch
 from tests.lint import scripts
 from tests.topology.test_readers import CASES
 
-GROUPS: list[dict[str, Any]] = YAML(typ="safe").load(
+GROUPS: list[dict[str, Any]] = parse_table(
     (Path(__file__).parent / "cases/launch_lines.yaml").read_text("utf-8")
 )
 LINES = [

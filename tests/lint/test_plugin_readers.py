@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,8 @@ import pytest
 from parc.backends.plugins import PluginProblem
 from parc.backends.registry import find_backend_declaration
 from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
+from tests.parc_process import run_parc
 
-ROOT = Path(__file__).parents[2]
 DECLARED = "Declaration(name=NAME, package=__name__, training=__name__)"
 READERS = """Declaration(
     name=NAME,
@@ -58,14 +56,7 @@ SCRIPT = "torchrun --nproc-per-node 8 mylab-train --mylab-size 4\n"
 
 def parc(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run ``parc WORDS`` on SCRIPT with the distributions in ``folder``, in a new process."""
-    return subprocess.run(
-        [sys.executable, "-m", "parc", *words, "-"],
-        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
-        input=SCRIPT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_parc(*words, "-", packages=folder, given=SCRIPT)
 
 
 @pytest.mark.parametrize("framework", ["auto", "mylab"])

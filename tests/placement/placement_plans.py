@@ -36,6 +36,7 @@ from parc.compiler.ir import (
     StageMemory,
     StepTime,
 )
+from parc.compiler.ir.run import Run
 from parc.compiler.placement.place_ranks import place_ranks
 from tests.generations import generation
 from tests.spec_defaults import job, launch
@@ -153,6 +154,7 @@ def model(layers: int = 32, experts: int = 0) -> Model:
         experts=routed if experts else None,
         norm="rmsnorm",
         norm_epsilon=1e-5,
+        init_std=None,
         norms_per_layer=2,
         final_norm=True,
         position=Position("rope", 10000.0, 1.0, "none", 1.0, 8192, 8192, 1.0, 0.0),
@@ -193,6 +195,27 @@ def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> 
     return Estimate((memory,), 70e9, time, rows, 1e15, 0.4, 1e5, 0.9, 1.1)
 
 
+RUN = Run(
+    steps=1,
+    tokens=1,
+    productive_seconds=1.0,
+    wall_seconds=1.0,
+    effective_share=1.0,
+    expected_failures=0.0,
+    finish_probability=1.0,
+    failure_interval_seconds=1.0,
+    checkpoint_bytes=1.0,
+    checkpoint_steps=None,
+    best_checkpoint_steps=1,
+    save_seconds=1.0,
+    restart_seconds=1.0,
+    spares=0,
+    gpu_hours=1.0,
+    energy_kwh=None,
+    cost=None,
+)
+
+
 def plan(
     on: Cluster,
     of: Layout,
@@ -205,7 +228,7 @@ def plan(
     job = problem(on, model(layers, experts), policy)
     costs = costs or estimate()
     placement = place_ranks(job, MegatronOrder(), of, costs)
-    return Plan(job, of, costs, placement, Search(1, (), ()))
+    return Plan(job, of, costs, placement, Search(1, (), ()), RUN)
 
 
 def with_hosts(of: Plan, hosts: tuple[Host, ...]) -> Plan:

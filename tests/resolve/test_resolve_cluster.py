@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Diagnostic, Sink, Span, SpecPositions
 from parc.compiler.diagnostics.codes import CodeInfo, codes_with_letter
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Cluster, Host
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 TEXT = (Path(__file__).parent / "cases" / "resolve_cluster.yaml").read_text("utf-8")
-CASES = YAML(typ="safe", pure=True).load(TEXT)
+CASES = parse_table(TEXT)
 LIBRARY = Library()
 
 
@@ -115,7 +115,7 @@ def test_hardware_written_in_full_needs_no_catalog() -> None:
 @pytest.mark.parametrize("info", codes_with_letter("H").values(), ids=codes_with_letter("H"))
 def test_the_bad_example_of_a_code_violates_it_and_the_good_one_no_rule(info: CodeInfo) -> None:
     def codes(example: str) -> set[str]:
-        tree = YAML(typ="safe", pure=True).load(example)
+        tree = parse_table(example)
         given = {"node": "dgx-h100", **tree.get("cluster", tree)}
         given = given if {"nodes", "racks"} & set(given) else {**given, "nodes": 1}
         return {found.code for found in resolve(given)[1].diagnostics}

@@ -16,7 +16,7 @@ class OneFile:
     def __init__(self, content: str) -> None:
         self.content = content
 
-    def text(self, path: str) -> str:
+    def text(self, path: str, limit_bytes: int = 0) -> str:
         if path != "trace":
             raise FileNotFoundError(2, "No such file or directory", path)
         return self.content

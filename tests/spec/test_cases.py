@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.reading.source import SpecSource
 
 CASES: list[dict[str, Any]] = [
     case
     for file in sorted((Path(__file__).parent / "cases").glob("*.yaml"))
-    for case in YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
+    for case in parse_table(file.read_text("utf-8"))
 ]
 
 

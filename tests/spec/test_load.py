@@ -146,7 +146,7 @@ def test_aliases_of_a_long_text_are_rejected_before_expansion():
         "- " * 100_000,
         "\n".join(" " * n + "a:" for n in range(900)),
         "a0: &a0 [x]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500)),
-        "[" + "1," * (MAX_VALUES + 1) + "]",
+        "[" + "1," * MAX_VALUES + "1]",
         "x" * (MAX_TEXT_BYTES + 1),
         f"? {'x' * (MAX_KEY + 1)}\n: 1",
     ],

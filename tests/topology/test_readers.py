@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from parc.backends.megatron.launch_files import import_arguments
 from parc.backends.vllm.launch_files import import_command
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.spec.annotations import literal_values
 from parc.compiler.spec.cluster_spec import TopologyFormat
 from parc.compiler.spec.reading.yaml_tree import read_tree
@@ -28,9 +28,7 @@ from tests.topology.reading import FILE, finding_lines, read
 Case = dict[str, Any]
 KINDS = import_formats()
 FILES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
-CASES: list[Case] = [
-    case for path in FILES for case in YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
-]
+CASES: list[Case] = [case for path in FILES for case in parse_table(path.read_text("utf-8"))]
 SHOWN = [case for case in CASES if "prints" in case]
 
 

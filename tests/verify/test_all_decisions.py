@@ -16,24 +16,19 @@ from parc.compiler.verify.verify_settings import planned_value
 from tests.compiled import (
     EXAMPLES,
     Files,
-    emitted,
-    example,
-    example_problem,
+    example_files,
+    example_targets,
     files_of,
     messages_of,
     plan_of,
 )
 
-MEGATRON = tuple(
-    name
-    for name in EXAMPLES
-    if example_problem(name).framework == "megatron" and "slurm" in example_problem(name).emit
-)
+MEGATRON = tuple(name for name in EXAMPLES if {"megatron", "slurm"} <= set(example_targets(name)))
 LAUNCHED = tuple(
     name
     for name in EXAMPLES
-    if {"slurm", "torchrun"} & set(example_problem(name).emit)
-    and "vllm" not in example_problem(name).emit
+    if {"slurm", "torchrun"} & set(example_targets(name))
+    and "vllm" not in example_targets(name)
     and name not in MEGATRON
 )
 """Other training examples that a launch script starts."""
@@ -52,7 +47,7 @@ def leaves(value: Any, path: str) -> Iterator[str]:
 
 def unread(name: str, *sections: str) -> list[str]:
     """Return the paths of an example's plan that no verifier of its targets reads or excludes."""
-    return unread_in(emitted(example(name)), *sections)
+    return unread_in(example_files(name), *sections)
 
 
 def unread_in(files: Files, *sections: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.deepspeed.derived_optimizer import MIN_WARMUP_STEPS, SCHEDULERS
-from parc.backends.shared.common_rules import decay_rule, fp32_moments_rule
+from parc.backends.shared.common_rules import decay_rule, only_value_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -41,7 +41,7 @@ def _explain_min_warmup(problem: Problem, layout: Layout) -> Finding:
 
 OPTIMIZER_RULES: tuple[Rule, ...] = (
     decay_rule("deepspeed", tuple(SCHEDULERS)),
-    fp32_moments_rule("deepspeed"),
+    *only_value_rules("deepspeed"),
     Rule(
         "E11",
         ("job.min_learning_rate", "job.lr_decay"),

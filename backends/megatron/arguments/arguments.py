@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.megatron.arguments import (
+    derived_launch,
     derived_layout,
     derived_model,
     derived_optimizer,
@@ -34,7 +35,7 @@ def _ignore_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Lay
 
 
 DERIVED: Derived = {
-    **public_functions(derived_layout, derived_optimizer, derived_stages),
+    **public_functions(derived_launch, derived_layout, derived_optimizer, derived_stages),
     **{
         name: _ignore_layout(function)
         for name, function in public_functions(derived_model, derived_position).items()
@@ -44,14 +45,17 @@ DERIVED: Derived = {
 
 
 def planned_arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
-    """Return the flags that PARC sets for ``layout``, without the user's extra arguments."""
-    table = flag_table(PACKAGE)
+    """Return the flags that PARC sets for ``layout``, without the user's extra arguments.
+
+    Flags in ``launch.omit`` are left out.
+    """
+    table, omitted = flag_table(PACKAGE), problem.launch.omit
     values = table.rows_with_values(problem, layout, problem.version("megatron"), DERIVED)
     return tuple(
         Argument(row.setting, _value_words(value), row.group)
         for row, value in values
         # The table has already dropped None; True stays, and becomes a flag without words.
-        if value is not False
+        if value is not False and row.setting not in omitted
     )
 
 

@@ -27,6 +27,31 @@ def permute_fusion(problem: Problem, layout: Layout) -> bool:
     return grouped_gemm(problem, layout) and problem.cluster.gpu.vendor == "nvidia"
 
 
+def forced_balance(problem: Problem, layout: Layout) -> bool:
+    """Return True to send equally many tokens to each expert, because the data are random.
+
+    An untrained router sends most random tokens to few experts. ``moe_imbalance`` above 1 describes
+    the real routing, which is then kept.
+    """
+    balanced = problem.model.experts is not None and problem.job.moe_imbalance == 1
+    return balanced and mock_data(problem, layout)
+
+
+def shared_expert_overlap(problem: Problem, layout: Layout) -> bool:
+    """Return True to compute shared experts while tokens are sent to the routed experts.
+
+    TransformerConfig allows it with the all-to-all dispatcher, unless the dispatch overlaps with
+    another micro-batch or the shared experts are recomputed. The recipes of Megatron-Bridge for
+    DeepSeek-V3 with this dispatcher use it.
+    """
+    experts, modules = problem.model.experts, layout.recompute.modules
+    if experts is None or not experts.shared_size or layout.ep == 1:
+        return False
+    own = not {"moe", "shared_experts"} & set(modules) and layout.recompute.granularity != "full"
+    plain = not problem.job.deduplicates_dispatch and not dispatch_overlap(problem, layout)
+    return own and plain
+
+
 def dispatch_overlap(problem: Problem, layout: Layout) -> bool:
     """Return True if token dispatch overlaps with the computation of another micro-batch."""
     return problem.job.moe_overlap and layout.ep > 1
@@ -112,16 +137,39 @@ def fp8_format(problem: Problem, layout: Layout) -> str | None:
 
 
 def fp8_recipe(problem: Problem, layout: Layout) -> str | None:
-    """Return the scaling recipe: "tensorwise" for fp8, "mxfp8" for MXFP8, else None.
+    """Return the scaling recipe: that of the job for fp8, "mxfp8" for MXFP8, else None.
 
-    Tensorwise is current scaling with one factor per tensor; MXFP8 has one factor per 32 values.
+    MXFP8 has one factor per 32 values.
     """
-    return {"fp8": "tensorwise", "mxfp8": "mxfp8"}.get(problem.job.precision)
+    return {"fp8": problem.job.fp8_recipe, "mxfp8": "mxfp8"}.get(problem.job.precision)
 
 
 def fp8_parameters(problem: Problem, layout: Layout) -> bool:
-    """Return True to store and gather weights in fp8, which needs the distributed optimizer."""
-    return problem.job.precision == "fp8" and distributed_optimizer(problem, layout)
+    """Return True to store and gather weights in fp8, which needs the distributed optimizer.
+
+    With blockwise scales, Megatron-Bridge gathers 16-bit weights (mixed_precision.py,
+    bf16_with_fp8_subchannel_scaling_mixed).
+    """
+    plain = problem.job.precision == "fp8" and problem.job.fp8_recipe != "blockwise"
+    return plain and distributed_optimizer(problem, layout)
+
+
+def amax_history(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of steps whose largest values set a delayed scale; None for other recipes.
+
+    Megatron's default is 1. Its scripts and Megatron-Bridge use 1024.
+    """
+    return 1024 if fp8_recipe(problem, layout) == "delayed" else None
+
+
+def amax_choice(problem: Problem, layout: Layout) -> str | None:
+    """Return "max": a delayed scale uses the maximum of all these steps; None for other recipes."""
+    return "max" if fp8_recipe(problem, layout) == "delayed" else None
+
+
+def tensor_overlap(problem: Problem, layout: Layout) -> bool:
+    """Return True to overlap tensor-parallel collectives, if the layout has any."""
+    return problem.job.tp_overlap and layout.tp > 1
 
 
 def fp4_format(problem: Problem, layout: Layout) -> str | None:

@@ -7,10 +7,11 @@ override only flags whose row is marked ``free``.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
-from parc.backends.megatron.arguments.arguments import PACKAGE, Argument
+from parc.backends.megatron.arguments.arguments import PACKAGE, Argument, planned_arguments
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     find_value_fault,
@@ -21,8 +22,11 @@ from parc.backends.shared.extra_arguments import (
 from parc.backends.shared.field_table import FieldRow, flag_table
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import Layout, Problem
 
 SPEC_FIELDS = {
+    "launch.tensorboard_dir": "launch.logging.tensorboard",
+    "launch.wandb_project": "launch.logging.wandb",
     "job.tokenizer_type": "job.tokenizer",
     "job.warmup_fraction": "job.warmup_steps",
     "layout.dp_replicate": "layout.dp_shard",
@@ -77,6 +81,37 @@ def check_extra_arguments(
         return None if fault is None else ("F03", fault)
 
     report_extra_arguments(*parse_extra_arguments(args), check_extra_argument, sink)
+
+
+def check_omitted_flags(problem: Problem, layout: Layout, sink: Sink) -> None:
+    """Report flags in ``launch.omit`` that the plan does not set (F01) or requires (F02)."""
+    names = problem.launch.omit
+    planned = {one.flag for one in planned_arguments(without_omitted_flags(problem), layout)}
+    rows = {row.setting: row for row in flag_table(PACKAGE).rows}
+    free = sorted(flag for flag in planned if rows[flag].free)
+    for index, flag in enumerate(names):
+        at, help_text = f"launch.omit[{index}]", f"flags that can be omitted: {', '.join(free)}"
+        if flag not in planned:
+            finding = Finding(
+                f"the plan does not set {flag[:60]}",
+                label="nothing to omit",
+                help=help_text,
+                fix=f"remove {flag[:60]} from launch.omit",
+            )
+            sink.report("F01", finding, at=at)
+        elif flag not in free:
+            finding = Finding(
+                f"{flag} cannot be omitted, because layout or memory depend on it",
+                label="required by the plan",
+                help=help_text,
+                fix=f"remove {flag} from launch.omit",
+            )
+            sink.report("F02", finding, at=at)
+
+
+def without_omitted_flags(problem: Problem) -> Problem:
+    """Return a copy of ``problem`` whose plan sets all flags."""
+    return replace(problem, launch=replace(problem.launch, omit=()))
 
 
 def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:

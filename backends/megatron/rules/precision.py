@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.megatron.rules.mesh import sharded_widths
+from parc.backends.shared.common_rules import always_violated_rule
 from parc.backends.shared.valid_values import format_setting, format_values, nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
@@ -82,7 +83,18 @@ def precision_rules(problem: Problem) -> tuple[Rule, ...]:
     if problem.job.moment_precision != "fp32":
         paths = ("job.moment_precision", "layout.zero_stage", "job.precision")
         found.append(Rule("E11", paths, _violates_moments, _explain_moments, ("zero_stage",)))
+    if problem.job.fused_loss and problem.job.precision == "fp16":
+        found.append(always_violated_rule("E11", ("job.fused_loss",), _FUSED_LOSS_IN_FP16))
     return tuple(found)
+
+
+_FUSED_LOSS_IN_FP16 = Finding(
+    message="Megatron's fused loss returns its gradient in bf16, but the precision is fp16",
+    label="fp16 logits need a gradient in fp16",
+    help="valid: fused_loss false, or precision bf16",
+    fix="job.fused_loss: false",
+    causes=(Cause("job.precision", "the precision is fp16"),),
+)
 
 
 def _violates_moments(problem: Problem, layout: Layout) -> bool:

@@ -45,6 +45,20 @@ def _explain_sequence_parallel_experts(problem: Problem, layout: Layout) -> Find
     )
 
 
+def _violates_overlap_without_sequence_parallel(problem: Problem, layout: Layout) -> bool:
+    return problem.job.tp_overlap and layout.tp > 1 and not layout.sequence_parallel
+
+
+def _explain_overlap_without_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
+    return Finding(
+        message="tp_overlap overlaps the collectives of sequence parallelism, which is off",
+        label=f"tp {layout.tp} with sequence_parallel false",
+        help="use sequence_parallel true, or tp_overlap false",
+        fix="layout.sequence_parallel: true",
+        causes=(Cause("job.tp_overlap", "the overlap is set here"),),
+    )
+
+
 SEQUENCE_RULES: tuple[Rule, ...] = (
     Rule(
         "S01",
@@ -55,6 +69,13 @@ SEQUENCE_RULES: tuple[Rule, ...] = (
     ),
     CONTEXT_CHUNKS,
     SEQUENCE_SHARD,
+    Rule(
+        "S14",
+        ("layout.sequence_parallel", "job.tp_overlap"),
+        _violates_overlap_without_sequence_parallel,
+        _explain_overlap_without_sequence_parallel,
+        ("tp", "sequence_parallel"),
+    ),
 )
 
 EXPERT_SEQUENCE_RULE = Rule(

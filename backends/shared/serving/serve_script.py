@@ -33,16 +33,26 @@ Flag = tuple[str, str | int | HostAddress | None]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A flag with its value; the value is None for a flag without a value."""
+    """A flag with its value: None for a flag without a value, a tuple for several values."""
 
     flag: str
-    value: str | None
+    value: str | tuple[str, ...] | None
     group: str
 
     @property
     def words(self) -> tuple[str, ...]:
         """Words on the command line: the flag, and its value if the flag has a value."""
-        return (self.flag,) if self.value is None else (self.flag, self.value)
+        if self.value is None:
+            return (self.flag,)
+        values = (self.value,) if isinstance(self.value, str) else self.value
+        return (self.flag, *values)
+
+
+def argument_value(value: object) -> str | tuple[str, ...] | None:
+    """Return a computed value as that of an ``Argument``; True is a flag without a value."""
+    if value is True:
+        return None
+    return tuple(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

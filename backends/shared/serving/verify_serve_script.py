@@ -34,6 +34,34 @@ COMMON, CASE = "<common>", "<case>"
 """Lines of ``serve.sh.lines`` that stand for the shared arguments and the table of processes."""
 
 
+def split_values(
+    words: Sequence[ScriptWord], flag: str
+) -> tuple[list[ScriptWord], list[ScriptWord]]:
+    """Return (words without ``flag``, values of the flag), for a flag with any number of values."""
+    others: list[ScriptWord] = []
+    values: list[ScriptWord] = []
+    is_value = False
+    for word in words:
+        if word.text == flag:
+            is_value = True
+        elif is_value and not word.text.startswith("--"):
+            values.append(word)
+        else:
+            is_value = False
+            others.append(word)
+    return others, values
+
+
+def contains_values(planned: object, found: object) -> bool:
+    """Return True if the mapping ``planned`` has all keys and values of ``found``.
+
+    plan.json has more values than a script, for example those that only the estimate reads.
+    """
+    if not isinstance(planned, Mapping) or not isinstance(found, Mapping):
+        return False
+    return all(name in planned and planned[name] == value for name, value in found.items())
+
+
 @dataclass(frozen=True, slots=True)
 class ServeFormat:
     """Texts in the script of one engine, as its verifier expects them."""

@@ -10,7 +10,7 @@ from parc.backends.shared.common_rules import (
     HEADS,
     NO_EXPERTS,
     always_violated_rule,
-    fp32_moments_rule,
+    only_value_rules,
 )
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import mixer_head_counts, tp_sizes_within_domain
@@ -35,7 +35,7 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
         rules.append(NO_EXPERTS)
     if mixer_head_counts(problem.model):
         rules.append(_RECURRENT_LAYERS)
-    rules += [precision_rule(framework), rank_order_rule(framework), fp32_moments_rule(framework)]
+    rules += [precision_rule(framework), rank_order_rule(framework), *only_value_rules(framework)]
     if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
         rules.append(always_violated_rule("E11", (at,), _explain_dispatch(framework, at)))

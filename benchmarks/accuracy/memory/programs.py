@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from parc.backends.deepspeed.memory import deepspeed_zero_memory
 from parc.backends.megatron.memory import (
+    FUSED_LOSS_BYTES,
+    OVERLAP_STREAMS,
     megatron_fp8_memory,
     megatron_memory,
     transformer_engine_workspace_bytes,
@@ -13,12 +15,6 @@ from parc.backends.megatron.memory import (
 )
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.ir import Generation, ProgramMemory, StateBytes
-
-OVERLAP_STREAMS = 3
-"""Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication. Besides its own
-workspace TransformerEngine allocates one that all of them share (cpp_extensions/gemm.py,
-_NUM_MAX_UB_STREAMS)."""
-
 
 FIXED_SEGMENTS_FRAGMENTATION = 0.2
 """Fraction of the bytes of activations and logits that torch's allocator loses without expandable
@@ -131,7 +127,7 @@ def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
     """Return ``program`` with the bytes per logit that ``features`` imply."""
     loss = program.loss_bytes
     if "fused_loss" in features:
-        loss = 10.0
+        loss = FUSED_LOSS_BYTES
     elif "chunked_loss" in features:
         # torchtune computes the 16-bit logits of all eight parts before the first part of the loss;
         # the gradient of a part replaces its logits (modules/loss/ce_chunked_output_loss.py).

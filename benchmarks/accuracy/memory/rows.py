@@ -224,6 +224,7 @@ def model_of(words: Words, layout: Words) -> Model:
         experts=_experts(size),
         norm="layernorm" if words.get("norm") == "layernorm" else "rmsnorm",
         norm_epsilon=1e-5,
+        init_std=None,
         norms_per_layer=2,
         final_norm=True,
         position=_position(size("positions") or int(layout["sequence"]), size("positions") > 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.kernels.layer_kernels import ForwardBackward, GemmShape
+from parc.compiler.ir import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,15 @@ SCALINGS = {
 }
 """Name of a recipe -> its costs. A precision of a job names its recipe; ``fp8`` scales tensors by
 their present values, as in the programs of all frameworks."""
+
+
+def scaling_of_job(job: Job) -> str:
+    """Return the key of ``SCALINGS`` for a training job.
+
+    The result is the name of a 16-bit format if operands are not scaled.
+    """
+    scaled = job.precision == "fp8" and job.fp8_recipe != "tensorwise"
+    return job.fp8_recipe if scaled else job.precision
 
 
 def cast_bytes(shapes: list[GemmShape], scaling: Scaling) -> ForwardBackward:

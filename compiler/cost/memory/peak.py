@@ -11,12 +11,11 @@ from parc.compiler.cost.memory.activations import (
     saved_activation_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
+    constant_workspace_bytes,
     gathered_key_value_bytes,
-    library_workspace_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
-    stage_buffer_bytes,
 )
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
@@ -332,9 +331,7 @@ def stage_memory(
     weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
         cost_model, layout, load, program
     )
-    workspace = library_workspace_bytes(cost_model, program) + stage_buffer_bytes(
-        cost_model, layout
-    )
+    workspace = constant_workspace_bytes(cost_model, layout, program)
     workspace += kept + load.loss * output_projection_buffer_bytes(cost_model, layout, program)
     activations, logits = _activation_and_logits_bytes(cost_model, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(cost_model, layout)
@@ -386,7 +383,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
         static = weights + gradients + optimizer + end.others * uncertain
         most = max(most, static + factor * dynamic)
     # Terms that are equal on all stages are added after the maximum, once per layout.
-    equal = stage_buffer_bytes(cost_model, layout) + library_workspace_bytes(cost_model, program)
+    equal = constant_workspace_bytes(cost_model, layout, program)
     return most + end.others * (equal + sum(communicator_and_context_bytes(cost_model, layout)))
 
 

@@ -69,6 +69,27 @@ def library_workspace_bytes(cost_model: CostModel, program: ProgramMemory) -> fl
     return program.workspace_bytes + grouped
 
 
+def overlap_buffer_bytes(cost_model: CostModel, layout: Layout, program: ProgramMemory) -> float:
+    """Return the bytes of buffers in which collectives overlap with matrix multiplications.
+
+    The result is 0 without tensor parallelism.
+    """
+    if layout.tp == 1 or not program.overlap_buffer_bytes:
+        return 0.0
+    problem = cost_model.problem
+    hidden = layout.tokens(problem.job.sequence_length) * problem.model.hidden
+    return program.overlap_buffer_bytes * hidden
+
+
+def constant_workspace_bytes(
+    cost_model: CostModel, layout: Layout, program: ProgramMemory
+) -> float:
+    """Return the bytes of workspaces and buffers that are equal on all pipeline stages."""
+    buffers = stage_buffer_bytes(cost_model, layout)
+    buffers += overlap_buffer_bytes(cost_model, layout, program)
+    return library_workspace_bytes(cost_model, program) + buffers
+
+
 def output_projection_buffer_bytes(
     cost_model: CostModel, layout: Layout, program: ProgramMemory
 ) -> float:

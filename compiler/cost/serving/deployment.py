@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from parc.compiler.cost.serving.draft import draft_layout, draft_setup
 from parc.compiler.cost.serving.shard import RankWeights, count_rank_weights
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -142,6 +143,8 @@ class Deployment:
     shard: RankWeights
     hardware: ServingEfficiency
     links: ServingLinks
+    draft: Deployment | None = None
+    """Draft of speculative decoding on the same ranks; None without layers of a draft."""
 
     @property
     def engine(self) -> EngineConstants:
@@ -200,6 +203,10 @@ class Deployment:
         # Roofline: the longer of reading the weights and multiplying them.
         return max(weights * nbytes / rates[0], 2 * weights * rows / rates[1])
 
+    def reload_seconds(self, bytes_per_gpu: float) -> float:
+        """Return the seconds in which a GPU loads a part of its cache from host memory."""
+        return bytes_per_gpu / (self.cluster.generation.host_link_gb_per_s * 1e9)
+
     @cached_property
     def _gemm_rates(self) -> dict[float, tuple[float, float]]:
         """Return the cache {bytes per weight: (bytes per second, FLOP/s)} of GEMM rates.
@@ -213,6 +220,10 @@ def build_deployment(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> Deployment:
     """Return the deployment of ``model`` on ``cluster`` under ``layout``."""
+    draft, drafted = setup.speculative, None
+    if draft is not None and draft.model is not None:
+        layout_of_draft = draft_layout(draft.model, layout)
+        drafted = build_deployment(draft.model, cluster, draft_setup(setup), layout_of_draft)
     return Deployment(
         model,
         cluster,
@@ -221,4 +232,5 @@ def build_deployment(
         count_rank_weights(model, layout, setup),
         cluster.generation.serving,
         ServingLinks.from_cluster(cluster, cluster.generation.serving),
+        drafted,
     )

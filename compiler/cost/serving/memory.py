@@ -21,6 +21,7 @@ from parc.compiler.cost.counts.cache import (
     count_windowed_layers,
     recurrent_state_bytes,
 )
+from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
 from parc.compiler.cost.serving.shard import (
     KV_BYTES,
     LayerCounts,
@@ -149,6 +150,14 @@ def _cache_bytes_per_token_and_sequence(
     A running request has one recurrent state per recurrent layer. Further states in the prefix
     cache are not counted, because the engine can evict them.
     """
+    per_token, per_sequence = _layers_bytes_per_token_and_sequence(model, layout, setup)
+    return per_token + draft_cache_bytes_per_token(setup, layout.tp), per_sequence
+
+
+def _layers_bytes_per_token_and_sequence(
+    model: Model, layout: ServingLayout, setup: ServingSetup
+) -> tuple[float, float]:
+    """Return the same bytes for the layers of the model, without those of a draft."""
     # If the engine stores recurrent states in cache blocks, each state is padded to a whole block.
     # Blocks are then so long that half of the last attention block, which is empty on average,
     # counts as bytes per sequence.
@@ -216,7 +225,7 @@ def serving_memory(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> ServingMemory:
     """Return the memory of the fullest rank if layers are split evenly into pipeline stages."""
-    weights = weights_bytes(model, layout, setup)
+    weights = weights_bytes(model, layout, setup) + draft_weights_bytes(setup, layout)
     overhead = overhead_bytes(model, setup, layout.tp)
     left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
     per_token = kv_bytes_per_token(model, layout, setup)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from parc.compiler.cost.counts.cache import count_windowed_layers, round_up_to_blocks
 from parc.compiler.cost.counts.params import norm_params
+from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
 from parc.compiler.cost.serving.memory import (
     CacheBlocks,
     available_cache_bytes,
@@ -91,11 +92,14 @@ def stage_caches(
     request_blocks = blocks.blocks_of_request(longest, layout.dcp)
     outside = _tokens_outside_window(problem, layout, longest)
     outside_bytes = outside * kv_bytes_per_layer(model, layout.tp, setup)
+    draft = draft_weights_bytes(setup, layout), draft_cache_bytes_per_token(setup, layout.tp)
     found, first = [], 0
     for stage, layers in enumerate(stage_layers(problem, layout)):
         weights = _stage_weights_bytes(model, setup, whole, layout.pp, (stage, first, layers))
         # A block has one page for each layer of the widest group on this stage.
         block = blocks.pages_per_block(model, first, layers) * blocks.page_bytes
+        if stage == layout.pp - 1:  # the draft of speculative decoding runs on the last stage
+            weights, block = weights + draft[0], block + draft[1] * blocks.tokens
         # vLLM frees the blocks of tokens that are outside the window of a layer.
         freed = outside_bytes * count_windowed_layers(model, first, layers) if outside else 0.0
         cache = StageCache(
@@ -166,11 +170,15 @@ def fullest_stage_memory(
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
     whole = shard_with_expert_copies(model, layout, setup)
-    budgets, first, widest = [], 0, 1
+    draft = draft_weights_bytes(setup, layout), draft_cache_bytes_per_token(setup, layout.tp)
+    budgets, first, widest = [], 0, 1.0
     for stage, layers in enumerate(layout.stages):
         weights = _stage_weights_bytes(model, setup, whole, layout.pp, (stage, first, layers))
+        pages = float(blocks.pages_per_block(model, first, layers))
+        if stage == layout.pp - 1:  # the draft of speculative decoding runs on the last stage
+            weights += draft[0]
+            pages += draft[1] * blocks.tokens / blocks.page_bytes
         left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
-        pages = blocks.pages_per_block(model, first, layers)
         # Stages are compared by bytes per page, because all stages have equally many blocks.
         budgets.append((left / pages, weights))
         first, widest = first + layers, max(widest, pages)

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from parc.backends.base import Framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.kernels.scaling import NONE, SCALINGS
+from parc.compiler.cost.kernels.scaling import NONE, SCALINGS, scaling_of_job
 from parc.compiler.cost.setup.calibrated_parameters import (
     calibrated_efficiency,
     efficiency_for_stack,
 )
 from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
-from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, group_equal_stages
+from parc.compiler.cost.setup.stages import (
+    DistinctChunks,
+    EqualStageGroup,
+    StageContents,
+    distinct_chunks,
+    group_equal_stages,
+)
 from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit, Problem
 
 T = TypeVar("T")
 
+OVERLAPPED_TP_SHARE = 0.5
+"""Exposed time of tensor-parallel collectives with user buffers (``job.tp_overlap``), divided by
+that without: an assumption. The buffers pipeline each collective with its own matrix
+multiplication (TransformerEngine, comm_gemm_overlap)."""
 ONE_RANK = GroupSpan(1, 1)
 
 
@@ -70,13 +80,17 @@ class CostModel:
         self.kernels = kernels
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         self.efficiency = calibrated_efficiency(row, problem.calibration)
+        if problem.job.tp_overlap:
+            exposed = self.efficiency.tp * OVERLAPPED_TP_SHARE
+            self.efficiency = replace(self.efficiency, tp=exposed)
         self.links = Links.from_cluster(problem.cluster, kernels, self.efficiency)
-        self.scaling = SCALINGS.get(problem.job.precision, NONE)
+        self.scaling = SCALINGS.get(scaling_of_job(problem.job), NONE)
         self.gemm = kernels.gemm_fit(problem.job.precision).without_gaps_and_casts()
         # The output projection stays in 16 bit for every precision of the layers.
         self.head_gemm = kernels.gemm_fit("bf16").without_gaps_and_casts()
         self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
+        self._chunks: dict[int, tuple[PipelineSplit, DistinctChunks]] = {}
 
     @property
     def gemm_factor(self) -> float:
@@ -174,6 +188,14 @@ class CostModel:
         if entry is None or entry[0] is not split:
             entry = (split, group_equal_stages(self.problem.model, split))
             self._classes[id(split)] = entry
+        return entry[1]
+
+    def distinct_chunks(self, split: PipelineSplit) -> DistinctChunks:
+        """Return the model chunks of ``split``; chunks that take equal time are listed once."""
+        # Cached in the same way as ``equal_stage_groups``.
+        entry = self._chunks.get(id(split))
+        if entry is None or entry[0] is not split:
+            entry = self._chunks[id(split)] = (split, distinct_chunks(self.problem.model, split))
         return entry[1]
 
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:

@@ -5,22 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.simulation import (
-    StageCosts,
-    StageSeconds,
-    Timeline,
-    simulate_schedule,
-)
+from parc.compiler.cost.schedules.simulation import StageCosts, Timeline, simulate_schedule
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import contents_of_chunks
-from parc.compiler.cost.step.layer_time import output_head_seconds
-from parc.compiler.cost.step.step_time import (
-    cached_layer_time,
-    stage_boundary_seconds,
-    stage_time,
-)
-from parc.compiler.ir import Layout, ModelChunk
+from parc.compiler.cost.step.stage_time import chunk_seconds
+from parc.compiler.cost.step.step_time import stage_boundary_seconds
+from parc.compiler.ir import Layout
 
 MOST_ROUNDS = 2
 """Number of simulated micro-batches per pipeline rank, rounded down. Two are enough to show
@@ -65,32 +55,11 @@ def preview_schedule(cost_model: CostModel, layout: Layout) -> SchedulePreview:
 
 def _stage_costs(cost_model: CostModel, layout: Layout, table: ActionTable) -> StageCosts:
     """Return the times of all stages of ``table`` in the form that the simulation requires."""
+    seconds = chunk_seconds(cost_model, layout)
     # The n-th stage of a rank is its n-th chunk.
     next_chunk = [0] * layout.pp
     stages = []
     for owner in table.owners[: table.depth]:
-        stages.append(
-            _chunk_seconds(cost_model, layout, layout.split.chunks[owner][next_chunk[owner]])
-        )
+        stages.append(seconds[next_chunk[owner] * layout.pp + owner])
         next_chunk[owner] += 1
     return StageCosts(tuple(stages), stage_boundary_seconds(cost_model, layout))
-
-
-def _chunk_seconds(cost_model: CostModel, layout: Layout, chunk: ModelChunk) -> StageSeconds:
-    """Return the times in seconds of forward, input gradient and weight gradient of one chunk.
-
-    Recomputation counts as part of the input gradient. The remaining time of the backward pass is
-    divided equally between the two gradients.
-    """
-    load = contents_of_chunks(cost_model.problem.model, (chunk,))
-    counts = load.layers_by_kind(cost_model.problem.model)
-    layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in counts}
-    whole = stage_time(cost_model, layout, load, (chunk,), layers)
-    forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
-    heads = int(load.loss) + load.mtp_layers
-    # The forward pass of the output projection is one of its three products.
-    forward += heads * output_head_seconds(cost_model, layout) / 3 if heads else 0.0
-    backward = whole.total - forward
-    # A recomputation always precedes the input gradient, which other ranks wait for.
-    weight = max(0.0, (backward - whole.recompute) / 2)
-    return StageSeconds(forward, backward - weight, weight)

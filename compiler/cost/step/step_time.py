@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import log2
 
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
+from parc.compiler.cost.schedules.simulation import StageCosts
+from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.cost.schedules.unequal_chunks import (
+    is_in_groups_of_ranks,
+    least_interleaved_seconds,
+    unequal_interleaved_seconds,
+)
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exchanges_per_micro_batch,
@@ -18,14 +24,14 @@ from parc.compiler.cost.step.gradients import (
     largest_stage_parameters,
     weight_collective_seconds,
 )
-from parc.compiler.cost.step.layer_time import (
-    LayerTime,
-    layer_time,
-    output_head_seconds,
-    recompute_seconds,
-)
 from parc.compiler.cost.step.offload import offloaded_update_seconds, shard_parameters
-from parc.compiler.ir import LayerKind, Layout, ModelChunk, StepTime
+from parc.compiler.cost.step.stage_time import (
+    StageTime,
+    cached_layer_time,
+    chunk_seconds,
+    stage_time,
+)
+from parc.compiler.ir import Layout, StepTime
 
 OPTIMIZER_BYTES = 40
 """Bytes per parameter that one Adam step reads and writes: three fp32 states (read and written),
@@ -35,61 +41,13 @@ BF16_MOMENT_BYTES = 20
 (read and written)."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageTime:
-    """Time of one micro-batch on one pipeline rank in seconds, forward plus backward, by term."""
-
-    compute: float
-    recompute: float
-    tp: float
-    cp: float
-    ep: float
-
-    @property
-    def total(self) -> float:
-        """Return the sum of all terms in seconds."""
-        return self.compute + self.recompute + self.tp + self.cp + self.ep
-
-
-def stage_time(
-    cost_model: CostModel,
-    layout: Layout,
-    load: StageContents,
-    chunks: tuple[ModelChunk, ...],
-    layers: dict[LayerKind, LayerTime],
-) -> StageTime:
-    """Return the time in seconds of one micro-batch on a pipeline rank, by term.
-
-    ``load`` contains the layers and other modules of the virtual stages ``chunks`` of the rank,
-    ``layers`` the time of one layer of each type.
-    """
-    compute = recompute = tp = cp = ep = 0.0
-    model = cost_model.problem.model
-    again = recomputed_layers(model, layout.recompute, load, chunks)
-    for kind, count in load.layers_by_kind(model).items():
-        layer = layers[kind]
-        compute += count * layer.compute
-        recompute += again[kind] * recompute_seconds(cost_model, layout, layer, kind)
-        tp += count * layer.tp
-        cp += count * layer.cp
-        ep += count * layer.ep
-    if load.loss:
-        compute += output_head_seconds(cost_model, layout)
-    if load.mtp_layers:
-        compute += load.mtp_layers * output_head_seconds(cost_model, layout)
-    return StageTime(compute, recompute, tp, cp, ep)
-
-
-def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
+def step_time(cost_model: CostModel, layout: Layout, *, is_bound: bool = False) -> StepTime:
     """Return the time in seconds of one training step, by term.
 
-    The total is T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed pipeline, data-parallel
-    and optimizer time. Here m is the number of micro-batches, t_r the time per micro-batch on
-    pipeline rank r, and v the number of chunks per rank. b is the bubble of the schedule relative
-    to that of 1F1B (``bubble_relative_to_1f1b``).
+    With ``is_bound``, the bubble of interleaved layouts is a lower bound that is faster to compute.
 
-    The slowest rank determines the steady state; other ranks only add to the bubble. The formula is
-    that of Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, generalized to unequal stages.
+    The total is T = m max_r t_r + bubble + exposed pipeline, data-parallel and optimizer time. Here
+    m is the number of micro-batches, and t_r the time per micro-batch on pipeline rank r.
     """
     micro_batches = layout.micro_batches(cost_model.problem.job.global_batch)
     classes = cost_model.equal_stage_groups(layout.split)
@@ -104,7 +62,8 @@ def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
     ]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
-    hop = stage_boundary_seconds(cost_model, layout)
+    evaluate = least_interleaved_seconds if is_bound else unequal_interleaved_seconds
+    hops, bubble = _hop_and_bubble_seconds(cost_model, layout, (slowest.total, whole), evaluate)
     wait = straggler_factor(cost_model, layout)
     return StepTime(
         # Every micro-batch waits for the slowest stage; the bubble is added separately.
@@ -113,10 +72,47 @@ def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
         tp_seconds=micro_batches * slowest.tp,
         cp_seconds=micro_batches * slowest.cp,
         ep_seconds=micro_batches * slowest.ep,
-        pp_seconds=hop * exposed_hops(layout.pp, layout.vpp, micro_batches),
-        bubble_seconds=bubble_fraction_of_1f1b(layout) * (whole - slowest.total) / layout.vpp,
+        pp_seconds=hops,
+        bubble_seconds=bubble,
         dp_seconds=_dp_seconds(cost_model, layout, slowest),
         optimizer_seconds=optimizer_seconds(cost_model, layout),
+    )
+
+
+def _hop_and_bubble_seconds(
+    cost_model: CostModel,
+    layout: Layout,
+    rank_seconds: tuple[float, float],
+    evaluate: Callable[[PipelineShape, StageCosts], float],
+) -> tuple[float, float]:
+    """Return the seconds per step of exposed hops between stages, and those of the bubble.
+
+    ``rank_seconds`` is the time of one micro-batch on the slowest rank, and the sum of the times on
+    all ranks. ``evaluate`` returns the time of a step with interleaving, without other terms; the
+    bubble is the remaining time in which the slowest rank waits. Without interleaving, the bubble
+    is b (sum - slowest) / v: v is the number of chunks per rank, and b the bubble of the schedule
+    relative to that of 1F1B (``bubble_relative_to_1f1b``).
+    """
+    slowest, whole = rank_seconds
+    micro_batches = layout.micro_batches(cost_model.problem.job.global_batch)
+    hop = stage_boundary_seconds(cost_model, layout)
+    hops = hop * exposed_hops(layout.pp, layout.vpp, micro_batches)
+    if is_evaluated_by_chunk(layout, micro_batches):
+        costs = StageCosts(chunk_seconds(cost_model, layout), hop)
+        shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
+        idle = evaluate(shape, costs) - micro_batches * slowest
+        # Long chunks hide some of the hops.
+        hops = min(hops, idle)
+        return hops, idle - hops
+    # Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, generalized to unequal stages: the
+    # slowest rank determines the steady state, and other ranks only add to the bubble.
+    return hops, bubble_fraction_of_1f1b(layout) * (whole - slowest) / layout.vpp
+
+
+def is_evaluated_by_chunk(layout: Layout, micro_batches: int) -> bool:
+    """Return True if ``step_time`` evaluates the schedule of ``layout`` chunk by chunk."""
+    return layout.schedule == "interleaved" and is_in_groups_of_ranks(
+        layout.pp, layout.vpp, micro_batches
     )
 
 
@@ -135,20 +131,6 @@ def straggler_factor(cost_model: CostModel, layout: Layout) -> float:
     # More hosts have a slower slowest one; runs of one layout on few and on many hosts determine s.
     hosts = layout.world / cost_model.problem.cluster.node.gpus
     return 1 + cost_model.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
-
-
-def cached_layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
-    """Return the times of one layer of type ``kind``, by term.
-
-    The times are computed once for all layouts with equal inputs. The cache key therefore contains
-    every quantity of the layout on which the times depend.
-    """
-    groups = cost_model.group_spans(layout)
-    context = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
-    state = (layout.sequence_parallel, layout.zero_stage)
-    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
-    key = ("time", kind, context, state, groups.tp, groups.cp_stride, experts)
-    return cost_model.cached(key, lambda: layer_time(cost_model, layout, kind))
 
 
 def stage_boundary_bytes(cost_model: CostModel, layout: Layout) -> float:

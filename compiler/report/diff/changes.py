@@ -103,6 +103,21 @@ def time_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     return _changed_in_order(before, after, [*names, "total_seconds"])
 
 
+RUN_FIELDS = (
+    *("checkpoint_steps", "wall_seconds", "gpu_hours", "energy_kwh", "cost", "effective_share"),
+)
+"""Fields of ``run`` in plan.json that are compared."""
+
+
+def run_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
+    """Return the changes to the length and the cost of the run.
+
+    The result is empty if a plan is of an older version of PARC, or of a serving job.
+    """
+    before, after = old.plan.get("run"), new.plan.get("run")
+    return _changed_in_order(before, after, RUN_FIELDS) if before and after else ()
+
+
 def rate_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes to the training rates: MFU and tokens per second."""
     names = ("mfu", "tokens_per_second")
@@ -134,6 +149,8 @@ def _input_fields(side: DiffSide) -> Iterator[tuple[str, Any]]:
     if isinstance(experts, dict) and "pattern" in experts:
         experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
     problem["model"] = {**model, "experts": experts, "source": None}
+    # The interval is a decision of the plan, unless the spec sets it: see RUN_FIELDS.
+    problem["job"] = {**problem.get("job", {}), "checkpoint_interval": None}
     yield from _flatten_keys(problem, "")
 
 

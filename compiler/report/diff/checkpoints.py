@@ -14,7 +14,7 @@ from parc.backends.registry import backend_declaration
 from parc.compiler.report.diff.changes import FieldChange, changed_fields
 from parc.compiler.report.diff.read_side import DiffSide
 
-NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
+NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon", "init_std"})
 """Model fields that do not affect the shape of any weight."""
 NOT_IN_EXPERT_WEIGHTS = frozenset(
     {"top_k", "score_function", "pre_softmax", "groups", "group_top_k"}

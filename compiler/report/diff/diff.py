@@ -15,6 +15,7 @@ from parc.compiler.report.diff.changes import (
     layout_changes,
     memory_changes,
     rate_changes,
+    run_changes,
     serving_layout_changes,
     serving_memory_changes,
     serving_rate_changes,
@@ -49,6 +50,8 @@ class Diff:
     memory: tuple[FieldChange, ...]
     time: tuple[FieldChange, ...]
     rates: tuple[FieldChange, ...]
+    run: tuple[FieldChange, ...]
+    """Length and cost of the run; empty for a serving job."""
     checkpoint: Checkpoint | None
     """Checkpoint compatibility; None for a serving job, which has no checkpoint."""
 
@@ -56,7 +59,7 @@ class Diff:
     def has_changes(self) -> bool:
         """True if the two plans differ in any compared part."""
         parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
-        costs = (self.directives, self.memory, self.time, self.rates)
+        costs = (self.directives, self.memory, self.time, self.rates, self.run)
         return any(parts) or any(costs) or (self.moves is not None and self.moves.has_changes)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,5 +121,6 @@ def _compare_plans(old: DiffSide, new: DiffSide) -> Diff:
         memory=serving_memory_changes(old, new) if old.serves else memory_changes(old, new),
         time=serving_time_changes(old, new) if old.serves else time_changes(old, new),
         rates=serving_rate_changes(old, new) if old.serves else rate_changes(old, new),
+        run=run_changes(old, new),
         checkpoint=None if old.serves else loadable_state(old, new),
     )

@@ -14,6 +14,7 @@ from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
 from parc.compiler.report.formatting import (
     format_count,
+    format_duration,
     format_gib,
     format_percent,
     format_quantity,
@@ -58,6 +59,7 @@ def diff_sections(found: Diff) -> tuple[DiffSection, ...]:
         _group_section(found.groups),
         _change_section("memory of the fullest stage", found.memory),
         _change_section("step time (estimated)", costs),
+        _change_section("run (estimated)", found.run),
         setting_changes_section("launch arguments", found.arguments),
         setting_changes_section("environment", found.environment),
         setting_changes_section("Slurm directives", found.directives),
@@ -114,9 +116,11 @@ def _format_value(change: FieldChange, value: Any) -> str:
         return _clip_cell(value if isinstance(value, str) else str(value))
     if change.name.endswith("_bytes"):
         return format_gib(value)
+    if change.name == "wall_seconds":
+        return format_duration(value)
     if change.name.endswith("_seconds"):
         return format_seconds(value)
-    if change.name == "mfu":
+    if change.name in ("mfu", "effective_share"):
         return format_percent(value)
     return format_quantity(value) if change.name == "tokens_per_second" else f"{value:,}"
 
@@ -127,7 +131,8 @@ def _relative_change(change: FieldChange) -> str:
     The text is empty if the field is not a quantity. The text is ``new`` if the old value is zero.
     """
     old, new = change.old, change.new
-    measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
+    units = ("_bytes", "_seconds", "_per_second", "_hours", "_kwh", "_share")
+    measured = change.name.endswith(units) or change.name in ("mfu", "cost")
     if not measured or not isinstance(old, int | float) or not isinstance(new, int | float):
         return ""
     # A relative change from zero is undefined.

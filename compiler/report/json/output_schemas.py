@@ -31,6 +31,7 @@ from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
 from parc.compiler.ir.placement import Axis, PlacementAlternative, PlacementProof
 from parc.compiler.ir.plan import Candidate
+from parc.compiler.ir.run import Run
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
 from parc.compiler.report.json.ir_schema import Schema, closed_object, dataclass_schema, type_schema
@@ -39,6 +40,7 @@ from parc.compiler.report.json.plan_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, 
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
+FACTORS: Schema = {"type": "object", "additionalProperties": NUMBER}
 SPEC: Schema = {
     "type": "object",
     "description": "Keys of the compiled spec, with numbers in base units, for `parc import`.",
@@ -168,7 +170,7 @@ def _training_plan_schema(definitions: Schema) -> Schema:
     plan = closed_object(
         properties, "All decisions and estimates of one compile of a training job."
     )
-    return _with_properties(plan, spec=SPEC)
+    return _with_properties(plan, spec=SPEC, run=dataclass_schema(Run, definitions))
 
 
 def lock_schema() -> Schema:
@@ -178,7 +180,9 @@ def lock_schema() -> Schema:
         _with_properties(_training_decisions_schema(definitions), unavailable=NAMES)
     )
     definitions["ServingLock"] = _lock_file_schema(
-        _with_properties(_serving_decisions_schema(definitions), unavailable=NAMES)
+        _with_properties(
+            _serving_decisions_schema(definitions), unavailable=NAMES, calibration=FACTORS
+        )
     )
     return _any_of_schemas("PARC lock", ("TrainingLock", "ServingLock"), definitions)
 
@@ -187,7 +191,7 @@ def _training_decisions_schema(definitions: Schema) -> Schema:
     return closed_object(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
-            "calibration": {"type": "object", "additionalProperties": NUMBER},
+            "calibration": FACTORS,
             "layout": dataclass_schema(Layout, definitions),
             "order": {"type": "string"},
             "ranks_per_node": COUNT,

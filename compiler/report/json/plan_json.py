@@ -177,6 +177,7 @@ def _training_sections(plan: Plan) -> dict[str, Any]:
     return {
         "layout": _layout_section(plan.layout, plan.problem.job.global_batch),
         "estimate": _estimate_section(plan),
+        "run": as_json(plan.run),
         "placement": {
             **_placement_section(plan.placement),
             **_training_placement_fields(plan.placement),
@@ -198,6 +199,9 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
     }
     if isinstance(plan, ServingPlan):
         decisions["limits"] = as_json(plan.limits)
+        # Left out if empty, so that locks of services without a calibration do not change.
+        if plan.problem.calibration:
+            decisions["calibration"] = dict(plan.problem.calibration)
     else:
         decisions["calibration"] = dict(plan.problem.calibration)
     document = {

@@ -6,14 +6,17 @@ from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
+from parc.compiler.ir.run import Run
 from parc.compiler.ir.serving_plan import LatencyName
 from parc.compiler.report.formatting import (
+    format_duration,
     format_gib,
     format_percent,
     format_quantity,
     format_seconds,
 )
 from parc.compiler.report.page.cluster_map import cluster_map
+from parc.compiler.report.page.figure import html_table
 from parc.compiler.report.page.memory import cache_chart, memory_chart
 from parc.compiler.report.page.simulation import simulation_chart
 from parc.compiler.report.page.tables import (
@@ -27,7 +30,8 @@ from parc.compiler.report.page.tables import (
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
-from parc.compiler.report.text.serving_tables import format_latency_limits
+from parc.compiler.report.text.run_text import describe_length, run_table
+from parc.compiler.report.text.serving_tables import format_intervals, format_latency_limits
 from parc.compiler.report.text.summary import describe_job, describe_service, format_placement
 from parc.compiler.report.text.tie_note import tie_note
 
@@ -87,26 +91,33 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
         ),
         KeyFigure("memory headroom", free, f"goal: at least {required}"),
         KeyFigure("placement", plan.placement.proof.quality, format_placement(plan)),
+        KeyFigure("run", _run_length(plan.run), describe_length(plan.run)),
     )
+
+
+def _run_length(run: Run) -> str:
+    return "does not end" if run.wall_seconds is None else format_duration(run.wall_seconds)
 
 
 def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
     estimate, limits = plan.estimate, plan.limits
+    intervals = format_intervals(estimate)
+    per_gpu = format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s")
     return (
         KeyFigure(
-            "time to first token",
+            "time to first token (estimate)",
             format_seconds(estimate.ttft_seconds),
-            _limit_note(plan, "ttft"),
+            f"{intervals['ttft']}; {_limit_note(plan, 'ttft')}",
         ),
         KeyFigure(
-            "time per token",
+            "time per token (estimate)",
             format_seconds(estimate.tpot_seconds),
-            _limit_note(plan, "tpot"),
+            f"{intervals['tpot']}; {_limit_note(plan, 'tpot')}",
         ),
         KeyFigure(
-            "output",
+            "output (estimate)",
             format_quantity(estimate.tokens_per_second, " tokens/s"),
-            f"{format_quantity(estimate.tokens_per_second_per_gpu, ' tokens/s')} per GPU",
+            f"{intervals['output']}; {per_gpu} per GPU",
         ),
         KeyFigure(
             "KV cache",
@@ -156,6 +167,7 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
         "step_legend": legend,
         "times": step_time_table(plan),
         "items": None,
+        "run": None,
         "candidates": best_candidate_table(plan),
         "tie": "" if isinstance(plan, ServingPlan) else tie_note(plan),
         "dropped": rejected_layout_table(plan),
@@ -163,6 +175,7 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
     }
     if not isinstance(plan, ServingPlan):
         values["items"] = memory_table(plan)
+        values["run"] = html_table(("", "value", "from"), run_table(plan.run), prose=(0, 1, 2))
         values["timeline"] = timeline_chart(plan)
         values["traffic"] = traffic_chart(plan)
         values["stages"] = plan.layout.pp

@@ -19,7 +19,7 @@ SHOWN = 10
 """Number of candidates that the table of candidates shows."""
 TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9")
 """CSS classes of the terms of a step, in the order of StepTime."""
-STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11")
+STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11", "k2")
 
 
 def step_time_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from parc.compiler.ir import AnyPlan, Cluster, Estimate, Plan, ServingPlan, StageMemory
+from parc.compiler.ir import AnyPlan, Cluster, Estimate, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import (
@@ -19,7 +19,9 @@ from parc.compiler.report.formatting import (
     table,
 )
 from parc.compiler.report.text.layout_text import format_layout
+from parc.compiler.report.text.run_text import run_table
 from parc.compiler.report.text.serving_tables import (
+    format_calibration,
     serving_estimate_document,
     serving_estimate_text,
 )
@@ -82,20 +84,16 @@ def estimate_text(plan: AnyPlan) -> str:
         "Step time, as exposed on the critical path\n" + _step_time_table(estimate),
         "Traffic that one GPU sends per step\n" + _traffic_table(estimate),
         network_levels_text(plan.problem.cluster),
+        "Run, with failures and checkpoints\n"
+        + table(("", "value", "from"), run_table(plan.run), left=3),
         f"placement: {format_placement(plan)}\n",
         f"MFU {format_percent(estimate.mfu)}, "
         f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{format_quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
-        + _calibration_line(plan)
+        + format_calibration(plan.problem)
         + "Formula of a term: parc explain TERM, for example parc explain activations_bytes\n",
     )
     return "\n".join(parts)
-
-
-def _calibration_line(plan: Plan) -> str:
-    """Return a line with the number of calibrated parameters; empty if the number is zero."""
-    count = len(plan.problem.calibration)
-    return f"{count} cost model parameters come from cluster.calibration\n" if count else ""
 
 
 def estimate_document(plan: AnyPlan) -> dict[str, Any]:
@@ -119,6 +117,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "verdict": estimate.verdict,
         "placement": as_json(plan.placement.proof),
         "levels": cluster_level_records(plan.problem.cluster),
+        "run": as_json(plan.run),
     }
     return dict(round_floats_in_tree(document))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import AnyPlan, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, Plan, ServingEstimate, ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.ir.serving import Traffic
+from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
+from parc.compiler.ir.serving_plan import ServingGoals
 from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.report.formatting import (
     GIB,
@@ -20,6 +21,8 @@ from parc.compiler.report.formatting import (
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
+from parc.compiler.report.text.run_text import run_rows
+from parc.compiler.report.text.serving_tables import format_intervals
 from parc.compiler.report.text.tie_note import tie_summary
 
 
@@ -44,6 +47,7 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_quantity(limits.cache_tokens, ' tokens')} per data-parallel rank, enough for "
             f"{limits.full_requests:.1f} requests of {limits.max_model_len:,} tokens",
         ),
+        ("draft", format_draft(plan.problem.service.setup)),
         ("load", format_load(plan)),
         (
             "latency",
@@ -51,11 +55,29 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_seconds(estimate.tpot_seconds)}, "
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
+        ("interval", _format_intervals(estimate)),
         ("simulated", format_simulated(plan)),
         *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
+
+
+def _format_intervals(estimate: ServingEstimate) -> str:
+    found = format_intervals(estimate)
+    return f"80 %: TTFT {found['ttft']}; TPOT {found['tpot']}; output {found['output']}"
+
+
+def format_draft(setup: ServingSetup) -> str:
+    """Return the draft of speculative decoding with its effect; empty without a draft."""
+    draft = setup.speculative
+    if draft is None:
+        return ""
+    return (
+        f"{draft.method}, {format_count(draft.tokens, 'token')} per step, "
+        f"{format_percent(draft.acceptance)} accepted: {setup.accepted_tokens:.2f} tokens per step "
+        "and request"
+    )
 
 
 def format_simulated(plan: ServingPlan) -> str:
@@ -67,6 +89,17 @@ def format_simulated(plan: ServingPlan) -> str:
     return (
         f"TTFT p50 {format_seconds(ttft.p50)}, p99 {format_seconds(ttft.p99)}; TPOT p50 "
         f"{format_seconds(tpot.p50)}, p99 {format_seconds(tpot.p99)}"
+        f"{format_goodput(plan.problem.goals, found)}"
+    )
+
+
+def format_goodput(goals: ServingGoals, found: ServiceStatistics) -> str:
+    """Return the share of requests within all limits, after "; "; empty without goals.goodput."""
+    if goals.goodput is None or found.within_limits is None:
+        return ""
+    return (
+        f"; {format_percent(found.within_limits)} of the requests within all limits (goal "
+        f"{format_percent(goals.goodput)})"
     )
 
 
@@ -86,7 +119,8 @@ def format_load(plan: ServingPlan) -> str:
     traffic, solved = plan.problem.service.traffic, plan.estimate.solved_request_rate
     lengths = f"{traffic.input_tokens:,.0f} + {traffic.output_tokens:,.0f} tokens"
     if traffic.concurrency is not None:
-        return f"{traffic.concurrency:,.0f} requests of {lengths} at a time"
+        requests = "request" if traffic.concurrency == 1 else "requests"
+        return f"{traffic.concurrency:,.0f} {requests} of {lengths} at a time"
     arrivals = _format_arrivals(traffic)
     if traffic.request_rate is not None:
         return f"{traffic.request_rate:.6g} requests/s of {lengths}, {arrivals}"
@@ -128,6 +162,7 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
         "ttft_seconds": estimate.ttft_seconds,
         "tpot_seconds": estimate.tpot_seconds,
         "tokens_per_second": estimate.tokens_per_second,
+        "intervals": as_json(estimate.intervals),
         "max_concurrency": estimate.max_concurrency,
     }
     return dict(round_floats_in_tree(document))
@@ -163,6 +198,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
+        *run_rows(plan.run),
         *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
@@ -227,5 +263,6 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "mfu": estimate.mfu,
         "tokens_per_second": estimate.tokens_per_second,
         "placement": as_json(plan.placement.proof),
+        "run": as_json(plan.run),
     }
     return dict(round_floats_in_tree(document))

@@ -1,7 +1,7 @@
 """Parser of YAML text into a plain tree, with the positions of all keys and values.
 
-The tree is built from the events of ruamel.yaml's parser, so that size limits apply before aliases
-are expanded.
+The tree is built from the events of a parser (of ruamel.yaml, or of ``json_events`` if the text is
+JSON), so that size limits apply before aliases are expanded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.spec.reading.json_events import json_events
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
 from parc.compiler.spec.reading.tree_builder import InvalidTextError, TreeBuilder
 
@@ -82,6 +83,11 @@ def _check_characters(text: str) -> None:
 
 
 def _parser_events(text: str) -> Iterator[Any]:
+    found = json_events(text)
+    return _yaml_events(text) if found is None else found
+
+
+def _yaml_events(text: str) -> Iterator[Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 

@@ -89,13 +89,14 @@ def check_learning_rate(
     from pydantic import ValidationError
 
     from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
-    from parc.compiler.spec.job_spec import JobSpec
+    from parc.compiler.spec.job_spec import DEFAULT_STEPS, JobSpec
 
     given = {name: job[name] for name in FIELDS if known(f"job.{name}")}
     sink = Sink()
     try:
         text = json.dumps({"sequence_length": 1, "global_batch": 1, **given})
-        resolve_learning_rate(JobSpec.model_validate_json(text), sink)
+        spec = JobSpec.model_validate_json(text)
+        resolve_learning_rate(spec, spec.steps or DEFAULT_STEPS, sink)
     except ValidationError:
         return ()  # a single number is out of range: the spec rejects it, a program may accept it
     return sink.diagnostics

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from parc.compiler.diagnostics.table_yaml import parse_table
 from tests.backends.boundary import Boundary
 from tests.compiled import Spec, changed
 
@@ -52,4 +51,4 @@ def _boundary(row: dict[str, Any]) -> Boundary:
     return Boundary("deepspeed", row["code"], bad, good, row.get("deepspeed", ""))
 
 
-BOUNDARIES = tuple(_boundary(row) for row in YAML(typ="safe", pure=True).load(TABLE))
+BOUNDARIES = tuple(_boundary(row) for row in parse_table(TABLE.read_text("utf-8")))

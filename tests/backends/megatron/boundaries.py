@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from parc.compiler.diagnostics.table_yaml import parse_table
 from tests.backends.boundary import Boundary
 from tests.compiled import Spec, changed
 
@@ -62,4 +61,4 @@ def _boundary(row: dict[str, Any]) -> Boundary:
     return Boundary("megatron", row["code"], bad, good, row.get("megatron", ""))
 
 
-BOUNDARIES = tuple(_boundary(row) for row in YAML(typ="safe", pure=True).load(TABLE))
+BOUNDARIES = tuple(_boundary(row) for row in parse_table(TABLE.read_text("utf-8")))

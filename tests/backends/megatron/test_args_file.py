@@ -148,11 +148,27 @@ def test_a_free_flag_is_emitted_once_with_the_value_of_the_user() -> None:
     assert [argv.count(flag) for flag in extra[::2]] == [1, 1, 1]
 
 
-def test_free_flags_affect_neither_model_nor_layout_except_custom_layers() -> None:
-    free = [row for row in flag_table(PACKAGE).rows if row.free]
-    assert free
-    overridable = {field for row in free if row.setting != "--spec" for field in row.fields}
-    assert overridable <= {"job.data"}
+def test_a_field_of_a_free_flag_has_a_fixed_flag_too_or_concerns_only_the_launch() -> None:
+    rows = flag_table(PACKAGE).rows
+    fixed = {field for row in rows if not row.free for field in row.fields}
+    alone = {field for row in rows if row.free for field in row.fields} - fixed
+    assert {one for one in alone if not one.startswith("launch.")} == {"job.moe_imbalance"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "problem"),
+    [
+        ("--hidden-size", "F02", "--hidden-size cannot be omitted, because layout or memory"),
+        ("--async-save", "F01", "the plan does not set --async-save"),
+        ("--manual-gcc", "F01", "the plan does not set --manual-gcc"),
+    ],
+)
+def test_only_free_flags_of_the_plan_can_be_omitted(flag: str, code: str, problem: str) -> None:
+    _, sink = plan(DENSE, {"launch.omit": ["--manual-gc", flag]})
+    (found,) = [d for d in sink.diagnostics if d.severity == "error"]
+    assert (found.code, found.path) == (f"PARC-{code}", "launch.omit[1]")
+    assert found.finding.message.startswith(problem)
+    assert "--manual-gc" in found.finding.help
 
 
 def test_a_flag_of_the_plan_is_rejected_with_the_spec_field_that_determines_it() -> None:

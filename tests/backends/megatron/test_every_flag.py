@@ -12,7 +12,7 @@ from parc.backends.megatron.arguments.arguments import PACKAGE, planned_argument
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import NO_OFFLOAD, Layout, Plan, Problem, Recompute
+from parc.compiler.ir import NO_OFFLOAD, Layout, Plan, Problem, ProfiledSteps, Recompute
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.backends.megatron.boundaries import DENSE, ROUTED
 from tests.compiled import plan_of
@@ -39,7 +39,7 @@ JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("routed", {"moe_dispatcher": "hybridep"}, f"{FLEX} +--moe-flex-dispatcher-backend hybridep"),
     ("routed", {"moe_dispatcher": "alltoall"}, ""),
     ("dense", {"moe_overlap": True}, ""),
-    ("routed", {"moe_overlap": True}, "+--overlap-moe-expert-parallel-comm"),
+    ("routed", {"moe_overlap": True}, "+--overlap-moe-expert-parallel-comm +--delay-wgrad-compute"),
     (
         "dense",
         {"lr_decay": "wsd", "wsd_decay_steps": 100},
@@ -56,7 +56,38 @@ JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("dense", {"adam_epsilon": 1e-6}, "+--adam-eps 1e-06"),
     ("dense", {"seed": 7}, "+--seed 7"),
     ("dense", {"data": ("/a", "/b")}, "+--data-path /a /b +--split 100,0,0 ---mock-data"),
-    ("dense", {"checkpoint_dir": "/c"}, "+--save /c +--save-interval 500 +--load /c"),
+    (
+        "dense",
+        {"checkpoint_dir": "/c"},
+        "+--save /c +--save-interval 500 +--load /c +--exit-signal-handler",
+    ),
+    (
+        "dense",
+        {"checkpoint_dir": "/c", "async_checkpoint": True},
+        "+--save /c +--save-interval 500 +--load /c +--exit-signal-handler "
+        "+--async-save +--use-persistent-ckpt-worker +--async-strategy mcore",
+    ),
+    ("dense", {"async_checkpoint": True}, ""),
+    ("dense", {"fused_loss": True}, "+--cross-entropy-loss-fusion"),
+    ("dense", {"tp_overlap": True}, "+--tp-comm-overlap"),
+    (
+        "dense",
+        {"precision": "fp8", "fp8_recipe": "delayed"},
+        "+--fp8-format hybrid +--fp8-recipe delayed +--fp8-param-gather "
+        "+--fp8-amax-history-len 1024 +--fp8-amax-compute-algo max",
+    ),
+    (
+        "dense",
+        {"precision": "fp8", "fp8_recipe": "blockwise"},
+        "+--fp8-format hybrid +--fp8-recipe blockwise",
+    ),
+    ("dense", {"fp8_recipe": "delayed"}, ""),
+    ("routed", {"moe_imbalance": 1.5}, "---moe-router-force-load-balancing"),
+    (
+        "routed",
+        {"data": ("/a",)},
+        "+--data-path /a +--split 100,0,0 ---mock-data ---moe-router-force-load-balancing",
+    ),
     ("dense", {"load_dir": "/l"}, "+--load /l"),
     ("dense", {"kind": "finetune"}, "+--finetune"),
 )
@@ -141,6 +172,42 @@ def test_a_setting_of_the_layout_changes_exactly_its_flags(
     assert difference(before, after) == parts(expected)
 
 
+LAUNCHES: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
+    ({"tensorboard_dir": "/t"}, {}, "+--tensorboard-dir /t"),
+    (
+        {"wandb_project": "p"},
+        {},
+        "+--wandb-project p +--wandb-exp-name boundary +--wandb-save-dir wandb",
+    ),
+    (
+        {"wandb_project": "p"},
+        {"checkpoint_dir": "/c"},
+        "+--wandb-project p +--wandb-exp-name boundary +--save /c +--save-interval 500 +--load /c "
+        "+--exit-signal-handler",
+    ),
+    (
+        {"profile": ProfiledSteps(4, 6, (0, 8))},
+        {},
+        "+--profile +--profile-step-start 4 +--profile-step-end 6 +--profile-ranks 0 8",
+    ),
+    ({"omit": ("--manual-gc", "--log-throughput")}, {}, "---manual-gc ---log-throughput"),
+)
+
+
+@pytest.mark.parametrize(("changes", "job", "expected"), LAUNCHES, ids=str)
+def test_a_setting_of_the_launch_changes_exactly_its_flags(
+    changes: dict[str, Any], job: dict[str, Any], expected: str
+) -> None:
+    plan = base_plan("dense")
+    launch, changed_job = (
+        replace(one, **new)
+        for one, new in ((plan.problem.launch, changes), (plan.problem.job, job))
+    )
+    changed = replace(plan.problem, launch=launch, job=changed_job)
+    before = flags_of(plan.problem, plan.layout)
+    assert difference(before, flags_of(changed, plan.layout)) == parts(expected)
+
+
 @pytest.mark.parametrize(
     ("activation", "gated", "bias", "expected"),
     [
@@ -178,7 +245,7 @@ def test_every_derived_flag_of_a_model_is_written_for_some_model_but_not_for_all
             seen.setdefault(flag, set()).add(values.get(flag))
     # These depend on the job, or are the same for every model.
     job = {"--moe-flex-dispatcher-backend", "--overlap-moe-expert-parallel-comm"}
-    job |= {"--moe-router-padding-for-quantization", "--mtp-num-layers"}
+    job |= {"--moe-router-padding-for-quantization", "--mtp-num-layers", "--delay-wgrad-compute"}
     job |= {"--mtp-loss-scaling-factor"}
     constant = {"--attention-dropout", "--hidden-dropout", "--make-vocab-size-divisible-by"}
     assert {flag for flag, values in seen.items() if len(values) == 1} == job | constant

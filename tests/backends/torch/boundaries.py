@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from parc.compiler.diagnostics.table_yaml import parse_table
 from tests.backends.boundary import Boundary
 from tests.backends.torch.specs import DENSE
 from tests.compiled import Spec, changed
@@ -46,6 +45,6 @@ def _spec(framework: str, changes: Spec) -> Spec:
 
 BOUNDARIES = tuple(
     _boundary(framework, row)
-    for framework, rows in YAML(typ="safe", pure=True).load(TABLE).items()
+    for framework, rows in parse_table(TABLE.read_text("utf-8")).items()
     for row in rows
 )

@@ -40,8 +40,8 @@ def tree(version: str, *args: str) -> dict[str, Any]:
     [
         ("0.32", ["--disable-eplb"], ["F01"]),
         ("0.33", ["--disable-chunked-mm-input"], []),
-        ("0.28", ["--kv-cache-dtype-skip-layers", "1"], []),
-        ("0.29", ["--enable-bf16x3-router-gemm"], []),
+        ("0.28", ["--kv-cache-dtype-skip-layers", "1"], ["V43"]),
+        ("0.29", ["--enable-bf16x3-router-gemm"], ["V43"]),
         ("0.30", ["--enable-bf16x3-router-gemm"], ["F01"]),
         ("0.27", [], ["X18"]),
     ],

@@ -11,6 +11,8 @@ from parc.backends.vllm.defaults import default_batch
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
 from tests.search.serving_specs import codes, problem_of, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 FP8 = {"precision": "fp8", "max_model_len": 4096}
 Q30 = ("qwen3-30b-a3b", "dgx-h100", 1, {})
 V3 = ("deepseek-v3", "hgx-h200", 4, {"job": FP8})
@@ -95,9 +97,10 @@ def test_fp8_mamba_models_have_one_scale_per_tensor_and_no_blocks_to_split() -> 
         (["--headless"], "F02"),
         (["--seed", "x"], "F03"),
         (["--seed"], "F03"),
-        (["--enable-prefix-caching", "yes"], "F03"),
+        (["--enable-log-requests", "yes"], "F03"),
+        (["--enable-prefix-caching"], "F02"),
         (["--seed", "1", "--seed", "2"], "F02"),
-        (["--no-enable-chunked-prefill"], "V04"),
+        (["--enforce-eager"], "V43"),
     ],
 )
 def test_arguments_that_contradict_vllm_or_the_plan_are_rejected(
@@ -105,6 +108,12 @@ def test_arguments_that_contradict_vllm_or_the_plan_are_rejected(
 ) -> None:
     tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": {"args": args}}
     assert codes(tree) == [code]
+
+
+def test_unchunked_prompts_must_fit_in_a_step_and_are_not_estimated() -> None:
+    launch = {"launch": {"args": ["--no-enable-chunked-prefill"]}}
+    found = codes(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | launch)
+    assert sorted(found) == ["V04", "V43"]
 
 
 def test_an_api_server_count_is_rejected_if_hosts_are_headless() -> None:

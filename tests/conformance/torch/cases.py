@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any, cast
 
@@ -44,7 +45,8 @@ def valid_plans(name: str, count: int) -> dict[str, Plan]:
 
 def plan_without_checks(problem: Problem, layout: Layout) -> Plan:
     """Return a plan with the parts that the files are generated from, without checking any rule."""
-    return Plan(problem, layout, cast(Any, None), cast(Any, None), cast(Any, None))
+    job = replace(problem.job, checkpoint_interval=problem.job.checkpoint_interval or 500)
+    return Plan(replace(problem, job=job), layout, *[cast(Any, None)] * 4)
 
 
 def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:

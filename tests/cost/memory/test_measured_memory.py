@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from statistics import median
 
 import pytest
@@ -27,15 +28,12 @@ from benchmarks.accuracy.memory.section import (
     static_error,
 )
 from benchmarks.accuracy.memory.sources import draw_locked_readings
-from benchmarks.accuracy.memory.static_records import read_records
+from benchmarks.accuracy.memory.static_records import Record, read_records
 from benchmarks.accuracy.memory.static_tensors import parameters
 from benchmarks.accuracy.sources import LOCKED
 from parc.compiler.ir import Layout, Model, ModelChunk
 from parc.compiler.ir.estimate import DYNAMIC_SPREAD
 
-READINGS = tuple(reading for reading in read_readings() if not reading.locked)
-"""Readings of sources that are not locked; no test may depend on the others."""
-RECORDS = tuple(read_records())
 EXACT = {
     "gpt-gpt3_mcore_te_tp1_pp1_dist_optimizer_fim_dataset": 2,
     "gpt-gpt3_mcore_te_tp1_pp4_vp1": 3,
@@ -66,9 +64,20 @@ LIMITS = {
 """Limits by group: (largest median error, smallest share within 7 %)."""
 
 
+@cache
+def readings() -> tuple[Reading, ...]:
+    """Return the readings of sources that are not locked; no test may depend on the others."""
+    return tuple(reading for reading in read_readings() if not reading.locked)
+
+
+@cache
+def records() -> tuple[Record, ...]:
+    return tuple(read_records())
+
+
 def of(group: str) -> list[Reading]:
     """Return the readings of one group."""
-    return [reading for reading in READINGS if reading.group == group]
+    return [reading for reading in readings() if reading.group == group]
 
 
 @pytest.mark.parametrize("group", LIMITS)
@@ -80,11 +89,11 @@ def test_a_group_of_readings_is_within_its_limits(group: str) -> None:
 
 
 def test_every_group_of_readings_has_limits() -> None:
-    assert {reading.group for reading in READINGS} == LIMITS.keys()
+    assert {reading.group for reading in readings()} == LIMITS.keys()
 
 
 def test_four_readings_of_five_are_within_seven_percent_and_half_within_three() -> None:
-    errors = [abs(reading.error) for reading in READINGS]
+    errors = [abs(reading.error) for reading in readings()]
     assert median(errors) <= 0.03
     assert sum(error <= 0.07 for error in errors) >= 0.8 * len(errors)
 
@@ -100,12 +109,12 @@ def test_four_readings_of_five_are_within_seven_percent_and_half_within_three() 
     ],
 )
 def test_peaks_of_models_with_experts_follow_from_their_tensors(run: str, largest: float) -> None:
-    (reading,) = [reading for reading in READINGS if run in reading.name]
+    (reading,) = [reading for reading in readings() if run in reading.name]
     assert abs(reading.error) <= largest
 
 
 def test_bytes_between_steps_are_parameters_and_workspaces() -> None:
-    errors = [abs(static_error(reading)) for reading in READINGS if reading.static_bytes]
+    errors = [abs(static_error(reading)) for reading in readings() if reading.static_bytes]
     assert len(errors) >= 25
     assert median(errors) <= 0.007
     assert max(errors) <= 0.07
@@ -113,31 +122,31 @@ def test_bytes_between_steps_are_parameters_and_workspaces() -> None:
 
 @pytest.mark.parametrize("run", ["8experts_etp1_ep4", "fine_grained", "no_mtp"])
 def test_static_bytes_of_small_models_with_experts_are_within_one_percent(run: str) -> None:
-    errors = [static_error(reading) for reading in READINGS if run in reading.name]
+    errors = [static_error(reading) for reading in readings() if run in reading.name]
     assert errors
     assert max(map(abs, errors)) <= 0.01
 
 
 @pytest.mark.parametrize("run", ["15b_8t_release", "te_tp2_pp2_mla"])
 def test_bytes_of_a_run_without_parameters_are_its_workspaces(run: str) -> None:
-    (reading,) = [reading for reading in READINGS if run in reading.name]
+    (reading,) = [reading for reading in readings() if run in reading.name]
     beside = reading.static_bytes - reading.stage.static_bytes
     assert beside == pytest.approx(reading.stage.workspace_bytes, abs=20 * 2**20)
 
 
 def test_megatron_records_between_two_steps_match_to_the_byte() -> None:
-    is_exact = [record.name for record in RECORDS if record.is_exact]
+    is_exact = [record.name for record in records() if record.is_exact]
     assert Counter(name.split("-h100")[0] for name in is_exact) == EXACT
 
 
 def test_with_expandable_segments_the_allocator_adds_no_bytes() -> None:
-    expanding = [record for record in RECORDS if record.expands]
+    expanding = [record for record in records() if record.expands]
     assert len(expanding) == 10
     assert all(record.is_exact for record in expanding)
 
 
 def test_other_records_differ_by_remainders_that_the_allocator_does_not_split() -> None:
-    rest = [record for record in RECORDS if not record.is_exact]
+    rest = [record for record in records() if not record.is_exact]
     assert sum(record.differs_by_remainders for record in rest) >= 54
     assert median(abs(record.error) for record in rest) <= 0.003
     assert max(abs(record.error) for record in rest) <= 0.009
@@ -145,7 +154,7 @@ def test_other_records_differ_by_remainders_that_the_allocator_does_not_split() 
 
 def test_the_tensors_of_a_record_are_the_parameters_of_its_stage() -> None:
     (stage,) = {
-        reading.stage.weights_bytes for reading in READINGS if "tunable_overlap" in reading.name
+        reading.stage.weights_bytes for reading in readings() if "tunable_overlap" in reading.name
     }
     split = (
         ModelChunk(9, 1, False, 0, False),
@@ -166,17 +175,17 @@ def row_of(part: str) -> tuple[Model, Layout]:
 
 
 def test_four_readings_of_five_are_inside_their_intervals() -> None:
-    share = sum(reading.is_inside for reading in READINGS) / len(READINGS)
+    share = sum(reading.is_inside for reading in readings()) / len(readings())
     assert 0.75 <= share <= 0.9
 
 
 def test_the_spread_is_the_one_that_the_readings_need() -> None:
-    assert fitted_spread(READINGS) == pytest.approx(DYNAMIC_SPREAD, abs=0.01)
-    assert 0.75 <= held_out_coverage(READINGS) <= 0.9
+    assert fitted_spread(readings()) == pytest.approx(DYNAMIC_SPREAD, abs=0.01)
+    assert 0.75 <= held_out_coverage(readings()) <= 0.9
 
 
 def test_a_reading_is_inside_an_interval_that_contains_its_prediction() -> None:
-    for reading in READINGS:
+    for reading in readings():
         exact = replace(reading, measured_bytes=round(reading.predicted_bytes))
         assert exact.is_inside
         assert not replace(exact, measured_bytes=4 * exact.measured_bytes).is_inside

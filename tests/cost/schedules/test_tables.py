@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.table import Action, ActionTable, OverlappedPair, PipelineShape
+from parc.compiler.diagnostics.table_yaml import parse_table
 
 TEXT = (Path(__file__).parent / "cases" / "schedule_tables.yaml").read_text("utf-8")
-CASES = YAML(typ="safe", pure=True).load(TEXT)
+CASES = parse_table(TEXT)
 SHAPES = [
     PipelineShape(ranks, micro_batches, chunks, ranks + extra)
     for ranks in (1, 2, 3, 4, 6)

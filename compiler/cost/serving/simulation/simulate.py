@@ -14,9 +14,10 @@ from random import Random
 from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
-from parc.compiler.cost.serving.memory import request_cache_bytes
+from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine, FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
+    PrefixCaches,
     RequestAt,
     open_arrivals,
     request_maker,
@@ -41,6 +42,11 @@ MOST_RANKS = 8
 """Maximum number of simulated data-parallel ranks, unless a single replica has more."""
 MOST_PRESENT = 20_000
 """Maximum number of requests in the simulated engines; with more, a simulation takes too long."""
+MOST_PROMPT_STEPS = 100_000
+"""Maximum number of steps with prompts that are simulated. If each prompt needs many steps, fewer
+requests are recorded, because a simulation would otherwise take up to a minute."""
+FEWEST_REQUESTS = 100
+"""Minimum number of recorded requests."""
 WARM_UP = 2.0
 """Requests before the first recorded one, divided by the requests in the system."""
 CURVE_STEPS = 20
@@ -98,9 +104,8 @@ def simulate(
         Engine([Rank(limits, own) for _ in range(layout.dp)], shared) for _ in range(replicas)
     ]
     random = Random(sampling.seed)
-    maker = request_maker(
-        traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
-    )
+    caches = _prefix_caches(deployment, limits, layout.dp * replicas)
+    maker = request_maker(traffic, random, limits.longest_request, caches)
     # The steps until a busy engine accepts a request were measured in closed loops only.
     front = FrontEnd(
         arrivals.front_seconds,
@@ -109,13 +114,30 @@ def simulate(
     )
     renew = None if load.concurrency is None else maker
     done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
-    requests, warm_up = sampling.requests, sampling.warm_up
+    requests, warm_up = _recorded_requests(traffic, limits, sampling), sampling.warm_up
     left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
     found = _collect(done, engines, left_out, requests)
     statistics = _statistics(found, engines, layout.replicas / replicas)
     if not request_limits:
         return statistics
     return replace(statistics, within_limits=_share_within(found.requests, request_limits))
+
+
+def _prefix_caches(deployment: Deployment, limits: RankLimits, ranks: int) -> PrefixCaches:
+    """Return the sizes of the prefix caches of ``ranks`` data-parallel ranks."""
+    layout, setup = deployment.layout, deployment.setup
+    token = kv_bytes_per_token(deployment.model, layout, setup)
+    host_tokens = setup.host_cache_bytes / (token * layout.rank_gpus) if token else 0.0
+    return PrefixCaches(
+        limits.cache_tokens * ranks, host_tokens * ranks, deployment.reload_seconds(token)
+    )
+
+
+def _recorded_requests(traffic: Traffic, limits: RankLimits, sampling: Sampling) -> int:
+    """Return the number of requests to record: fewer than asked for if prompts take many steps."""
+    steps = traffic.computed_input_tokens / limits.step_tokens
+    affordable = int(MOST_PROMPT_STEPS / max(steps, 1.0))
+    return min(sampling.requests, max(affordable, FEWEST_REQUESTS))
 
 
 def _share_within(requests: list[Request], limits: Mapping[LatencyName, float]) -> float:

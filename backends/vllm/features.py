@@ -1,0 +1,33 @@
+"""Optional features of vLLM that PARC plans."""
+
+from __future__ import annotations
+
+from parc.compiler.ir import Model
+
+MTP_FAMILIES = frozenset(
+    (
+        *("deepseek_v3", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite", "mimo", "qwen3_next"),
+        "qwen3_5_moe_text",
+    )
+)
+"""Families whose checkpoints contain a multi-token-prediction layer that vLLM runs as the draft
+(config/speculative.py, hf_config_override)."""
+DRAFT_METHODS = frozenset(("eagle", "eagle3", "draft-model", "ngram"))
+
+LORA_FAMILIES = frozenset(
+    (
+        *("cohere", "gemma2", "gemma3_text", "glm", "granite", "llama", "mimo", "mistral"),
+        *("nemotron", "opt", "phi3", "qwen2", "qwen3"),
+    )
+)
+"""Dense families whose classes in model_executor/models are SupportsLoRA. PARC does not plan
+adapters of experts."""
+
+
+def service_features(model: Model) -> frozenset[str]:
+    """Return the features that vLLM supports for ``model``."""
+    methods = DRAFT_METHODS | ({"mtp"} if model.family in MTP_FAMILIES else set())
+    others = {"lora"} if model.family in LORA_FAMILIES else set()
+    # Only keys and values of tokens are copied to host memory, not recurrent states.
+    others |= {"kv_offload"} if model.linear is None and model.mamba is None else set()
+    return frozenset((*others, *(f"speculative:{method}" for method in methods)))

@@ -1,0 +1,1 @@
+"""Length of a training run: checkpoints, failures, restarts and spare hosts."""

@@ -1,0 +1,109 @@
+"""Time of one micro-batch on a pipeline rank or on one of its model chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.schedules.simulation import StageSeconds
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
+from parc.compiler.cost.step.layer_time import (
+    LayerTime,
+    layer_time,
+    output_head_seconds,
+    recompute_seconds,
+)
+from parc.compiler.ir import LayerKind, Layout, ModelChunk
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """Time of one micro-batch on one pipeline rank in seconds, forward plus backward, by term."""
+
+    compute: float
+    recompute: float
+    tp: float
+    cp: float
+    ep: float
+
+    @property
+    def total(self) -> float:
+        """Return the sum of all terms in seconds."""
+        return self.compute + self.recompute + self.tp + self.cp + self.ep
+
+
+def stage_time(
+    cost_model: CostModel,
+    layout: Layout,
+    load: StageContents,
+    chunks: tuple[ModelChunk, ...],
+    layers: dict[LayerKind, LayerTime],
+) -> StageTime:
+    """Return the time in seconds of one micro-batch on a pipeline rank, by term.
+
+    ``load`` contains the layers and other modules of the virtual stages ``chunks`` of the rank,
+    ``layers`` the time of one layer of each type.
+    """
+    compute = recompute = tp = cp = ep = 0.0
+    model = cost_model.problem.model
+    again = recomputed_layers(model, layout.recompute, load, chunks)
+    for kind, count in load.layers_by_kind(model).items():
+        layer = layers[kind]
+        compute += count * layer.compute
+        recompute += again[kind] * recompute_seconds(cost_model, layout, layer, kind)
+        tp += count * layer.tp
+        cp += count * layer.cp
+        ep += count * layer.ep
+    if load.loss:
+        compute += output_head_seconds(cost_model, layout)
+    if load.mtp_layers:
+        compute += load.mtp_layers * output_head_seconds(cost_model, layout)
+    return StageTime(compute, recompute, tp, cp, ep)
+
+
+def cached_layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
+    """Return the times of one layer of type ``kind``, by term.
+
+    The times are computed once for all layouts with equal inputs. The cache key therefore contains
+    every quantity of the layout on which the times depend.
+    """
+    groups = cost_model.group_spans(layout)
+    context = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
+    state = (layout.sequence_parallel, layout.zero_stage)
+    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
+    key = ("time", kind, context, state, groups.tp, groups.cp_stride, experts)
+    return cost_model.cached(key, lambda: layer_time(cost_model, layout, kind))
+
+
+def chunk_seconds(cost_model: CostModel, layout: Layout) -> tuple[StageSeconds, ...]:
+    """Return the times of one micro-batch on each model chunk of ``layout``.
+
+    The first chunks of all pipeline ranks come first, then the second chunks, and so on.
+    """
+    distinct = cost_model.distinct_chunks(layout.split)
+    seconds = [
+        _seconds_of_chunk(cost_model, layout, chunk, load)
+        for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
+    ]
+    return tuple(seconds[index] for index in distinct.order)
+
+
+def _seconds_of_chunk(
+    cost_model: CostModel, layout: Layout, chunk: ModelChunk, load: StageContents
+) -> StageSeconds:
+    """Return the times in seconds of forward, input gradient and weight gradient of one chunk.
+
+    Recomputation counts as part of the input gradient. The remaining time of the backward pass is
+    divided equally between the two gradients.
+    """
+    counts = load.layers_by_kind(cost_model.problem.model)
+    layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in counts}
+    whole = stage_time(cost_model, layout, load, (chunk,), layers)
+    forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
+    heads = int(load.loss) + load.mtp_layers
+    # The forward pass of the output projection is one of its three products.
+    forward += heads * output_head_seconds(cost_model, layout) / 3 if heads else 0.0
+    backward = whole.total - forward
+    # A recomputation always precedes the input gradient, which other ranks wait for.
+    weight = max(0.0, (backward - whole.recompute) / 2)
+    return StageSeconds(forward, backward - weight, weight)

@@ -1,0 +1,86 @@
+"""Length, cost and failures of a training run as text for the summary, the tables and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parc.compiler.ir.run import Run
+from parc.compiler.report.formatting import (
+    format_count,
+    format_duration,
+    format_percent,
+    format_quantity,
+    format_without_exponent,
+)
+
+LIKELY = 0.9
+"""Probability from which a run without checkpoints is expected to finish."""
+
+
+def run_rows(run: Run) -> tuple[tuple[str, str], ...]:
+    """Return the rows of the summary: length and cost, then failures if they matter."""
+    rows = [("run", describe_length(run))]
+    if run.checkpoint_steps is not None or run.finish_probability < LIKELY:
+        rows.append(("failures", describe_failures(run)))
+    return tuple(rows)
+
+
+def describe_length(run: Run) -> str:
+    """Return a line with steps, tokens, expected time, GPU-hours, energy and cost."""
+    text = f"{format_count(run.steps, 'step')} of {format_quantity(run.tokens, ' tokens')}"
+    if run.wall_seconds is None:
+        return f"{text} do not finish: failures are more frequent than checkpoints"
+    return ", ".join((f"{text}: {format_duration(run.wall_seconds)}", *_budget(run)))
+
+
+def _budget(run: Run) -> Iterator[str]:
+    """Yield GPU-hours, energy and cost of the run, as far as they are known."""
+    if run.gpu_hours is not None:
+        yield f"{format_without_exponent(run.gpu_hours, 3)} GPU-hours"
+    if run.energy_kwh is not None:
+        yield f"at most {format_quantity(1e3 * run.energy_kwh, 'Wh')}"
+    if run.cost is not None:
+        yield f"cost {run.cost:,.2f}"
+
+
+def describe_failures(run: Run) -> str:
+    """Return a line on the failures of the run: their number, checkpoints, and lost time."""
+    often = f"one per {format_duration(run.failure_interval_seconds)}"
+    if run.checkpoint_steps is None:
+        return (
+            f"{often} expected; the run has no checkpoints and finishes without a failure with a "
+            f"probability of {format_percent(run.finish_probability)}"
+        )
+    return (
+        f"{often} expected; with a checkpoint every {format_count(run.checkpoint_steps, 'step')}, "
+        f"{format_percent(run.effective_share)} of the time is effective training"
+    )
+
+
+def run_table(run: Run) -> tuple[tuple[str, str, str], ...]:
+    """Return (quantity, value, formula or note) rows on the run for ``parc estimate`` and pages."""
+    checkpoints = "job.checkpoint_dir is not set"
+    if run.checkpoint_steps is not None:
+        checkpoints = format_count(run.checkpoint_steps, "step")
+    rows = (
+        ("tokens", f"{run.tokens:,}", "steps x global batch x sequence length"),
+        ("training", format_duration(run.productive_seconds), "steps x step time"),
+        ("time between failures", format_duration(run.failure_interval_seconds), "MTBF / GPUs"),
+        ("checkpoint size", format_quantity(run.checkpoint_bytes, "B"), "weights and optimizer"),
+        ("time per checkpoint", format_duration(run.save_seconds), "size / write bandwidth"),
+        (
+            "time per restart",
+            format_duration(run.restart_seconds),
+            "detection + restart + size / read bandwidth",
+        ),
+        ("checkpoint interval", checkpoints, _best_interval_note(run)),
+        ("effective training", format_percent(run.effective_share), "training / expected time"),
+        ("expected failures", f"{run.expected_failures:.3g}", "expected time / time between"),
+        ("useful spare hosts", f"{run.spares:,}", "fewest host-hours"),
+    )
+    return (("run", describe_length(run), ""), *rows)
+
+
+def _best_interval_note(run: Run) -> str:
+    best = f"best: {format_count(run.best_checkpoint_steps, 'step')}"
+    return "the best one" if run.checkpoint_steps == run.best_checkpoint_steps else best
