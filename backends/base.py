@@ -240,7 +240,8 @@ class EngineTraits(Protocol):
     def service_features(self, model: Model) -> frozenset[str]:
         """Return the optional features that the emitted commands can express for ``model``.
 
-        Names: ``speculative:METHOD`` with a method of ``job.speculative``. An engine without this
+        Names: ``speculative:METHOD`` with a method of ``job.speculative``, and ``pool:prefill`` and
+        ``pool:decode`` for the two values of ``job.pool``. An engine without this
         method supports none; a spec with another feature is refused (V40).
         """
 

@@ -1,4 +1,4 @@
-"""Optional features of SGLang that PARC plans: speculative decoding."""
+"""Optional features of SGLang that PARC plans: speculative decoding, and pools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ MTP_FAMILIES = frozenset(("deepseek_v3", "glm4_moe", "glm4_moe_lite"))
 DRAFT_METHODS = frozenset(("eagle", "eagle3", "draft-model", "ngram"))
 
 
+POOLS = frozenset(("pool:prefill", "pool:decode"))
+
+
 def service_features(model: Model) -> frozenset[str]:
     """Return the features that SGLang supports for ``model``."""
     methods = DRAFT_METHODS | ({"mtp"} if model.family in MTP_FAMILIES else set())
-    return frozenset(f"speculative:{method}" for method in methods)
+    return POOLS | {f"speculative:{method}" for method in methods}

@@ -23,6 +23,7 @@ VALUES = (
     *("max-running-requests", "chunked-prefill-size", "mem-fraction-static", "page-size", "host"),
     *("moe-dense-tp-size", "speculative-algorithm", "speculative-draft-model-path"),
     *("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"),
+    "disaggregation-mode",
 )
 METHODS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft-model", "NGRAM": "ngram"}
 ALL2ALL_NAMES = {
@@ -124,6 +125,8 @@ def read_flag_settings(
     yield from _read_formats(shared)
     yield from _read_limits(shared)
     yield _read_draft(shared)
+    mode = shared["disaggregation-mode"]
+    yield mode.derive("problem.service.setup.pool", mode.text or "both")
     uncached = shared["disable-radix-cache"]
     yield uncached.derive("problem.service.prefix_caching", uncached.text is None)
     yield from _read_stages(shared, partition, layers)

@@ -1,4 +1,4 @@
-"""Optional features of vLLM that PARC plans: speculative decoding."""
+"""Optional features of vLLM that PARC plans: speculative decoding, and pools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ MTP_FAMILIES = frozenset(
 DRAFT_METHODS = frozenset(("eagle", "eagle3", "draft-model", "ngram"))
 
 
+POOLS = frozenset(("pool:prefill", "pool:decode"))
+
+
 def service_features(model: Model) -> frozenset[str]:
     """Return the features that vLLM supports for ``model``."""
     methods = DRAFT_METHODS | ({"mtp"} if model.family in MTP_FAMILIES else set())
-    return frozenset(f"speculative:{method}" for method in methods)
+    return POOLS | {f"speculative:{method}" for method in methods}

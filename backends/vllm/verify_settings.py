@@ -44,7 +44,7 @@ NUMBERS = {
 TEXTS = {"all2all-backend": PlannedFlag("problem.pins.all2all")}
 SWITCHES = ("enable-expert-parallel", "enable-eplb", "no-enable-prefix-caching")
 FORMATS = ("dtype", "quantization", "kv-cache-dtype")
-OTHERS = ("distributed-executor-backend", "eplb-config", "speculative-config")
+OTHERS = ("distributed-executor-backend", "eplb-config", "speculative-config", "kv-transfer-config")
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -150,6 +150,7 @@ def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[
     for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
     yield _read_draft(shared, file)
+    yield _read_pool(shared, file)
     uncached = shared["no-enable-prefix-caching"]
     setting, path = uncached.setting("no-enable-prefix-caching"), "problem.service.prefix_caching"
     yield DerivedSetting(path, uncached.text is None, file, uncached.line, setting)
@@ -234,6 +235,17 @@ def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
         setting,
         accepts=lambda planned: contains_values(planned, value),
     )
+
+
+def _read_pool(shared: SharedArguments, file: str) -> DerivedSetting:
+    """Return the pool that --kv-transfer-config expresses, or its text if that is another one."""
+    config = shared["kv-transfer-config"]
+    pools = {None: "both"} | {
+        json.dumps({"kv_connector": "NixlConnector", "kv_role": role}): pool
+        for role, pool in (("kv_producer", "prefill"), ("kv_consumer", "decode"))
+    }
+    path, pool = "problem.service.setup.pool", pools.get(config.text, config.text)
+    return DerivedSetting(path, pool, file, config.line, config.setting("kv-transfer-config"))
 
 
 def _redundant_experts(text: str | None) -> Any:

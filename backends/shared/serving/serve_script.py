@@ -105,6 +105,20 @@ def devices_of(plan: ServingPlan, place: EngineHost) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class SideChannel:
+    """Variables with the address at which an engine offers its KV cache to other engines."""
+
+    host: str
+    """Variable with the address of the host."""
+    port: str
+    """Variable with the first port of the process."""
+    first: int
+    """First port of the first process on a host."""
+    step: int
+    """Distance between the first ports of two processes on a host."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServeProgram:
     """Engine that the script starts, and everything about it that the script contains."""
 
@@ -121,6 +135,8 @@ class ServeProgram:
     environment: tuple[Variable, ...]
     arguments: tuple[Argument, ...]
     """Arguments that all processes share."""
+    side_channel: SideChannel | None = None
+    """Variables for the transfer of KV caches; None if the processes need none."""
 
 
 def serve_script(
@@ -146,6 +162,7 @@ def serve_script(
         "named": problem.cluster.named,
         "hosts": [host.name for host in placement.hosts],
         "visible": _DEVICE_VARIABLES[problem.cluster.gpu.vendor],
+        "channel": engine.side_channel,
         "interface": problem.launch.network_interface or "",
         "environment": engine.environment,
         "inherited": problem.launch.env_inherited,

@@ -53,6 +53,10 @@ class ServeFormat:
     """Words before the checkpoint: ``vllm serve``."""
     address_variable: str
     """Variable with the address of the host."""
+    channel_flag: str = ""
+    """Flag with which an engine needs a side channel for KV caches; empty if it never needs one."""
+    channel: tuple[tuple[str, str], ...] = ()
+    """Text of each placeholder of the side channel in ``serve.sh.lines``."""
 
     @property
     def start(self) -> re.Pattern[str]:
@@ -194,7 +198,11 @@ def compare_program(script: ServeScript, setup: bool, inherited: Sequence[str]) 
     conditions |= {"environment"} if script.exports else set()
     conditions |= {"inherited"} if inherited else set()
     conditions |= {"interface"} if script.interface else set()
+    flag = script.format.channel_flag
+    if flag and any(word.text.partition("=")[0] == flag for word in script.common):
+        conditions |= {"channel"} if script.interface else {"channel", "default-address"}
     texts = {
+        **dict(script.format.channel),
         "inherited": shlex.join(inherited),
         "command": script.format.command,
         "address_variable": script.format.address_variable,
