@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, get_args, get_type_hints
@@ -50,7 +50,7 @@ def build_engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> E
 
 
 def _missing_constants(kind: type, tree: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the dotted path of every field of the dataclass ``kind`` that is not in ``tree``.
+    """Yield the dotted path of every required field of the dataclass ``kind`` that ``tree`` lacks.
 
     Nested dataclasses are searched too; ``path`` is the prefix of their fields.
     """
@@ -62,6 +62,7 @@ def _missing_constants(kind: type, tree: Mapping[str, Any], path: str = "") -> I
         nested = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
         value = tree.get(field.name)
         if field.name not in tree:
-            yield name
+            if field.default is MISSING:
+                yield name
         elif isinstance(nested, type) and isinstance(value, Mapping):
             yield from _missing_constants(nested, value, f"{name}.")

@@ -98,6 +98,20 @@ BUILT_IN: tuple[Declaration, ...] = (
         launch_fields=(*LAUNCH, "port", "load_balancer", "router_port"),
     ),
     Declaration(
+        name="tensorrt-llm",
+        package="parc.backends.tensorrt_llm",
+        serving=".backend",
+        launchers=("trtllm-serve",),
+        linter=".launch_files.lint",
+        importers=(".launch_files.import_command",),
+        binds_layout=True,
+        verifier=".verify",
+        launch_fields=(
+            *(field for field in LAUNCH if field != "master_port"),
+            *("port", "load_balancer"),
+        ),
+    ),
+    Declaration(
         name="kubernetes",
         package="parc.backends.kubernetes",
         training=".backend",

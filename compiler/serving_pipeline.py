@@ -6,10 +6,12 @@ The module is imported on first use, so that training jobs start faster.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.catalog.find_model import Library
 from parc.compiler.checks.check_serving_plan import check_serving_plan
+from parc.compiler.cost.serving.service_intervals import service_intervals
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.service_rules import engine_request_limits
@@ -47,6 +49,12 @@ def plan_service(
     if found is None:
         return None
     estimate, search = found
+    service = problem.service
+    is_rate_given = service.traffic.request_rate is not None
+    intervals = service_intervals(
+        estimate, service.setup.engine.errors, bool(problem.calibration), is_rate_given
+    )
+    estimate = replace(estimate, intervals=intervals)
     layout = estimate.layout
     limits = engine_request_limits(problem, layout)
     stages = stage_caches(problem, layout, limits.max_model_len)

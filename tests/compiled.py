@@ -93,6 +93,16 @@ def emitted(plan: AnyPlan) -> Files:
     return {artifact.path: artifact.text for artifact in artifacts}
 
 
+def example_files(name: str) -> Files:
+    """Return all files of ``examples/<name>``, which are emitted once per process."""
+    return dict(_example_files(name))
+
+
+@cache
+def _example_files(name: str) -> Files:
+    return emitted(example(name))
+
+
 def files_of(spec: Spec) -> Files:
     """Return all files of a training spec."""
     return emitted(plan_of(spec))

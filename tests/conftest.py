@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+from functools import cache, partial
 
 import pytest
 from hypothesis import settings
 
 from parc.compiler.cli import GC_THRESHOLD
+from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
+from parc.compiler.evaluate import evaluate_service
 
 # Derandomized, so that all machines run the same examples; no deadline, because CI can be slow.
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
@@ -29,6 +32,17 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate services with 50 requests, not 2,000: for tests whose subject is not a latency."""
+    sampling = Sampling(requests=50)
+    monkeypatch.setattr(evaluate_service, "simulate", partial(simulate, sampling=sampling))
+    # A new cache, because results of this test must not reach other tests.
+    monkeypatch.setattr(
+        evaluate_service, "_simulate", cache(evaluate_service._simulate.__wrapped__)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

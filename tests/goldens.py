@@ -13,7 +13,7 @@ from pathlib import Path
 
 from parc.compiler.ir import AnyPlan
 from parc.compiler.report.text.summary import summary_text
-from tests.compiled import EXAMPLES, ROOT, emitted, example
+from tests.compiled import EXAMPLES, ROOT, example, example_files
 
 FULL = ("deepseek-v3-serve", "llama-3-70b-hsdp", "llama-65b-pipeline")
 """Examples whose output is stored in full: a service, plain torch, and DeepSpeed with a pipeline.
@@ -72,7 +72,7 @@ def _first_with(path: str, text: str, before: str) -> str:
 @cache
 def emitted_by(name: str) -> Mapping[str, str]:
     """Return path -> text of everything that an example compiles to."""
-    return emitted(example(name))
+    return example_files(name)
 
 
 def _digest(*texts: str) -> str:

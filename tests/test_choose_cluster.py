@@ -9,6 +9,8 @@ import pytest
 from parc.compiler.ir import Plan, ServingPlan
 from tests import compiled
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 Tree = dict[str, Any]
 H100 = {"node": "hgx-h100", "nodes": 4, "price_per_gpu_hour": 2.5}
 H200 = {"node": "hgx-h200", "nodes": 4, "price_per_gpu_hour": 3.2}

@@ -5,12 +5,11 @@ Keys: accelerate 1.15.0, commands/config/config_args.py, commands/launch.py, par
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.formats import BackendImporters
-from parc.compiler.topology.readers.document import DocumentNode, read_document
+from parc.compiler.topology.readers.document import DocumentNode, leaf_nodes, read_document
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -61,7 +60,7 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None
-    found = {".".join(str(part) for part in node.path): node for node in _leaves(root)}
+    found = {".".join(str(part) for part in node.path): node for node in leaf_nodes(root)}
     layout = _read_sizes(found) | _read_sharding(found)
     job = {}
     precision = found.get("mixed_precision")
@@ -82,17 +81,6 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     if not reading.spec and reading.is_valid:
         reading.report_error("I02", "this config sets no field of a spec", root.span)
     return reading.fragment()
-
-
-def _leaves(node: DocumentNode) -> Iterator[DocumentNode]:
-    """Yield the values below ``node`` that are neither null nor a mapping with further keys."""
-    if not isinstance(node.value, dict):
-        yield node
-        return
-    for key in node.value:
-        child = node.child(key)
-        if child is not None:
-            yield from _leaves(child)
 
 
 def _pop_number(found: dict[str, DocumentNode], key: str, most: int = 999_999) -> int | None:

@@ -24,6 +24,9 @@ SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 scales."""
 
 
+BLOCKWISE_COPIES, BLOCKWISE_SAVED_BYTES = 2.0, 1.0 + 4 / 128
+"""Bytes per weight of the two fp8 copies with blockwise scales, and bytes per element of a saved
+input with one fp32 scale per 128 elements (TransformerEngine, float8_blockwise_tensor.py)."""
 FUSED_LOSS_BYTES = 10.0
 """Bytes per logit of the fused loss: the compiled kernels keep fp32 logits, their exponentials and
 the 16-bit logits (fused_cross_entropy.py)."""
@@ -46,11 +49,18 @@ def user_buffer_bytes(precision: str) -> float:
 
 
 def megatron_memory_model(problem: Problem) -> ProgramMemory:
-    """Return the memory model of the job; an fp8 job stores the weights in fp8."""
+    """Return the memory model of the job.
+
+    An fp8 job stores the weights in fp8, unless scales are blockwise.
+    """
     precision, generation = problem.job.precision, problem.cluster.generation
-    build = megatron_fp8_memory if precision == "fp8" else megatron_memory
+    blockwise = precision == "fp8" and problem.job.fp8_recipe == "blockwise"
+    build = megatron_fp8_memory if precision == "fp8" and not blockwise else megatron_memory
     gradients = problem.job.gradient_bytes
     program = with_gradient_bytes(build(precision, generation), gradients, precision)
+    if blockwise:
+        state = replace(program.state, cast=BLOCKWISE_COPIES)
+        program = replace(program, state=state, saved_bytes=BLOCKWISE_SAVED_BYTES)
     if problem.job.moment_precision == "bf16":
         program = with_bf16_moments(program, precision)
     if problem.job.fused_loss:

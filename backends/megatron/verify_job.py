@@ -13,7 +13,7 @@ JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
 LAUNCH = "problem.launch"
 ARGS = f"{LAUNCH}.args"
 """Plan path under which a flag is reported if no other field of the plan sets the flag."""
-PRECISIONS = {
+PRECISIONS: dict[object, str] = {
     (True, False, None, None): "bf16",
     (False, True, None, None): "fp16",
     (False, False, None, None): "fp32",

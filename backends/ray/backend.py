@@ -93,7 +93,7 @@ def _check_setup_and_environment(plan: ServingPlan, sink: Sink) -> None:
             fix="remove ray from emit",
             targets=TARGETS,
         )
-        sink.report("V44", finding, at="job.pool")
+        sink.report("V45", finding, at="job.pool")
     for name in launch.env_inherited:
         text = f"ray/serve.py cannot pass {name} from the environment of one host to another"
         finding = Finding(text, help=help_text, targets=TARGETS)

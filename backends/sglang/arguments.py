@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parc.backends.sglang import computed_settings
 from parc.backends.shared.field_table import flag_table, public_functions, value_at_path
-from parc.backends.shared.serving.serve_script import Argument
+from parc.backends.shared.serving.serve_script import Argument, argument_value
 from parc.compiler.ir import ServingPlan
 
 PACKAGE = "parc.backends.sglang"
@@ -36,4 +36,4 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
         value = DERIVED[row.derived](plan) if row.derived else value_at_path(plan, row.fields[0])
         # 0 and "" are values: only None and False omit a flag.
         if value is not None and value is not False:
-            yield Argument(row.setting, None if value is True else str(value), row.group)
+            yield Argument(row.setting, argument_value(value), row.group)

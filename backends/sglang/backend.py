@@ -13,7 +13,7 @@ from parc.backends.sglang.rules import LAYOUT_RULES
 from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
-from parc.backends.shared.serving.check_formats import FormatMessages, check_formats
+from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
 from parc.backends.shared.serving.pool_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import EngineProcess, ServeProgram, serve_script
 from parc.compiler.diagnostics import Sink
@@ -35,7 +35,7 @@ VERSIONS = ("0.5.23",)
 PROGRAM = "sglang.launch_server"
 LOCAL = "localhost"
 """Host of the router's engines if the plan has a single host without a name."""
-FORMAT_MESSAGES = FormatMessages("SGLang", "--kv-cache-dtype is auto or fp8_e4m3")
+FORMATS = FormatSupport("SGLang", "--kv-cache-dtype is auto or fp8_e4m3")
 RULES: tuple[ServingRule, ...] = (*LAYOUT_RULES, *EXPERT_RULES, POOL_RULE)
 """All rules of SGLang, in the order in which the search counts violations."""
 STRATEGIES: dict[str, str] = {
@@ -75,7 +75,7 @@ class Sglang:
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats of weights and KV cache that SGLang does not support on ``gpu``."""
-        check_formats(service, gpu, FORMAT_MESSAGES, sink)
+        check_formats(service, gpu, FORMATS, sink)
 
     def service_features(self, model: Model) -> frozenset[str]:
         """Return the features that SGLang supports for ``model`` (see ``EngineTraits``)."""

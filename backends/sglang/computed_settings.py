@@ -147,6 +147,15 @@ def speculative_topk(plan: ServingPlan) -> int | None:
     return None if speculative_num_steps(plan) is None else 1
 
 
+def ngram_breadth(plan: ServingPlan) -> int | None:
+    """Return 1 for ngram, so that the draft is a chain; None for other methods.
+
+    SGLang rejects wider drafts with pages of several tokens (speculative_hook.py, _handle_ngram).
+    """
+    draft = plan.problem.service.setup.speculative
+    return 1 if draft is not None and draft.method == "ngram" else None
+
+
 def speculative_num_draft_tokens(plan: ServingPlan) -> int | None:
     """Return the number of tokens that a step verifies: the draft, and the token before it."""
     draft = plan.problem.service.setup.speculative
@@ -162,3 +171,37 @@ def disaggregation_mode(plan: ServingPlan) -> str | None:
 def disables_prefix_caching(plan: ServingPlan) -> bool:
     """Return True if the spec turns off prefix caching, which is on by default."""
     return not plan.problem.service.prefix_caching
+
+
+def enables_lora(plan: ServingPlan) -> bool:
+    """Return True if the spec lists LoRA adapters."""
+    return plan.problem.service.setup.lora is not None
+
+
+def max_loras_per_batch(plan: ServingPlan) -> int | None:
+    """Return the adapters of a step and one for requests without; None without adapters."""
+    lora = plan.problem.service.setup.lora
+    return None if lora is None else lora.active + 1
+
+
+def max_lora_rank(plan: ServingPlan) -> int | None:
+    """Return the largest rank of the adapters; None without adapters."""
+    lora = plan.problem.service.setup.lora
+    return None if lora is None else lora.rank
+
+
+def lora_paths(plan: ServingPlan) -> tuple[str, ...] | None:
+    """Return NAME=PATH of each adapter; None without adapters."""
+    lora = plan.problem.service.setup.lora
+    return None if lora is None else tuple(f"{name}={path}" for name, path in lora.adapters)
+
+
+def enables_hierarchical_cache(plan: ServingPlan) -> bool:
+    """Return True if host memory stores copies of the cache."""
+    return plan.problem.service.setup.host_cache_bytes > 0
+
+
+def hicache_size(plan: ServingPlan) -> int | None:
+    """Return the host memory per GPU in whole GB; None without copies of the cache."""
+    copies = plan.problem.service.setup.host_cache_bytes
+    return int(copies / plan.layout.rank_gpus / 1e9) if copies else None

@@ -174,6 +174,38 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
     sink.report("V28", finding, at="job.max_num_seqs")
 
 
+def _check_host_cache(plan: ServingPlan, sink: Sink) -> None:
+    """Report less than 1 GB of host memory per GPU for copies of the cache (V44)."""
+    copies, gpus = plan.problem.service.setup.host_cache_bytes, plan.layout.rank_gpus
+    if not copies or copies >= gpus * 1e9:
+        return
+    finding = Finding(
+        f"SGLang allocates whole GB per GPU, but {gpus} GPUs share {copies / 1e9:g} GB",
+        label=f"{copies / 1e9:g} GB / {gpus} < 1 GB",
+        fix=f"job.kv_offload.size: {gpus}GB",
+        causes=(Cause("layout.tp", f"tp {plan.layout.tp}"),),
+        targets=TARGETS,
+    )
+    sink.report("V44", finding, at="job.kv_offload.size")
+
+
+def _check_adapters_with_draft(plan: ServingPlan, sink: Sink) -> None:
+    """Report LoRA adapters together with a draft model (V40)."""
+    setup = plan.problem.service.setup
+    draft = setup.speculative
+    if setup.lora is None or draft is None or draft.method != "draft-model":
+        return
+    finding = Finding(
+        "LoRA is only compatible with NGRAM, EAGLE and EAGLE3 speculative decoding, not STANDALONE",
+        label="draft-model is STANDALONE",
+        help="valid methods with job.lora: eagle, eagle3, mtp, ngram",
+        fix="remove job.speculative",
+        causes=(Cause("job.lora", "the adapters are set here"),),
+        targets=TARGETS,
+    )
+    sink.report("V40", finding, at="job.speculative.method")
+
+
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V31",), _check_model_family),
     PlanCheck(("F01", "F02", "F03", "V43"), check_launch_args),
@@ -182,6 +214,8 @@ PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V04",), _check_pages),
     PlanCheck(("V02",), _check_headroom),
     PlanCheck(("V28",), _check_low_latency),
+    PlanCheck(("V44",), _check_host_cache),
+    PlanCheck(("V40",), _check_adapters_with_draft),
     PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
 )
 """Checks that ``check_sglang`` and ``parc lint`` run."""

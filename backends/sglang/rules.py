@@ -7,18 +7,24 @@ moe_hook.py (sizes), entrypoints/engine.py (hosts).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
 from parc.backends.sglang.computed_settings import ALL2ALL
+from parc.backends.shared.serving.layout_rules import (
+    SplitCount,
+    block_rule,
+    division_rule,
+    explain_empty_stages,
+    heads,
+    kv_heads,
+    no_context_parallelism_rule,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 from parc.compiler.topology.arrange_hosts import engine_hosts
 
 TARGETS = ("sglang",)
-MOST_SHOWN_DEGREE = 64
-"""Largest tensor parallel size in the lists of valid values."""
 ATTENTION_DATA_PARALLEL = frozenset(
     (
         *("bailing_moe", "bailing_moe_v2", "deepseek_v2", "deepseek_v3", "exaone_moe", "glm4_moe"),
@@ -49,37 +55,6 @@ WITHOUT_STAGES = frozenset(
 pipeline group, so every stage would load all layers."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitCount:
-    """A number of the model that is divided over ranks, such as the number of attention heads."""
-
-    path: str
-    """Spec field with the number."""
-    what: str
-    """Name of the number in messages."""
-    count: int
-    ranks: int
-    """Number of ranks over which ``count`` is divided."""
-
-
-Parts = Callable[[ServingProblem, ServingLayout], Iterator[SplitCount]]
-
-
-def _heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
-    heads = problem.model.attention.heads
-    yield SplitCount("model.heads", "attention heads", heads, layout.tp)
-
-
-def _kv_heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
-    attention = problem.model.attention
-    if attention.latent is not None:
-        return
-    # With more ranks than key-value heads, each head is copied to the same number of ranks.
-    kv, tp = attention.kv_heads, layout.tp
-    one, two = (kv, tp) if tp <= kv else (tp, kv)
-    yield SplitCount("model.kv_heads", "key-value heads", one, two)
-
-
 def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
     """Yield the inner width of each kind of MLP, with the number of ranks that split it.
 
@@ -104,125 +79,6 @@ def _exchange(problem: ServingProblem) -> str | None:
     return ALL2ALL.get(problem.pins.all2all or "", (None, None))[0]
 
 
-def _uneven(parts: Parts, problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
-    """Return the first number that is not divisible by its ranks; None if all are divisible."""
-    return next((one for one in parts(problem, layout) if one.count % one.ranks), None)
-
-
-def _find_split_block(problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
-    """Return the first width whose share per rank is not a multiple of the quantization block."""
-    block = problem.service.setup.block_size
-    if block == 1:
-        return None
-    return next(
-        (
-            one
-            for one in _widths(problem, layout)
-            if one.ranks > 1 and one.count % one.ranks == 0 and one.count // one.ranks % block
-        ),
-        None,
-    )
-
-
-def _with_tp(layout: ServingLayout, tp: int) -> ServingLayout:
-    """Return ``layout`` with another tensor parallel size; expert parallelism stays on or off."""
-    return replace(layout, tp=tp, ep=tp * layout.dp if layout.ep > 1 else 1)
-
-
-def _valid_tp(
-    problem: ServingProblem,
-    layout: ServingLayout,
-    fault: Callable[[ServingProblem, ServingLayout], SplitCount | None],
-) -> tuple[str, str]:
-    """Return (valid tp sizes as text, edit that sets tp to the largest one below its value)."""
-    heads = problem.model.attention.heads
-    valid = [
-        tp
-        for tp in range(1, min(heads, MOST_SHOWN_DEGREE) + 1)
-        if heads % tp == 0
-        and not _uneven(_kv_heads, problem, _with_tp(layout, tp))
-        and fault(problem, _with_tp(layout, tp)) is None
-    ]
-    largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
-    fix = f"layout.tp: {largest}" if largest != layout.tp else ""
-    return ", ".join(map(str, valid)) or "none", fix
-
-
-def _division_rule(code: str, parts: Parts, fields: tuple[str, ...]) -> ServingRule:
-    """Return the rule that each number that ``parts`` yields is divisible by its ranks."""
-
-    def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
-        return _uneven(parts, problem, layout) is not None
-
-    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
-        one = _uneven(parts, problem, layout) or SplitCount("", "", 0, 1)
-        valid, fix = _valid_tp(problem, layout, lambda *pair: _uneven(parts, *pair))
-        prefix = "width of " if one.what.startswith(("the ", "an ")) else ""
-        return Finding(
-            f"{one.count} ({prefix}{one.what}) is not divisible by {one.ranks} ranks "
-            f"(tp {layout.tp}, dp {layout.dp})",
-            label=f"{one.count} % {one.ranks} = {one.count % one.ranks}, must be 0",
-            help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
-            fix=fix,
-            causes=(Cause(one.path, f"the model has {one.count}"),),
-            targets=TARGETS,
-        )
-
-    return ServingRule(code, ("layout.tp", "model"), violates, explain, fields)
-
-
-def _block_rule(code: str, formats: tuple[str, ...]) -> ServingRule:
-    """Return the rule that weights of a block, which share a scale, stay on one rank.
-
-    The rule applies to weights in one of ``formats``.
-    """
-
-    def fault(problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
-        applies = problem.service.setup.weights in formats
-        return _find_split_block(problem, layout) if applies else None
-
-    def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
-        return fault(problem, layout) is not None
-
-    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
-        one = fault(problem, layout) or SplitCount("", "", 0, 1)
-        block, share = problem.service.setup.block_size, one.count // one.ranks
-        valid, fix = _valid_tp(
-            problem, layout, lambda *pair: _uneven(_widths, *pair) or fault(*pair)
-        )
-        return Finding(
-            f"Weight output_partition_size = {share} is not divisible by weight quantization "
-            f"block_n = {block} ({one.what})",
-            label=f"{one.count} / {one.ranks} = {share}, {share} % {block} = {share % block}, "
-            "must be 0",
-            help=f"valid tp: {valid}; with layout.ep: on, experts stay whole",
-            fix=fix,
-            causes=(
-                Cause("job.precision", f"{block} weights of a block share a scale"),
-                Cause(one.path, f"the width of {one.what} is {one.count}"),
-            ),
-            targets=TARGETS,
-        )
-
-    at = ("layout.tp", "model", "job.precision")
-    return ServingRule(code, at, violates, explain, RANK_FIELDS)
-
-
-def _uses_context_parallelism(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return layout.pcp > 1 or layout.dcp > 1
-
-
-def _explain_context_parallelism(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    field, size = ("pcp", layout.pcp) if layout.pcp > 1 else ("dcp", layout.dcp)
-    return Finding(
-        f"PARC does not plan context parallelism for SGLang: {field} {size}",
-        label="--attn-cp-size and --dcp-size support only some attention backends",
-        help=f"valid {field}: 1; use dp to split the cache of a model with latent attention",
-        fix=f"layout.{field}: 1",
-        targets=TARGETS,
-    )
-
-
 def _has_unsupported_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
     model = problem.model
     return layout.pp > 1 and (layout.pp > model.layers or model.family in WITHOUT_STAGES)
@@ -239,15 +95,7 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
             causes=(Cause("model", f"family {model.family}"),),
             targets=TARGETS,
         )
-    return Finding(
-        f"{pp} pipeline stages for {model.layers} layers: {pp - model.layers} stages would be "
-        "empty",
-        label=f"pp {pp} > {model.layers} layers",
-        help=f"valid pp: 1 to {model.layers}",
-        fix=f"layout.pp: {min(model.layers, 8)}",
-        causes=(Cause("model.layers", f"the model has {model.layers} layers"),),
-        targets=TARGETS,
-    )
+    return explain_empty_stages(problem, layout, TARGETS)
 
 
 def _has_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -308,17 +156,16 @@ def _explain_draft_model(problem: ServingProblem, layout: ServingLayout) -> Find
 
 
 LAYOUT_RULES: tuple[ServingRule, ...] = (
-    _division_rule("D01", _heads, ("tp",)),
-    _division_rule("D02", _kv_heads, ("tp",)),
-    _division_rule("D06", _widths, RANK_FIELDS),
-    _block_rule("V07", ("fp8",)),
-    _block_rule("V06", ("int4", "nvfp4")),
-    ServingRule(
-        "V12",
-        ("layout.dcp", "layout.pcp"),
-        _uses_context_parallelism,
-        _explain_context_parallelism,
-        ("pcp", "dcp"),
+    division_rule("D01", heads, ("tp",), TARGETS),
+    division_rule("D02", kv_heads, ("tp",), TARGETS),
+    division_rule("D06", _widths, RANK_FIELDS, TARGETS),
+    block_rule("V07", ("fp8",), _widths, TARGETS),
+    block_rule("V06", ("int4", "nvfp4"), _widths, TARGETS),
+    no_context_parallelism_rule(
+        "SGLang",
+        "--attn-cp-size and --dcp-size support only some attention backends",
+        "use dp to split the cache of a model with latent attention",
+        TARGETS,
     ),
     ServingRule(
         "V40",

@@ -7,27 +7,18 @@ from __future__ import annotations
 
 from parc.backends.sglang.computed_settings import ALL2ALL
 from parc.backends.sglang.rules import ATTENTION_DATA_PARALLEL, WHOLE_DENSE_MLPS
+from parc.backends.shared.serving.expert_rules import (
+    even_experts_rule,
+    no_experts_rule,
+    redundant_experts_rule,
+    single_rank_rule,
+    whole_stage_rule,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
+from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
 
 TARGETS = ("sglang",)
-
-
-def _has_no_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
-    pinned = problem.pins.ep not in (None, "off", 1)
-    return problem.model.experts is None and (pinned or layout.ep > 1)
-
-
-def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    return Finding(
-        "expert parallelism needs a model with experts",
-        label=f"{problem.model.name} has no experts",
-        help="use tp and pp to split a dense model, and replicas to copy it",
-        fix="layout.ep: off" if problem.pins.ep else "remove layout.redundant_experts",
-        causes=(Cause("model", "the model has no experts"),),
-        targets=TARGETS,
-    )
 
 
 def _has_unsupported_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -60,86 +51,6 @@ def _explain_data_parallelism(problem: ServingProblem, layout: ServingLayout) ->
     )
 
 
-def _has_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return layout.ep not in (1, layout.tp * layout.dp)
-
-
-def _explain_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    ranks = layout.tp * layout.dp
-    return Finding(
-        f"ep {layout.ep} is neither 1 nor the {ranks} ranks of a pipeline stage",
-        label=f"ep must be 1 or tp {layout.tp} x dp {layout.dp} = {ranks}",
-        help=f"valid ep: 1 (off) or {ranks} (on); most of SGLang's kernels for experts and all "
-        "all-to-all backends support only these sizes",
-        fix=f"layout.ep: {ranks}",
-        causes=(Cause("layout.tp", f"tp {layout.tp}"), Cause("layout.dp", f"dp {layout.dp}")),
-        targets=TARGETS,
-    )
-
-
-def _has_ep_on_single_rank(problem: ServingProblem, layout: ServingLayout) -> bool:
-    pinned = problem.pins.ep == "on" and problem.model.experts is not None
-    return pinned and layout.tp * layout.dp == 1
-
-
-def _explain_single_rank(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    return Finding(
-        "expert parallelism over one rank has no effect",
-        label="ep = tp x dp = 1",
-        help="set tp or dp above 1 to distribute experts, or set ep to off",
-        fix="layout.ep: off",
-        targets=TARGETS,
-    )
-
-
-def _has_invalid_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
-    redundant = problem.pins.redundant_experts
-    return redundant is not None and (layout.ep == 1 or redundant < 0)
-
-
-def _explain_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    redundant = problem.pins.redundant_experts or 0
-    if redundant < 0:
-        return Finding(
-            f"the number of redundant experts is negative: {redundant}",
-            label=f"redundant_experts {redundant}, must be 0 or more",
-            fix="layout.redundant_experts: 0",
-            targets=TARGETS,
-        )
-    return Finding(
-        "--enable-eplb needs two or more ranks per expert group",
-        label=f"ep {layout.ep}: experts can be balanced only over several ranks",
-        fix=(
-            "remove layout.redundant_experts"
-            if problem.model.experts is None
-            else "layout.ep: on, with tp or dp above 1"
-        ),
-        causes=(Cause("layout.ep", f"ep {layout.ep}"),),
-        targets=TARGETS,
-    )
-
-
-def _distributes_experts_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
-    experts = problem.model.experts
-    if experts is None:
-        return False
-    return (experts.count + (problem.pins.redundant_experts or 0)) % layout.ep != 0
-
-
-def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    experts, pinned = problem.model.experts, problem.pins.redundant_experts
-    count = experts.count if experts is not None else 0
-    total, ep = count + (pinned or 0), layout.ep
-    return Finding(
-        f"{total} experts are not divisible by ep {ep}",
-        label=f"({count} experts + {pinned or 0} redundant) % {ep} = {total % ep}, must be 0",
-        help="each rank stores the same number of whole experts",
-        fix="layout.ep: off" if pinned is None else f"layout.redundant_experts: {-count % ep}",
-        causes=(Cause("model", f"the model has {count} experts"),),
-        targets=TARGETS,
-    )
-
-
 def _has_invalid_all2all(problem: ServingProblem, layout: ServingLayout) -> bool:
     chosen = problem.pins.all2all
     return chosen is not None and (chosen not in ALL2ALL or layout.ep == 1)
@@ -166,7 +77,7 @@ def _explain_all2all(problem: ServingProblem, layout: ServingLayout) -> Finding:
 
 
 EXPERT_RULES: tuple[ServingRule, ...] = (
-    ServingRule("M01", ("layout.ep", "model"), _has_no_experts, _explain_no_experts, ("ep",)),
+    no_experts_rule("expert parallelism needs a model with experts", TARGETS),
     ServingRule(
         "V11",
         ("layout.dp", "model"),
@@ -174,23 +85,12 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
         _explain_data_parallelism,
         ("dp", "tp"),
     ),
-    ServingRule(
-        "M09", ("layout.ep", "layout.tp"), _has_unsupported_ep, _explain_unsupported_ep, RANK_FIELDS
+    whole_stage_rule(
+        "most of SGLang's kernels for experts and all all-to-all backends support only these sizes",
+        TARGETS,
     ),
-    ServingRule("V21", ("layout.ep",), _has_ep_on_single_rank, _explain_single_rank, ("tp", "dp")),
-    ServingRule(
-        "M10",
-        ("layout.redundant_experts",),
-        _has_invalid_redundant_experts,
-        _explain_redundant_experts,
-        ("ep",),
-    ),
-    ServingRule(
-        "D08",
-        ("layout.redundant_experts", "layout.ep"),
-        _distributes_experts_unevenly,
-        _explain_uneven_experts,
-        ("ep",),
-    ),
+    single_rank_rule(TARGETS),
+    redundant_experts_rule("--enable-eplb needs two or more ranks per expert group", TARGETS),
+    even_experts_rule(TARGETS),
     ServingRule("V23", ("layout.all2all",), _has_invalid_all2all, _explain_all2all, ("ep",)),
 )

@@ -5,26 +5,40 @@ Flags and their defaults are those of SGLang 0.5.23, server_args.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from parc.backends.shared.serving.verify_serve_script import ScriptWord, contains_values
+from parc.backends.shared.serving.verify_serve_script import (
+    ScriptWord,
+    contains_values,
+    split_values,
+)
+from parc.backends.shared.serving.verify_shared_flags import (
+    FlagValue,
+    SharedFlags,
+    parse_number,
+    read_shared_flags,
+)
 from parc.backends.verifier import DerivedSetting
 
 SCRIPT = "sglang/serve.sh"
+GB = 10**9
 PARTITION = "SGLANG_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
-SWITCHES = ("enable-dp-lm-head", "enable-eplb", "disable-radix-cache")
+FEATURES = ("enable-lora", "enable-hierarchical-cache")
+SWITCHES = ("enable-dp-lm-head", "enable-eplb", "disable-radix-cache", *FEATURES)
 VALUES = (
     *("tp-size", "pp-size", "attn-dp-size", "ep-size", "moe-a2a-backend", "deepep-mode"),
     *("ep-num-redundant-experts", "dtype", "quantization", "kv-cache-dtype", "context-length"),
     *("max-running-requests", "chunked-prefill-size", "mem-fraction-static", "page-size", "host"),
     *("moe-dense-tp-size", "speculative-algorithm", "speculative-draft-model-path"),
+    *("max-loras-per-batch", "max-lora-rank", "hicache-size"),
     *("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"),
-    "disaggregation-mode",
+    *("speculative-ngram-max-bfs-breadth", "disaggregation-mode"),
 )
+ADAPTERS = "lora-paths"
+"""Flag with any number of values, one per adapter."""
 METHODS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft-model", "NGRAM": "ngram"}
 ALL2ALL_NAMES = {
     (None, None): "auto",
@@ -42,71 +56,14 @@ ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 CACHES = {"fp8_e4m3": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
 
 
-@dataclass(frozen=True, slots=True)
-class FlagValue:
-    """Value of a flag as text, and its line; the text is None if the flag is absent."""
-
-    name: str
-    text: str | None = None
-    line: int = 1
-
-    @property
-    def number(self) -> Any:
-        """Value as a number; the text itself if it is not a number; None if the flag is absent."""
-        if self.text is None:
-            return None
-        if re.fullmatch(r"[0-9]{1,9}", self.text):
-            return int(self.text)
-        decimal = re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", self.text)
-        return float(self.text) if decimal else self.text
-
-    def derive(self, path: str, value: Any) -> DerivedSetting:
-        """Return the setting ``path`` of the plan with ``value``, at the line of the flag."""
-        setting = "" if self.text is None else f"--{self.name} {self.text}".rstrip()
-        return DerivedSetting(path, value, SCRIPT, self.line, setting)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedFlags:
-    """Arguments that all processes share: flags of the plan, and all other words."""
-
-    flags: dict[str, FlagValue]
-    extra: tuple[ScriptWord, ...]
-
-    def __getitem__(self, name: str) -> FlagValue:
-        """Return the value of the flag ``--<name>``."""
-        return self.flags.get(name, FlagValue(name))
-
-    def size(self, name: str) -> int:
-        """Return the parallel size of a flag; 1 if it is absent or not a valid size."""
-        value = self[name].number
-        return value if isinstance(value, int) and value > 0 else 1
-
-
 def read_shared(words: Sequence[ScriptWord]) -> SharedFlags:
-    """Return the arguments, separated into flags of the plan and other words.
-
-    The last value of a repeated flag counts, as in argparse.
-    """
-    flags: dict[str, FlagValue] = {}
-    extra: list[ScriptWord] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        name, equals, value = word.text.removeprefix("--").partition("=")
-        known = word.text.startswith("--") and name in (*SWITCHES, *VALUES)
-        if not known or (name in SWITCHES and equals):
-            extra.append(word)
-            continue
-        if name in VALUES and not equals:
-            if at == len(words) or words[at].text.startswith("--"):
-                extra.append(word)
-                continue
-            value = words[at].text
-            at += 1
-        flags[name] = FlagValue(name, value, word.line)
-    return SharedFlags(flags, tuple(extra))
+    """Return the arguments, separated into flags of the plan and other words."""
+    others, adapters = split_values(words, f"--{ADAPTERS}")
+    shared = read_shared_flags(SCRIPT, others, VALUES, SWITCHES)
+    if adapters:
+        listed = "\n".join(word.text for word in adapters)
+        shared.flags[ADAPTERS] = FlagValue(SCRIPT, ADAPTERS, listed, adapters[0].line)
+    return shared
 
 
 def read_flag_settings(
@@ -127,6 +84,7 @@ def read_flag_settings(
     yield _read_draft(shared)
     mode = shared["disaggregation-mode"]
     yield mode.derive("problem.service.setup.pool", mode.text or "both")
+    yield from _read_adapters(shared)
     uncached = shared["disable-radix-cache"]
     yield uncached.derive("problem.service.prefix_caching", uncached.text is None)
     yield from _read_stages(shared, partition, layers)
@@ -151,9 +109,8 @@ def _read_sizes(shared: SharedFlags) -> Iterator[DerivedSetting]:
     yield tp.derive("layout.tp", ranks // groups if ranks % groups == 0 else f"{ranks}/{groups}")
     yield dp.derive("layout.dp", 1 if dp.text is None else dp.number)
     yield shared["pp-size"].derive("layout.pp", shared["pp-size"].number or 1)
-    none = FlagValue("dcp-size")
-    yield none.derive("layout.dcp", 1)
-    yield none.derive("layout.pcp", 1)
+    yield shared["dcp-size"].derive("layout.dcp", 1)
+    yield shared["dcp-size"].derive("layout.pcp", 1)
 
 
 def _read_experts(shared: SharedFlags) -> Iterator[DerivedSetting]:
@@ -191,12 +148,44 @@ def _read_draft(shared: SharedFlags) -> DerivedSetting:
     if method == "eagle" and draft.text is None:
         method = "mtp"
     tokens: Any = verified.number - 1 if isinstance(verified.number, int) else verified.text
-    chain = (None, None) if method == "ngram" else (1, tokens)
-    if (width.number, steps.number) != chain:
+    breadth = shared["speculative-ngram-max-bfs-breadth"]
+    chain = (None, None, 1) if method == "ngram" else (1, tokens, None)
+    if (width.number, steps.number, breadth.number) != chain:
         tokens = f"{width.text} x {steps.text}"
     value = {"method": method, "tokens": tokens, "checkpoint": draft.text}
     setting = algorithm.derive(path, value)
     return replace(setting, accepts=lambda planned: contains_values(planned, value))
+
+
+def _read_adapters(shared: SharedFlags) -> Iterator[DerivedSetting]:
+    """Yield the settings of LoRA adapters, and of copies of the cache in host memory.
+
+    SGLang counts requests without an adapter as one more adapter of a step. It allocates the copies
+    per GPU, in whole GB.
+    """
+    slots, rank, listed = (shared[n] for n in ("max-loras-per-batch", "max-lora-rank", ADAPTERS))
+    enabled, found = shared["enable-lora"], None
+    if any(one.text is not None for one in (slots, rank, listed, enabled)):
+        pairs = [list(text.partition("=")[::2]) for text in (listed.text or "").splitlines()]
+        active: Any = slots.number - 1 if isinstance(slots.number, int) else slots.text
+        found = {"adapters": pairs, "active": active, "rank": rank.number}
+        if enabled.text is None:
+            found["enable-lora"] = False
+    yield listed.derive("problem.service.setup.lora", found)
+    size, layered = shared["hicache-size"], shared["enable-hierarchical-cache"]
+    groups = shared.size("attn-dp-size")
+    gpus = shared.size("tp-size") // max(groups, 1) * shared.size("pp-size")
+    copies: Any = 0
+    if size.text is not None or layered.text is not None:
+        is_complete = isinstance(size.number, int) and layered.text is not None
+        copies = size.number * gpus * GB if is_complete else f"{size.text} GB"
+    setting = size.derive("problem.service.setup.host_cache_bytes", copies)
+    yield replace(
+        setting,
+        accepts=lambda planned: (
+            isinstance(copies, int) and 0 < copies <= planned < copies + gpus * GB
+        ),
+    )
 
 
 def _read_formats(shared: SharedFlags) -> Iterator[DerivedSetting]:
@@ -251,7 +240,7 @@ def _read_stages(
     """
     stages, path = shared.size("pp-size"), "layout.stages"
     if partition is not None:
-        numbers = [FlagValue("", one).number for one in partition.text.split(",")]
+        numbers = [parse_number(one) for one in partition.text.split(",")]
         setting = f"{PARTITION}={partition.text}"
         yield DerivedSetting(path, numbers, SCRIPT, partition.line, setting)
     elif layers is not None and 1 < stages <= layers:

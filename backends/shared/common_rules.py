@@ -279,7 +279,7 @@ def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
     return Rule("E11", ("job.lr_decay",), has_unsupported_decay, explain_decay, ())
 
 
-ONLY_VALUES = {
+ONLY_VALUES: dict[str, tuple[object, str]] = {
     "moment_precision": ("fp32", "stores the moments of Adam in fp32, not in {}"),
     "fp8_recipe": ("tensorwise", "scales fp8 operands per tensor from present values, not {}"),
     "fused_loss": (False, "has no separate fused kernels for the loss"),

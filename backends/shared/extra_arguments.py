@@ -153,7 +153,7 @@ def explain_unestimated_flag(flag: str, means: str, package: str) -> Finding | N
 def spec_field_of_flag(flag: str, package: str) -> str:
     """Return the spec field that determines a planned flag; empty if there is no single field."""
     groups = parse_table((files(package) / "flags.yaml").read_text("utf-8"))
-    row = next((rows[flag] for name, rows in groups.items() if flag in rows), {})
+    row: dict[str, Any] = next((rows[flag] for rows in groups.values() if flag in rows), {})
     read = row.get("import", "")
     named = row.get("spec") or (next(iter(read)) if isinstance(read, dict) else read)
     return "" if named == "implied" else str(named)

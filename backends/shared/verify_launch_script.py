@@ -47,7 +47,7 @@ TORCHRUN = (
 _DEVICES = re.compile(r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$", re.MULTILINE)
 PACKAGE, LINES = "parc.backends.shared", "launch.sh"
 PROGRAM = "problem.launch.program"
-ONLY_VALUES = {
+ONLY_VALUES: dict[str, object] = {
     "problem.launch.omit": [],
     "problem.launch.tensorboard_dir": None,
     "problem.launch.wandb_project": None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.shared.field_table import flag_table, public_functions, value_at_path
-from parc.backends.shared.serving.serve_script import Argument
+from parc.backends.shared.serving.serve_script import Argument, argument_value
 from parc.backends.vllm import computed_settings
 from parc.compiler.ir import ServingPlan
 
@@ -42,7 +42,7 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
         # 0 and "" are values: only None and False omit a flag.
         if value is None or value is False:
             continue
-        yield Argument(row.setting, None if value is True else str(value), row.group)
+        yield Argument(row.setting, argument_value(value), row.group)
 
 
 def engine_command_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:

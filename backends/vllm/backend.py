@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
-from parc.backends.shared.serving.check_formats import FormatMessages, check_formats
+from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
 from parc.backends.shared.serving.pool_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import ServeProgram, SideChannel, serve_script
 from parc.backends.vllm.arguments import engine_command_words, shared_arguments
@@ -39,7 +39,7 @@ from parc.compiler.ir.serving_plan import Service, ServingRule
 PATH = "vllm/serve.sh"
 VERSIONS = ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
 DEFAULT_VERSION = VERSIONS[-1]
-FORMAT_MESSAGES = FormatMessages("vLLM", "kv_cache_dtype must equal the model's dtype, or be fp8")
+FORMATS = FormatSupport("vLLM", "kv_cache_dtype must equal the model's dtype, or be fp8")
 RULES: tuple[ServingRule, ...] = (*TENSOR_PARALLEL_RULES, *EXPERT_RULES, *AXIS_RULES, POOL_RULE)
 """All rules of vLLM, in the order in which the search counts violations."""
 STRATEGIES: dict[str, str] = {
@@ -86,7 +86,7 @@ class Vllm:
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats of weights and KV cache that vLLM does not support on ``gpu``."""
-        check_formats(service, gpu, FORMAT_MESSAGES, sink)
+        check_formats(service, gpu, FORMATS, sink)
 
     def service_features(self, model: Model) -> frozenset[str]:
         """Return the features that vLLM supports for ``model`` (see ``EngineTraits``)."""

@@ -115,3 +115,41 @@ def kv_transfer_config(plan: ServingPlan) -> str | None:
 def disables_prefix_caching(plan: ServingPlan) -> bool:
     """Return True if the spec turns off prefix caching, which is on by default."""
     return not plan.problem.service.prefix_caching
+
+
+def enables_lora(plan: ServingPlan) -> bool:
+    """Return True if the spec lists LoRA adapters."""
+    return plan.problem.service.setup.lora is not None
+
+
+def max_loras(plan: ServingPlan) -> int | None:
+    """Return the maximum number of adapters of a step; None without adapters."""
+    lora = plan.problem.service.setup.lora
+    return None if lora is None else lora.active
+
+
+def max_lora_rank(plan: ServingPlan) -> int | None:
+    """Return the largest rank of the adapters; None without adapters."""
+    lora = plan.problem.service.setup.lora
+    return None if lora is None else lora.rank
+
+
+def max_cpu_loras(plan: ServingPlan) -> int | None:
+    """Return the number of adapters in host memory, which are all of them; None without any."""
+    lora = plan.problem.service.setup.lora
+    return None if lora is None else len(lora.adapters)
+
+
+def lora_modules(plan: ServingPlan) -> tuple[str, ...] | None:
+    """Return a JSON object with name and path of each adapter; None without adapters."""
+    # The form NAME=PATH would not accept a path that contains a comma.
+    lora = plan.problem.service.setup.lora
+    if lora is None:
+        return None
+    return tuple(json.dumps({"name": name, "path": path}) for name, path in lora.adapters)
+
+
+def kv_offloading_size(plan: ServingPlan) -> str | None:
+    """Return the host memory for copies of the cache in GiB, over all GPUs of a dp rank."""
+    copies = plan.problem.service.setup.host_cache_bytes
+    return f"{copies / 2**30:.6g}" if copies else None

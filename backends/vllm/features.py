@@ -1,4 +1,4 @@
-"""Optional features of vLLM that PARC plans: speculative decoding, and pools."""
+"""Optional features of vLLM that PARC plans."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ MTP_FAMILIES = frozenset(
 (config/speculative.py, hf_config_override)."""
 DRAFT_METHODS = frozenset(("eagle", "eagle3", "draft-model", "ngram"))
 
-
-POOLS = frozenset(("pool:prefill", "pool:decode"))
+LORA_FAMILIES = frozenset(
+    (
+        *("cohere", "gemma2", "gemma3_text", "glm", "granite", "llama", "mimo", "mistral"),
+        *("nemotron", "opt", "phi3", "qwen2", "qwen3"),
+    )
+)
+"""Dense families whose classes in model_executor/models are SupportsLoRA. PARC does not plan
+adapters of experts."""
+POOLS = ("pool:prefill", "pool:decode")
 
 
 def service_features(model: Model) -> frozenset[str]:
     """Return the features that vLLM supports for ``model``."""
     methods = DRAFT_METHODS | ({"mtp"} if model.family in MTP_FAMILIES else set())
-    return POOLS | {f"speculative:{method}" for method in methods}
+    others = {"lora"} if model.family in LORA_FAMILIES else set()
+    # Only keys and values of tokens are copied to host memory, not recurrent states.
+    others |= {"kv_offload"} if model.linear is None and model.mamba is None else set()
+    return frozenset((*POOLS, *others, *(f"speculative:{method}" for method in methods)))

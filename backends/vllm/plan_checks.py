@@ -15,6 +15,8 @@ TARGETS = ("vllm",)
 LAST_PORT = 65535
 CUSTOM_ALL_REDUCE = 2
 """Largest number of PCIe GPUs for vLLM's own all-reduce (distributed/custom_all_reduce.py)."""
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of --max-lora-rank (config/lora.py, MaxLoRARanks)."""
 REMOVED = {"grok": "0.24.0"}
 """Family -> last version that supports it (model_executor/models/registry.py)."""
 REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
@@ -121,6 +123,22 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
     sink.report("V28", finding, at="job.max_num_batched_tokens")
 
 
+def _check_adapter_rank(plan: ServingPlan, sink: Sink) -> None:
+    """Report a rank of adapters that --max-lora-rank does not accept (V44)."""
+    lora = plan.problem.service.setup.lora
+    if lora is None or lora.rank in LORA_RANKS:
+        return
+    larger = [rank for rank in LORA_RANKS if rank > lora.rank]
+    finding = Finding(
+        f"vLLM has no kernels for adapters of rank {lora.rank}",
+        label="the rank must be at least that of the largest adapter",
+        help=f"valid values: {', '.join(map(str, LORA_RANKS))}",
+        fix=f"job.lora.rank: {larger[0]}" if larger else "",
+        targets=TARGETS,
+    )
+    sink.report("V44", finding, at="job.lora.rank")
+
+
 def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
     """Report a tp that spans more PCIe GPUs than vLLM's own all-reduce supports (T10)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
@@ -147,6 +165,7 @@ PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("F01", "F02", "F03", "V43", "V04"), _check_arguments),
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V28",), _check_low_latency),
+    PlanCheck(("V44",), _check_adapter_rank),
     PlanCheck(("T10",), _check_all_reduce),
     PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
 )

@@ -5,6 +5,7 @@ Sources: config/parallel.py, config/model.py, fused_moe/layer.py.
 
 from __future__ import annotations
 
+from parc.backends.shared.serving.expert_rules import no_experts_rule, redundant_experts_rule
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
@@ -18,22 +19,6 @@ def _ranks_per_stage(layout: ServingLayout) -> int:
     If expert parallelism is on, ep has this size.
     """
     return layout.tp * layout.pcp * layout.dp
-
-
-def _has_no_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
-    pinned = problem.pins.ep not in (None, "off", 1)
-    return problem.model.experts is None and (pinned or layout.ep > 1)
-
-
-def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    return Finding(
-        "Number of experts in the model must be greater than 0 when expert parallelism is enabled",
-        label=f"{problem.model.name} has no experts",
-        help="use tp and pp to split a dense model, and replicas to copy it",
-        fix="layout.ep: off" if problem.pins.ep else "remove layout.redundant_experts",
-        causes=(Cause("model", "the model has no experts"),),
-        targets=TARGETS,
-    )
 
 
 def _has_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -125,33 +110,6 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     )
 
 
-def _has_invalid_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
-    redundant = problem.pins.redundant_experts
-    return redundant is not None and (layout.ep == 1 or redundant < 0)
-
-
-def _explain_invalid_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    redundant = problem.pins.redundant_experts or 0
-    if redundant < 0:
-        return Finding(
-            f"the number of redundant experts is negative: {redundant}",
-            label=f"redundant_experts {redundant}, must be 0 or more",
-            fix="layout.redundant_experts: 0",
-            targets=TARGETS,
-        )
-    return Finding(
-        "enable_expert_parallel must be True to use EPLB, with two or more ranks per expert group",
-        label=f"ep {layout.ep}: experts can be balanced only over several ranks",
-        fix=(
-            "remove layout.redundant_experts"
-            if problem.model.experts is None
-            else "layout.ep: on, with tp or dp above 1"
-        ),
-        causes=(Cause("layout.ep", f"ep {layout.ep}"),),
-        targets=TARGETS,
-    )
-
-
 def _has_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> bool:
     # vLLM exchanges tokens if dp is above 1, or if expert parallelism spans pcp (use_all2all).
     return problem.pins.all2all is not None and (layout.ep == 1 or layout.dp * layout.pcp == 1)
@@ -169,7 +127,10 @@ def _explain_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> F
 
 
 EXPERT_RULES: tuple[ServingRule, ...] = (
-    ServingRule("M01", ("layout.ep", "model"), _has_no_experts, _explain_no_experts, ("ep",)),
+    no_experts_rule(
+        "Number of experts in the model must be greater than 0 when expert parallelism is enabled",
+        TARGETS,
+    ),
     ServingRule(
         "V11",
         ("layout.dp", "model"),
@@ -191,12 +152,9 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
         _explain_ep_over_one_rank,
         ("tp", "pcp", "dp"),
     ),
-    ServingRule(
-        "M10",
-        ("layout.redundant_experts",),
-        _has_invalid_redundant_experts,
-        _explain_invalid_redundant_experts,
-        ("ep",),
+    redundant_experts_rule(
+        "enable_expert_parallel must be True to use EPLB, with two or more ranks per expert group",
+        TARGETS,
     ),
     ServingRule(
         "D08",

@@ -65,8 +65,8 @@ class VllmVerifier(ServeScriptVerifier):
         SCRIPT,
         "vllm serve",
         "VLLM_HOST_IP",
-        "--kv-transfer-config",
-        (
+        channel_flag="--kv-transfer-config",
+        channel=(
             ("channel_host", "VLLM_NIXL_SIDE_CHANNEL_HOST"),
             ("channel_port", "VLLM_NIXL_SIDE_CHANNEL_PORT"),
             ("channel_first", "5600"),

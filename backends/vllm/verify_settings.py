@@ -12,7 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from parc.backends.shared.serving.verify_serve_script import ScriptWord, contains_values
+from parc.backends.shared.serving.verify_serve_script import (
+    ScriptWord,
+    contains_values,
+    split_values,
+)
 from parc.backends.verifier import DerivedSetting
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
@@ -42,9 +46,17 @@ NUMBERS = {
     "block-size": PlannedFlag("problem.service.block_tokens", 16),
 }
 TEXTS = {"all2all-backend": PlannedFlag("problem.pins.all2all")}
-SWITCHES = ("enable-expert-parallel", "enable-eplb", "no-enable-prefix-caching")
+SWITCHES = ("enable-expert-parallel", "enable-eplb", "no-enable-prefix-caching", "enable-lora")
 FORMATS = ("dtype", "quantization", "kv-cache-dtype")
-OTHERS = ("distributed-executor-backend", "eplb-config", "speculative-config", "kv-transfer-config")
+LORA = ("max-loras", "max-lora-rank", "max-cpu-loras")
+OFFLOAD = "kv-offloading-size"
+ADAPTERS = "lora-modules"
+"""Flag with any number of values, one per adapter."""
+TRANSFER = "kv-transfer-config"
+OTHERS = (
+    *("distributed-executor-backend", "eplb-config", "speculative-config", TRANSFER),
+    *(*LORA, OFFLOAD),
+)
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -93,6 +105,10 @@ def read_shared(words: Sequence[ScriptWord]) -> SharedArguments:
     """
     flags: dict[str, FlagValue] = {}
     extra: list[ScriptWord] = []
+    words, adapters = split_values(words, f"--{ADAPTERS}")
+    if adapters:
+        listed = "\n".join(word.text for word in adapters)
+        flags[ADAPTERS] = FlagValue(listed, adapters[0].line)
     at = 0
     while at < len(words):
         word = words[at]
@@ -151,6 +167,7 @@ def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[
         yield replace(one, file=file)
     yield _read_draft(shared, file)
     yield _read_pool(shared, file)
+    yield from _read_adapters(shared, file)
     uncached = shared["no-enable-prefix-caching"]
     setting, path = uncached.setting("no-enable-prefix-caching"), "problem.service.prefix_caching"
     yield DerivedSetting(path, uncached.text is None, file, uncached.line, setting)
@@ -239,13 +256,48 @@ def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
 
 def _read_pool(shared: SharedArguments, file: str) -> DerivedSetting:
     """Return the pool that --kv-transfer-config expresses, or its text if that is another one."""
-    config = shared["kv-transfer-config"]
+    config = shared[TRANSFER]
     pools = {None: "both"} | {
         json.dumps({"kv_connector": "NixlConnector", "kv_role": role}): pool
         for role, pool in (("kv_producer", "prefill"), ("kv_consumer", "decode"))
     }
     path, pool = "problem.service.setup.pool", pools.get(config.text, config.text)
-    return DerivedSetting(path, pool, file, config.line, config.setting("kv-transfer-config"))
+    return DerivedSetting(path, pool, file, config.line, config.setting(TRANSFER))
+
+
+def _read_adapters(shared: SharedArguments, file: str) -> Iterator[DerivedSetting]:
+    """Yield the settings of LoRA adapters, and of copies of the cache in host memory."""
+    path, values = "problem.service.setup.lora", [shared[name] for name in LORA]
+    listed, enabled, found = shared[ADAPTERS], shared["enable-lora"], None
+    if any(one.text is not None for one in (*values, listed, enabled)):
+        active, rank, stored = (_parse_number(one.text, None) for one in values)
+        adapters = [_read_adapter(text) for text in (listed.text or "").splitlines()]
+        found = {"adapters": adapters, "active": active, "rank": rank}
+        if enabled.text is None or stored != len(adapters):
+            found["max-cpu-loras"] = stored
+    yield DerivedSetting(path, found, file, listed.line, listed.setting(ADAPTERS))
+    copies = shared[OFFLOAD]
+    number = _parse_number(copies.text, 0)
+    yield DerivedSetting(
+        "problem.service.setup.host_cache_bytes",
+        number,
+        file,
+        copies.line,
+        copies.setting(OFFLOAD),
+        accepts=lambda planned: (
+            isinstance(number, int | float) and abs(number * 2**30 - planned) <= 1e-5 * planned
+        ),
+    )
+
+
+def _read_adapter(text: str) -> Any:
+    """Return [name, path] of an adapter; the text itself if it is another form."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    is_pair = isinstance(found, dict) and found.keys() == {"name", "path"}
+    return [found["name"], found["path"]] if is_pair else text
 
 
 def _redundant_experts(text: str | None) -> Any:

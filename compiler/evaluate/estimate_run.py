@@ -14,6 +14,9 @@ from parc.compiler.ir.run import Run
 STORAGE_GB_PER_S = 1.0
 """Bandwidth of the checkpoint file system per host, in decimal GB/s, if the spec gives none: 2 TB/s
 sustained for 2,048 hosts in Llama 3 (arXiv:2407.21783, section 3.3.1)."""
+HOST_COPY_GB_PER_S = 20.0
+"""Bandwidth per GPU at which an asynchronous checkpoint is copied to host memory, in decimal GB/s:
+PCIe 4 x16 with pinned memory, which all supported data-center GPUs reach."""
 HOUR = 3600.0
 
 
@@ -82,10 +85,16 @@ def failure_times(problem: Problem, size: float, hosts: int, gpus: int) -> Failu
     reliability, storage = problem.cluster.reliability, problem.cluster.storage
     assumed = STORAGE_GB_PER_S * hosts
     read_seconds = size / 1e9 / (storage.read_gb_per_s or assumed)
+    write_seconds = size / 1e9 / (storage.write_gb_per_s or assumed)
+    # In the background, training waits only for the copy to host memory.
+    save = write_seconds
+    if problem.job.async_checkpoint:
+        save = min(size / 1e9 / (HOST_COPY_GB_PER_S * gpus), write_seconds)
     return FailureTimes(
         between=reliability.gpu_mtbf_seconds / gpus,
         restart=reliability.detection_seconds + reliability.restart_seconds + read_seconds,
-        save=size / 1e9 / (storage.write_gb_per_s or assumed),
+        save=save,
+        late=write_seconds - save,
     )
 
 

@@ -149,6 +149,24 @@ class StateConstants:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateErrors:
+    """Half widths of the 80 % intervals of an engine's estimates, as natural logarithms.
+
+    The defaults belong to an engine without published measurements: they are the largest values of
+    the measured engines.
+    """
+
+    source: str = "no published measurements of this engine"
+    """Origin of the values."""
+    ttft: float = 0.86
+    """Half width for the time to the first token; 0.86 is a factor of 2.4."""
+    tpot: float = 0.42
+    """Half width for the time per output token."""
+    tokens_per_second: float = 0.35
+    """Half width for the output tokens per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConstants:
     """Constants of one serving engine, grouped by the part of the cost model that reads them."""
 
@@ -159,3 +177,4 @@ class EngineConstants:
     memory: EngineMemoryConstants
     sharding: ShardingConstants
     states: StateConstants
+    errors: EstimateErrors = EstimateErrors()

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
-from parc.compiler.ir.model import Model
 from parc.compiler.ir.serialize import NOT_SERIALIZED
+from parc.compiler.ir.serving_features import Lora, Speculative
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"]
 WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
@@ -79,38 +79,6 @@ def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, 
     return tuple(stages)
 
 
-SpeculativeMethod = Literal["mtp", "eagle", "eagle3", "draft-model", "ngram"]
-
-
-@dataclass(frozen=True, slots=True)
-class Speculative:
-    """Speculative decoding: its draft, and the share of the draft tokens that is accepted."""
-
-    method: SpeculativeMethod
-    tokens: int
-    """Number of draft tokens per request and step."""
-    acceptance: float
-    """Probability that a draft token is accepted if all draft tokens before it were accepted."""
-    checkpoint: str | None
-    """Checkpoint of the draft; None if it has no checkpoint of its own."""
-    model: Model | None = field(default=None, metadata=NOT_SERIALIZED)
-    """Layers that the draft computes; None for ngram, which computes none."""
-    own_elements: float = 0.0
-    """Weights of the draft, in elements per rank, that are not in ``model``: the matrix that
-    combines hidden states with embeddings."""
-    is_whole_model: bool = False
-    """True if the draft has its own embedding and output projection."""
-
-    @property
-    def accepted_tokens(self) -> float:
-        """Mean number of tokens per step and request: accepted draft tokens, and one of the model.
-
-        Leviathan et al., Fast Inference from Transformers via Speculative Decoding
-        (arXiv:2211.17192), equation 1.
-        """
-        return (1 - self.acceptance ** (self.tokens + 1)) / (1 - self.acceptance)
-
-
 @dataclass(frozen=True, slots=True)
 class ServingSetup:
     """Number formats, measured constants and limits with which an engine serves a model."""
@@ -139,6 +107,10 @@ class ServingSetup:
     """Number of draft tokens per request that a step verifies (speculative decoding)."""
     speculative: Speculative | None = None
     """Draft of speculative decoding; None without it."""
+    lora: Lora | None = None
+    """Adapters; None if all requests use the model itself."""
+    host_cache_bytes: float = 0.0
+    """Host memory in bytes per data-parallel rank for copies of the KV cache; 0 without copies."""
     block: int | None = None
     """Number of weights that share one scale along a split dimension; None: the usual number of the
     format."""
@@ -217,12 +189,15 @@ class Traffic:
     lengths: Lengths = Lengths()
     prefix_hit: float = 0.0
     """Fraction of the tokens of each prompt that the prefix cache stores."""
+    host_hit: float = 0.0
+    """Fraction of the tokens of each prompt that are loaded from host memory."""
     trace: Trace | None = None
 
     @property
     def computed_input_tokens(self) -> float:
-        """Mean number of prompt tokens that are not in the prefix cache."""
-        return self.input_tokens * (1 - self.prefix_hit)
+        """Mean number of prompt tokens that are neither in the prefix cache nor in host memory."""
+        # At least one token of a prompt is computed, because it yields the first output.
+        return max(self.input_tokens * (1 - self.prefix_hit - self.host_hit), 1.0)
 
     @property
     def is_load_given(self) -> bool:
@@ -336,6 +311,15 @@ class ServiceStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingIntervals:
+    """80 % intervals of an estimate, as (low, high): 4 of 5 services measure a value inside."""
+
+    ttft_seconds: tuple[float, float]
+    tpot_seconds: tuple[float, float]
+    tokens_per_second: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class ServingEstimate:
     """Estimated latency and throughput of a deployment.
 
@@ -370,6 +354,8 @@ class ServingEstimate:
     """Seconds in which the decode pool receives the KV cache of a prompt; 0 for other engines."""
     simulated: ServiceStatistics | None = None
     """Statistics of an event simulation under the load; None without a load."""
+    intervals: ServingIntervals | None = None
+    """80 % intervals of the means and of the throughput; None while layouts are compared."""
 
     @property
     def kv_tokens(self) -> float:

@@ -169,6 +169,9 @@ class ServingProblem(Task):
     goals: ServingGoals
     pins: ServingPins
     endpoint: Endpoint
+    calibration: tuple[tuple[str, float], ...] = ()
+    """(name, value) of each factor from ``cluster.calibration``, which the rates of ``cluster`` and
+    the constants of the engine include; empty without a calibration."""
 
     @property
     def minimizes_gpus(self) -> bool:

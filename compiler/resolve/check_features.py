@@ -42,10 +42,22 @@ def _features(job: ServiceSpec) -> Iterator[tuple[str, str]]:
         yield "job.pool", f"pool:{job.pool}"
     if job.speculative is not None:
         yield "job.speculative.method", f"speculative:{job.speculative.method}"
+    if job.lora is not None:
+        yield "job.lora", "lora"
+    if job.kv_offload is not None:
+        yield "job.kv_offload", "kv_offload"
 
 
 def check_prefix_caching(job: ServiceSpec, sink: Sink) -> None:
-    """Report prefix hits of a job whose engine has no prefix cache (V34)."""
+    """Report prefix hits, or copies of prefixes, of a job without a prefix cache (V34)."""
+    if job.kv_offload is not None:
+        finding = Finding(
+            "job.kv_offload has no effect without a prefix cache",
+            label="engines look up copies in host memory by the prefix of a prompt",
+            fix="remove job.kv_offload",
+            causes=(Cause("job.prefix_caching", "prefix caching is turned off here"),),
+        )
+        sink.report("V34", finding, at="job.kv_offload", key=True)
     if not job.traffic.prefix_hit:
         return
     finding = Finding(

@@ -7,11 +7,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.ir.serving_plan import Service
-from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.service_spec import ServingSpec
-
-TRAINING_KEYS = {"launch.program", "cluster.calibration"}
-"""Keys that a serving spec can contain, although they have an effect only on training jobs."""
 
 
 def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> None:
@@ -26,26 +22,38 @@ def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> Non
 
 
 def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
-    """Report each key of a serving spec that has an effect only on training jobs (X01)."""
-    written = {f"launch.{name}" for name in spec.launch.model_fields_set}
-    if isinstance(spec.cluster, ClusterSpec):
-        written |= {f"cluster.{name}" for name in spec.cluster.model_fields_set}
-    for path in sorted(written & TRAINING_KEYS):
+    """Report a key of a serving spec that has an effect only on training jobs (X01)."""
+    if "program" in spec.launch.model_fields_set:
+        path = "launch.program"
         finding = Finding(
             f"{path} has no effect on a serving job",
             label="this key is only for job.kind pretrain and finetune",
-            help="a serving job starts the program of its engine, whose backend declares the "
-            "constants of the cost model",
+            help="a serving job starts the program of its engine",
             fix=f"remove {path}",
             causes=(Cause("job.kind", "the kind of job is set here"),),
         )
         sink.report("X01", finding, at=path, key=True)
 
 
-def check_goals_of_pool(spec: ServingSpec, sink: Sink) -> None:
-    """Report limits on latencies that the pool of the spec does not determine (V44)."""
+def check_pool(spec: ServingSpec, sink: Sink) -> None:
+    """Report settings that the pool of a disaggregated service cannot have (V45)."""
+    if spec.job.pool == "both":
+        return
+    if spec.job.kv_offload is not None:
+        finding = Finding(
+            f"the {spec.job.pool} pool cannot keep copies of its KV cache in host memory",
+            label="an engine has one connector, which already transfers the cache between pools",
+            fix="remove job.kv_offload",
+            causes=(Cause("job.pool", f"the pool is {spec.job.pool}"),),
+        )
+        sink.report("V45", finding, at="job.kv_offload", key=True)
+    _check_goals_of_pool(spec, sink)
+
+
+def _check_goals_of_pool(spec: ServingSpec, sink: Sink) -> None:
+    """Report limits on latencies that the pool of the spec does not determine (V45)."""
     for name in ("tpot", "e2e"):
-        if spec.job.pool == "both" or getattr(spec.goals, name) is None:
+        if getattr(spec.goals, name) is None:
             continue
         if spec.job.pool == "decode" and name == "tpot":
             continue
@@ -59,7 +67,7 @@ def check_goals_of_pool(spec: ServingSpec, sink: Sink) -> None:
             fix=f"remove goals.{name}",
             causes=(Cause("job.pool", f"the pool is {spec.job.pool}"),),
         )
-        sink.report("V44", finding, at=f"goals.{name}", key=True)
+        sink.report("V45", finding, at=f"goals.{name}", key=True)
 
 
 def _check_traffic(traffic: Traffic, sink: Sink) -> None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from parc.backends.registry import installed_backends
 from parc.compiler.catalog.library import (
     FileRule,
-    Library,
+    TextReader,
     read_user_file,
     register_user_file_lines,
 )
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
+from parc.compiler.cost.serving.calibrated_service import SERVICE_FACTORS
 from parc.compiler.cost.setup.calibrated_parameters import (
     PARAMETERS,
     Values,
@@ -31,6 +33,9 @@ FORMAT = 1
 KEYS = ("calibration", "written_by", "class", "parameters", "collectives", "fitted_to")
 """Valid keys of a calibration file. ``written_by`` and ``fitted_to`` are notes without effect."""
 
+ValidNumbers = tuple[tuple[float, float] | None, tuple[str, ...]]
+"""Range of a parameter, None if there is no such parameter, and the names of all parameters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -40,14 +45,14 @@ class Calibration:
     """(parameter name, value) of each parameter, sorted by name."""
     path: str = ""
     hardware: str = ""
-    """Hardware class of the measured runs: ``GENERATION/STACK``, or only the GPU generation if the
-    file was fitted to link measurements."""
+    """Hardware class of the measurements: ``GENERATION/STACK`` for training, ``GENERATION/ENGINE``
+    for a service, or only the GPU generation if the file was fitted to link measurements."""
     span: Span | None = None
     """Position of the hardware class in the file."""
 
 
 def resolve_calibration(
-    spec: str | ClusterSpec, cluster: Cluster, library: Library, sink: Sink
+    spec: str | ClusterSpec, cluster: Cluster, library: TextReader, sink: Sink
 ) -> Calibration:
     """Return the calibration from the file that ``cluster.calibration`` names.
 
@@ -79,6 +84,28 @@ def check_calibration_stack(
     own = hardware_class(gpu, stack)
     help_ = "kernels and overlap differ between frameworks: calibrate with runs of this framework"
     sink.report("Q08", _wrong_hardware_class_finding(calibration, own, help_), at=AT)
+
+
+def resolve_service_factors(
+    spec: str | ClusterSpec, cluster: Cluster, engine: str, reader: tuple[TextReader, Sink]
+) -> Values:
+    """Return the factors from the file that ``cluster.calibration`` of a service names.
+
+    Report a file that was not fitted to measurements of ``engine`` (Q08). ``reader`` is the reader
+    of the file, and the sink of its errors.
+    """
+    library, sink = reader
+    calibration = resolve_calibration(spec, cluster, library, sink)
+    own = service_class(cluster, engine)
+    if calibration.path and calibration.hardware != own:
+        help_ = "calibrate with benchmarks of a service of this engine: parc calibrate --spec SPEC"
+        sink.report("Q08", _wrong_hardware_class_finding(calibration, own, help_), at=AT)
+    return calibration.values
+
+
+def service_class(cluster: Cluster, engine: str) -> str:
+    """Return ``generation/engine``, the hardware class of a calibrated service."""
+    return f"{cluster.generation.name}/{engine}"
 
 
 def _wrong_hardware_class_finding(calibration: Calibration, own: str, help_: str) -> Finding:
@@ -121,8 +148,16 @@ class _CalibrationReader:
 
     def _read_parameters(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
         """Yield (name, value) of each valid entry of ``parameters``."""
+        _, _, measured_on = str(value.get("class")).partition("/")
+        is_service = measured_on in {one.name for one in installed_backends("engine")}
+        known = SERVICE_FACTORS if is_service else PARAMETERS
         for name, number in self._read_mapping(value.get("parameters"), "parameters"):
-            yield from self._read_number(f"parameters.{name}", str(name), number, tuple(PARAMETERS))
+            at, name = f"parameters.{name}", str(name)
+            bounds = valid_parameter_range(name)
+            if is_service:
+                factor = SERVICE_FACTORS.get(name)
+                bounds = (factor.low, factor.high) if factor else None
+            yield from self._read_number(at, name, number, (bounds, tuple(known)))
 
     def _read_collectives(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
         """Yield (``OPERATION.TERM``, value) of each valid entry of ``collectives``."""
@@ -132,7 +167,9 @@ class _CalibrationReader:
                 self._report_unknown_key(at, str(operation), OPERATIONS)
                 continue
             for term, number in self._read_mapping(terms, at):
-                yield from self._read_number(f"{at}.{term}", f"{operation}.{term}", number, ())
+                name = f"{operation}.{term}"
+                bounds = valid_parameter_range(name)
+                yield from self._read_number(f"{at}.{term}", name, number, (bounds, ()))
 
     def _read_mapping(self, value: Any, at: str) -> list[tuple[Any, Any]]:
         if value is None or isinstance(value, dict):
@@ -141,10 +178,10 @@ class _CalibrationReader:
         return []
 
     def _read_number(
-        self, at: str, name: str, number: Any, known: tuple[str, ...]
+        self, at: str, name: str, number: Any, valid: ValidNumbers
     ) -> Iterator[tuple[str, float]]:
         """Yield (name, value) if ``number`` is valid for ``name``; otherwise report it (Q07)."""
-        bounds = valid_parameter_range(name)
+        bounds, known = valid
         if bounds is None:
             self._report_unknown_key(at, name, known)
             return

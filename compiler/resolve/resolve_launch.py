@@ -63,7 +63,7 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
 
 COMMAND_WORDS = (
     *("job.checkpoint", "job.checkpoint_dir", "job.data", "job.load_dir"),
-    *("job.tokenizer", "job.tokenizer_model", "launch.program"),
+    *("job.tokenizer", "job.tokenizer_model", "launch.program", "job.speculative.checkpoint"),
 )
 """Fields whose texts are separate words of a command, which can follow a flag."""
 
@@ -71,8 +71,9 @@ COMMAND_WORDS = (
 def check_command_words(spec: TaskSpec, sink: Sink) -> None:
     """Report texts that start with a dash (X24), because programs read such a word as a flag."""
     for path in COMMAND_WORDS:
-        section, _, name = path.partition(".")
-        value = getattr(getattr(spec, section), name, None)
+        value: Any = spec
+        for name in path.split("."):
+            value = getattr(value, name, None)
         texts = {path: value} if isinstance(value, str) else _indexed_entries(path, value or ())
         for at, text in texts.items():
             if text.startswith("-"):

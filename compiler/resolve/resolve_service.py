@@ -6,11 +6,13 @@ The engine is accepted only if its backend declares all constants and mesh axes 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
 from parc.compiler.catalog.find_model import Library
+from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
@@ -26,12 +28,14 @@ from parc.compiler.ir.serving_plan import (
 )
 from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import (
-    check_goals_of_pool,
+    check_pool,
     check_service,
     report_training_keys,
 )
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_calibration import resolve_service_factors
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
+from parc.compiler.resolve.resolve_features import resolve_lora, with_kv_offload
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
@@ -63,10 +67,10 @@ def resolve_service(
 ) -> ServingProblem | None:
     """Return the problem that the serving search solves; None if an error leaves it incomplete.
 
-    ``library`` reads the trace of the traffic, and the model of a draft.
+    ``library`` reads the trace of the traffic, the model of a draft, and the calibration file.
     """
     report_training_keys(spec, sink)
-    check_goals_of_pool(spec, sink)
+    check_pool(spec, sink)
     _check_latency_limits(spec.goals, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = resolve_checkpoint(spec.job, model, sink)
@@ -78,42 +82,43 @@ def resolve_service(
     if resolved is None:
         return None
     engine, constants = resolved
-    job = spec.job
+    factors = resolve_service_factors(spec.cluster, cluster, targets.framework, (library, sink))
+    calibrated, constants = calibrated_service(cluster, constants, factors)
+    setup = _resolve_number_formats_and_limits(
+        spec, model, engine.default_batch(cluster.gpu), constants
+    )
+    setup = with_speculative(setup, speculative, spec.job.max_num_seqs == "auto")
+    setup = replace(setup, lora=resolve_lora(spec.job.lora, sink))
+    setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, sink)
     service = Service(
         checkpoint=checkpoint,
         traffic=traffic,
-        setup=with_speculative(
-            _resolve_number_formats_and_limits(
-                spec, model, engine.default_batch(cluster.gpu), constants
-            ),
-            speculative,
-            job.max_num_seqs == "auto",
-        ),
-        quantize=job.quantize,
-        max_model_len=None if job.max_model_len == "auto" else job.max_model_len,
+        setup=setup,
+        quantize=spec.job.quantize,
+        max_model_len=None if spec.job.max_model_len == "auto" else spec.job.max_model_len,
         context=engine.context_tokens(model),
-        block_tokens=job.block_tokens,
-        prefix_caching=job.prefix_caching,
+        block_tokens=spec.job.block_tokens,
+        prefix_caching=spec.job.prefix_caching,
     )
     check_features(spec.job, engine, model, sink)
     check_service(service, engine, cluster.gpu, sink)
     check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink)
-    goals = _resolve_goals(spec.goals, service.traffic)
     return ServingProblem(
         name=spec.name,
         model=model,
-        cluster=cluster,
+        cluster=calibrated,
         launch=resolve_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, _digested(model, cluster, service)),
+        digest=spec_digest(spec, (*_digested(model, calibrated, service), *factors)),
         spec_json=spec_as_json(spec),
         service=service,
-        goals=goals,
+        goals=_resolve_goals(spec.goals, service.traffic),
         pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
+        calibration=factors,
     )
 
 

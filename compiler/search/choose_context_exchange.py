@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import attention_exchange_seconds
-from parc.compiler.cost.step.step_time import cached_layer_time
+from parc.compiler.cost.step.stage_time import cached_layer_time
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
 

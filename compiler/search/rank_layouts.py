@@ -219,10 +219,7 @@ class LayoutRanking:
         for row in others:
             # Placement only adds time, so no later layout can beat the best placed layout.
             rank = (self._gpus_to_minimize(row.key[1]), row.seconds)
-            if (
-                rank >= (self._gpus_to_minimize(best.key[1]), best.score)
-                or len(placed) == most
-            ):
+            if rank >= (self._gpus_to_minimize(best.key[1]), best.score) or len(placed) == most:
                 break
             if row.key[1].degrees not in seen:
                 seen.add(row.key[1].degrees)

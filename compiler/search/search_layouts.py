@@ -25,7 +25,6 @@ from parc.compiler.ir import Candidate, Layout, Search
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.explain_invalid import explain_invalid, report_excess_chunks
-from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
@@ -97,7 +96,8 @@ def _search_partial_recompute(
     for gpus, bound, row in bounds:
         if gpus > world or bound >= best:
             break
-        best = min(best, _exact_seconds(cost_model, filters[row.variant], row.point))
+        layout = filters[row.variant].build_layout(row.point)
+        best = min(best, step_time(cost_model, layout).total_seconds)
     # Recompute repeats at most the forward pass, so without it a step takes at least half as long.
     rows = [
         row
@@ -118,11 +118,6 @@ def _search_partial_recompute(
     return [row for row in found if row.seconds <= best * (1 + goals.tie)]
 
 
-def _exact_seconds(cost_model: CostModel, layout_filter: LayoutFilter, point: LayoutPoint) -> float:
-    """Return the time in seconds of a step with the layout that belongs to ``point``."""
-    return step_time(cost_model, layout_filter.build_layout(point)).total_seconds
-
-
 def _with_fewest_recomputed_layers(
     cost_model: CostModel, layout_filter: LayoutFilter, row: Survivor, most_seconds: float
 ) -> Survivor | None:
@@ -132,7 +127,6 @@ def _with_fewest_recomputed_layers(
     ``most_seconds``.
     """
     limit_bytes, siblings = memory_limit_bytes(cost_model), layout_filter.space.sibling_levels
-    whole = _exact_seconds(cost_model, layout_filter, row.point)
     is_high = layout_filter.end is HIGH
 
     def layout_with(count: int) -> Layout:
@@ -141,8 +135,11 @@ def _with_fewest_recomputed_layers(
 
     def is_slow(count: int) -> bool:
         """Return True if the step takes too long with ``count`` recomputed layers."""
-        point = row.point.with_recompute_level(siblings + count - 1)
-        seconds = _exact_seconds(cost_model, layout_filter, point)
+        layout = layout_with(count)
+        if step_time(cost_model, layout, is_bound=True).total_seconds > most_seconds:
+            return True
+        seconds = step_time(cost_model, layout).total_seconds
+        whole = step_time(cost_model, layout_filter.build_layout(row.point)).total_seconds
         return seconds > most_seconds or seconds >= whole * (1 - ROUNDING)
 
     def fits(count: int) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
-from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents
+from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, work_per_micro_batch
 from parc.compiler.ir import Model, Schedule
 
 LOADS = tuple(item.name for item in fields(StageContents) if item.name not in ("chunks", "counts"))
@@ -51,7 +51,7 @@ class StageShape:
         """
         work: dict[tuple[tuple[int, ...], int], int] = {}
         for one in classes:
-            work_of_stage = _work_per_micro_batch(model, one.load)
+            work_of_stage = work_per_micro_batch(model, one.load)
             work[work_of_stage] = work.get(work_of_stage, 0) + one.count
         peak_candidates = tuple(
             one
@@ -62,7 +62,7 @@ class StageShape:
             pp=pp,
             classes=classes,
             peak_candidates=peak_candidates,
-            counts=tuple(_work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
+            counts=tuple(work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
             work=tuple((*work_of_stage, count) for work_of_stage, count in work.items()),
             present=tuple(map(any, zip(*(counts for counts, _ in work), strict=True))),
             schedule=schedule,
@@ -85,12 +85,6 @@ class StageShape:
                 ]
             )
         return flights
-
-
-def _work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
-    """Return the number of layers of each kind, and the number of output heads, of a stage."""
-    counts = load.layers_by_kind(model)
-    return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 
 def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:

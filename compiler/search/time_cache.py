@@ -234,14 +234,22 @@ class MeshTimes:
         """Return the lower bounds of the step time of layout ``point``, which is interleaved."""
         layout = self._batch.build(point)
         distinct = self._batch.cost_model.distinct_chunks(layout.split)
-        for load in distinct.contents:
-            for kind in load.layers_by_kind(self._batch.cost_model.problem.model):
-                if kind not in row.layers:
-                    row.layers[kind] = cached_layer_time(self._batch.cost_model, layout, kind)
-        seconds = [
-            stage_time(self._batch.cost_model, layout, load, (chunk,), row.layers).total
-            for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
-        ]
+        if self._has_block_recompute:
+            seconds = [
+                stage_time(self._batch.cost_model, layout, load, (chunk,), row.layers).total
+                for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
+            ]
+        else:
+            kinds = self._batch.kinds
+            seconds = [
+                sum(
+                    count * self._layer_seconds(row, point, kind)[1]
+                    for kind, count in zip(kinds, counts, strict=True)
+                    if count
+                )
+                + heads * row.head
+                for counts, heads in distinct.work
+            ]
         return critical_paths(point.pp, [seconds[index] for index in distinct.order])
 
     def _layer_seconds(

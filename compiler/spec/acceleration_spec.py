@@ -1,4 +1,4 @@
-"""Models of optional features of a service: ``job.speculative``."""
+"""Models of optional features of a service: ``speculative``, ``lora`` and ``kv_offload``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from parc.compiler.spec.base import Count, StrictModel
 from parc.compiler.spec.layout_spec import Auto
-from parc.compiler.spec.units import Percent
+from parc.compiler.spec.units import Gigabytes, Percent
 
 
 class SpeculativeSpec(StrictModel):
@@ -28,3 +28,26 @@ class SpeculativeSpec(StrictModel):
     model: str | None = None
     """Architecture of the small model of draft-model: an entry of the catalog, or the path of a
     config.json."""
+
+
+class LoraSpec(StrictModel):
+    """LoRA adapters that the engine applies to the model, each for the requests that name it."""
+
+    adapters: dict[str, str]
+    """Name of each adapter in requests -> its checkpoint: a repository on a model hub, or a folder
+    that exists on all hosts: {sql: /models/sql-adapter}."""
+    active: Count | Auto = "auto"
+    """Maximum number of adapters that the requests of one step use, and that GPU memory stores.
+    auto stores all adapters."""
+    rank: Count = 16
+    """Largest rank of the adapters. vLLM supports only 1, 8, 16, 32, 64, 128, 256, 320 and 512."""
+
+
+class KvOffloadSpec(StrictModel):
+    """Copies of the KV cache in host memory, from which prefixes are loaded again."""
+
+    size: Gigabytes
+    """Host memory for the copies per data-parallel rank, over all of its GPUs: 200GB."""
+    prefix_hit: Percent = 0.0
+    """Percentage of the tokens of each prompt that are found in host memory, in addition to those
+    in GPU memory (traffic.prefix_hit). With a trace, PARC simulates both memories instead."""

@@ -226,7 +226,8 @@ class ClusterSpec(StrictModel):
     storage: StorageSpec = StorageSpec()
     """File system for checkpoints."""
     calibration: str | None = None
-    """Path of a file that `parc calibrate` wrote, with cost-model parameters measured on this
-    cluster. If absent, PARC uses the parameters of its catalog."""
+    """Path of a file that `parc calibrate` wrote, with cost-model parameters that were fitted to
+    training runs, or to benchmarks of a service, on this cluster. If absent, PARC uses the
+    parameters of its catalog."""
     source: str | None = None
     """Document or page from which the numbers of a catalog entry are taken."""

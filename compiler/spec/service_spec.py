@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.acceleration_spec import SpeculativeSpec
+from parc.compiler.spec.acceleration_spec import KvOffloadSpec, LoraSpec, SpeculativeSpec
 from parc.compiler.spec.base import (
     Beta,
     Count,
@@ -111,6 +111,10 @@ class ServiceSpec(StrictModel):
     needs: the prompt, or the transfer and one step."""
     speculative: SpeculativeSpec | None = None
     """Speculative decoding; absent: each step yields one token per request."""
+    lora: LoraSpec | None = None
+    """LoRA adapters; absent: all requests use the model itself."""
+    kv_offload: KvOffloadSpec | None = None
+    """Copies of the KV cache in host memory; absent: only GPU memory stores prefixes."""
 
 
 class ServingLimitsSpec(StrictModel):

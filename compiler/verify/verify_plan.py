@@ -37,7 +37,7 @@ from parc.compiler.verify.select_verifiers import (
     locked_versions,
     report_unverified_targets,
 )
-from parc.compiler.verify.verify_lock import LOCK, expected_files, missing_files, verify_lock
+from parc.compiler.verify.verify_checksums import LOCK, expected_files, missing_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
     build_rank_map,

@@ -20,6 +20,7 @@ from parc.backends.sglang import computed_settings as sglang
 from parc.backends.shared.field_table import FieldTable, field_table, flag_table, public_functions
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.versions import is_in_range
+from parc.backends.tensorrt_llm import computed_settings as tensorrt_llm
 from parc.backends.torchtitan import computed_settings as torchtitan
 from parc.backends.vllm import computed_settings as vllm
 from tests.backends.plan_fields import LATENT, SERVING, TRAINING
@@ -34,9 +35,9 @@ FRAMEWORKS = {
     ),
     "torchtitan": (torchtitan,),
 }
-MODULES = {**FRAMEWORKS, "sglang": (sglang,), "vllm": (vllm,)}
-GROUPED = ("deepspeed", "megatron", "sglang", "vllm")
-TORCH = ("accelerate", "fsdp", "torchtitan")
+MODULES = {**FRAMEWORKS, "sglang": (sglang,), "tensorrt_llm": (tensorrt_llm,), "vllm": (vllm,)}
+GROUPED = ("deepspeed", "megatron", "sglang", "tensorrt_llm", "vllm")
+TORCH = ("accelerate", "deepspeed", "fsdp", "torchtitan")
 SHARED = {
     *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
     *("uses_fsdp2", "format_pattern", "uses_autotp"),
@@ -90,7 +91,7 @@ def test_every_field_of_the_table_is_a_field_of_the_plan(name: str) -> None:
     assert outside == set() or name == "megatron"
 
 
-@pytest.mark.parametrize("name", ["sglang", "vllm"])
+@pytest.mark.parametrize("name", ["sglang", "tensorrt_llm", "vllm"])
 def test_every_field_of_an_engine_table_exists_in_the_plan_or_its_context(name: str) -> None:
     outside = said(name) - set(SERVING)
     assert [path for path in outside if not path.startswith(ENGINE_OUTSIDE)] == []

@@ -16,6 +16,7 @@ from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.reading.source import SpecSource
 from tests.generations import generation
 
+pytestmark = pytest.mark.usefixtures("few_requests")
 LIBRARY = Library()
 TRAINING = [
     (gpu, precision)

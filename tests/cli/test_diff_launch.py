@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.specs import parc, write_spec
-from tests.compiled import emitted, example
+from tests.compiled import example_files
 from tests.lint.scripts import DEEPSPEED
 
 SCRIPT = """\
@@ -85,7 +85,7 @@ def test_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
     config = tmp_path / "ds.json"
     config.write_text(DEEPSPEED)
     out = tmp_path / "out"
-    for path, text in emitted(example("llama-3-70b-offload")).items():
+    for path, text in example_files("llama-3-70b-offload").items():
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         (out / path).write_text(text)
     arguments = {row["name"]: row for row in compared(str(config), str(out))["arguments"]}
@@ -96,7 +96,7 @@ def test_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2-small", "llama-2-70b-serve", "llama-65b-pipeline"])
 def test_the_launch_files_of_an_output_do_not_differ_from_it(name: str, tmp_path: Path) -> None:
-    files = emitted(example(name))
+    files = example_files(name)
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.specs import hosts, parc, replanned
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 SPEC = """\
 parc: 1
 name: svc

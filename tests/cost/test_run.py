@@ -58,6 +58,16 @@ def test_a_pinned_interval_is_kept_and_costs_time() -> None:
     assert pinned.effective_share < best.effective_share
 
 
+def test_asynchronous_checkpoints_cost_less_and_are_more_frequent() -> None:
+    often = changed(SPEC, {"cluster.failures": {"gpu_mtbf": "500h"}})
+    waits, background = (
+        plan_of(changed(often, {"job.async_checkpoint": value})).run for value in (False, True)
+    )
+    assert background.save_seconds < waits.save_seconds
+    assert background.best_checkpoint_steps < waits.best_checkpoint_steps
+    assert background.effective_share > waits.effective_share
+
+
 def test_a_run_without_checkpoints_counts_no_lost_time() -> None:
     spec = changed(SPEC, {"cluster.failures": {"gpu_mtbf": "50h"}})
     del spec["job"]["checkpoint_dir"]

@@ -1,10 +1,10 @@
-"""Tests of the diagnostic codes: a bad spec with its exact text, an entry in the table, a section
-in the docs.
-"""
+"""Bad spec of each diagnostic code, with its exact text, and fixes that work; entries; sections."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,10 @@ from parc.compiler.diagnostics.codes import all_codes, code_title
 from parc.compiler.diagnostics.render import render
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.report.text.diagnostics_page import FAMILIES, diagnostics_page
+from parc.compiler.spec.fixes import overrides_of_fix
+from parc.compiler.spec.override import apply_overrides
 from parc.compiler.spec.reading.source import SpecSource
+from parc.compiler.spec.reading.yaml_tree import read_tree
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -33,6 +36,7 @@ ELSEWHERE: dict[str, str] = {
     "O04": "tests/cli/test_replan.py",
     "O05": "tests/cli/test_compile.py",
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
+    **dict.fromkeys(("Q09", "Q10"), "tests/cli/test_calibrate_service.py"),
     "D15": "tests/diagnostics/test_second_nets.py",
     "I12": "tests/diagnostics/test_many_findings.py",
     **dict.fromkeys(("V32", "V33"), "tests/resolve/test_resolve_engine.py"),
@@ -55,29 +59,117 @@ remaining codes are mistakes in external scripts, which PARC does not write.
 """
 
 
-def rendered(code: str) -> tuple[list[str], str]:
-    """Return the codes that the bad spec of ``code`` causes, and the text; set.txt has ``--set``
-    arguments.
-    """
-    folder = HERE / code
-    extra = folder / "set.txt"
-    overrides = extra.read_text("utf-8").splitlines() if extra.is_file() else []
+NEVER_LOWERED = (
+    *("job.global_batch", "job.sequence_length", "job.steps", "job.max_model_len"),
+    *("cluster.nodes", "launch.slurm.time_limit"),
+)
+"""Spec paths of what the user asked for. A fix may raise it, but not lower it."""
+REVEALED = {
+    "I05": "the contents of the file are only read when its format is clear",
+}
+"""Code -> reason why an error with another code may appear after its fix."""
+BY_HAND = {
+    **dict.fromkeys(
+        ("E01", "E02", "E03", "E04", "E05", "E06", "K06"), "the model is another one then"
+    ),
+    **dict.fromkeys(("F01", "F02", "F03"), "an edit inside launch.args, as lint offers it"),
+    **dict.fromkeys(("H04", "H05", "K03", "X19"), "only the user has the value"),
+    **dict.fromkeys(("L22", "L24", "L27"), "the user's name of an image or a queue"),
+    **dict.fromkeys(("L16", "M10"), "a choice of the user"),
+}
+"""Code of a bad spec whose fixes cannot be applied mechanically -> reason."""
+
+
+@cache
+def reported(code: str, *edits: str) -> Sink:
+    """Return what the bad spec of ``code`` causes after ``edits``."""
     sink = Sink()
-    text = (folder / "spec.yaml").read_bytes().decode("utf-8", "replace")
-    plan_spec(SpecSource("spec.yaml", text, folder), overrides, sink)
-    return [found.code for found in sink.diagnostics], render([sink])
+    plan_spec(bad_spec(code), [*overrides(code), *edits], sink)
+    return sink
+
+
+def bad_spec(code: str) -> SpecSource:
+    text = (HERE / code / "spec.yaml").read_bytes().decode("utf-8", "replace")
+    return SpecSource("spec.yaml", text, HERE / code)
+
+
+def overrides(code: str) -> list[str]:
+    """Return the ``--set`` arguments in set.txt."""
+    extra = HERE / code / "set.txt"
+    return extra.read_text("utf-8").splitlines() if extra.is_file() else []
 
 
 @pytest.mark.parametrize("code", FOLDERS)
 def test_a_bad_spec_gives_exactly_the_expected_text(
     code: str, request: pytest.FixtureRequest
 ) -> None:
-    codes, text = rendered(code)
-    assert f"PARC-{code}" in codes
+    sink = reported(code)
+    text = render([sink])
+    assert f"PARC-{code}" in {found.code for found in sink.diagnostics}
     golden = HERE / code / "expected.txt"
     if request.config.getoption("--update-golden"):
         golden.write_text(text, encoding="utf-8", newline="\n")
     assert text == golden.read_text("utf-8")
+
+
+@cache
+def tree_after(code: str, *edits: str) -> Any:
+    """Return the values of the bad spec of ``code`` after ``edits``; None if it is not YAML."""
+    source = bad_spec(code)
+    tree = read_tree(source.text, source.name, Sink())
+    if tree is None:
+        return None
+    return apply_overrides(tree, [*overrides(code), *edits], Sink()).value
+
+
+def value_after(code: str, path: str, *edits: str) -> Any:
+    """Return the value at ``path`` in the bad spec of ``code`` after ``edits``; None if absent."""
+    node = tree_after(code, *edits)
+    for key in path.split("."):
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def lowered(code: str, *edits: str) -> list[str]:
+    """Return the paths whose number, or presence, the fix lowers."""
+    paths = []
+    for path in NEVER_LOWERED:
+        before, after = value_after(code, path), value_after(code, path, *edits)
+        shrinks = isinstance(before, int) and isinstance(after, int) and after < before
+        if shrinks or (before is not None and after is None):
+            paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("code", FOLDERS)
+def test_each_fix_was_tried_and_lowers_nothing(code: str) -> None:
+    before = reported(code).diagnostics
+    offered = [found for found in before if found.finding.fix]
+    by_hand = [found.finding.fix for found in offered if not overrides_of_fix(found.finding.fix)]
+    assert bool(by_hand) == (code in BY_HAND), by_hand
+    for found in offered:
+        edits = overrides_of_fix(found.finding.fix)
+        if not edits:
+            continue
+        after = reported(code, *edits).diagnostics
+        assert (found.code, found.path) not in {(one.code, one.path) for one in after}, edits
+        errors = {one.code for one in after if one.severity == "error"}
+        new = errors - {one.code for one in before}
+        assert bool(new) == (code in REVEALED), (edits, new)
+        assert not lowered(code, *edits), edits
+
+
+def test_every_exception_has_its_case() -> None:
+    assert {*REVEALED, *BY_HAND} <= {*FOLDERS}
+
+
+@pytest.mark.parametrize("code", ["D01", "D09", "D10", "S07", "T11"])
+def test_one_edit_of_the_layout_removes_all_errors(code: str) -> None:
+    (edits, *_) = [
+        overrides_of_fix(one.finding.fix) for one in reported(code).diagnostics if one.finding.fix
+    ]
+    assert edits
+    assert not [one for one in reported(code, *edits).diagnostics if one.severity == "error"]
 
 
 def test_the_title_of_a_code_equals_that_of_its_full_entry() -> None:

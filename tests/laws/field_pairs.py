@@ -138,6 +138,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r".*recompute\.modules": (["core_attn"], ["mlp"]),
     r".*offload\.activations": ([], ["attention"]),
     r"job\.speculative\.model": ("llama-3-8b", "llama-3-70b"),
+    r"job\.lora\.adapters": ({"one": "/one"}, {"two": "/two"}),
+    r"job\.kv_offload\.size": ("100GB", "200GB"),
     r"launch\.router_port": (29600, 29700),
     r".*(_dir|path)": ("/one", "/two"),
 }
@@ -190,6 +192,8 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"cluster\.storage\.write_gb_per_s", (), {"job.checkpoint_dir": "/save"}),
     (r"job\.speculative\.(tokens|acceptance)", (SERVICE,), {"job.speculative.method": "ngram"}),
     (r"job\.speculative\.(checkpoint|model)", (SERVICE,), DRAFT),
+    (r"job\.lora\..*", (SERVICE,), {"job.lora": {"adapters": {"one": "/one", "two": "/two"}}}),
+    (r"job\.kv_offload\..*", (SERVICE,), {"job.kv_offload": {"size": "100GB"}}),
     (r"launch\.router_port", (SERVICE,), {"layout.replicas": 4}),
     (r"job\.traffic\.(burstiness|lengths.*|prefix_hit)", (), {"job.traffic.request_rate": 2.0}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),

@@ -55,6 +55,8 @@ ALL_TARGETS = (
     *(Target(("vllm", one), True, "launch.") for one in ("kubernetes", "ray", "slurm")),
     Target(("sglang",), serving=True),
     *(Target(("sglang", one), True, "launch.") for one in ("kubernetes", "slurm")),
+    Target(("tensorrt-llm",), serving=True),
+    *(Target(("tensorrt-llm", one), True, "launch.") for one in ("kubernetes", "slurm")),
 )
 """Each framework and engine with all fields, and with each launcher the fields below ``launch``."""
 

@@ -8,6 +8,8 @@ from parc.backends.registry import default_targets, fields_without_effect
 from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 from tests.laws.field_targets import ALL_TARGETS, DEFAULT_TARGETS, Target, broken_fields
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 OTHER_TARGETS = [
     pytest.param(one, marks=pytest.mark.conformance)
     for one in ALL_TARGETS
@@ -31,6 +33,9 @@ def test_the_default_targets_are_walked() -> None:
 
 
 def test_no_reason_for_having_no_effect_is_given_twice() -> None:
-    for name in ("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate", "sglang", "vllm"):
+    for name in (
+        *("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate"),
+        *("sglang", "tensorrt-llm", "vllm"),
+    ):
         unused = fields_without_effect(name)
         assert not unused.keys() & {*LABELS, *UNUSED_IN_SERVICES}

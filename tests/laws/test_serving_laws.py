@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
 from tests.search.serving_specs import plan_of, planned, spec
+
+pytestmark = pytest.mark.usefixtures("few_requests")
 
 degree = st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 64, 100, 2**20])
 model = st.sampled_from(

@@ -58,9 +58,12 @@ def test_dp_size_without_attention_data_parallelism_starts_replicas() -> None:
 
 
 def test_other_flags_become_launch_arguments_and_bad_ones_are_reported() -> None:
-    text = START + "org/m --tp 2 --enable-hicache --schedule-policy lpm --deepep-mode low_latency\n"
+    text = (
+        START + "org/m --tp 2 --hierarchical-sparse-attention-extra-config x "
+        "--schedule-policy lpm --deepep-mode low_latency\n"
+    )
     tree, said = imported(text)
-    assert tree["launch"]["args"] == ["--enable-hierarchical-cache", "--schedule-policy", "lpm"]
+    assert tree["launch"]["args"] == ["--hisparse-config", "x", "--schedule-policy", "lpm"]
     assert said == ["I04"]
 
 

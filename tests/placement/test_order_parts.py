@@ -18,8 +18,7 @@ from parc.compiler.placement.order.equivalent_hosts import (
     group_hosts_into_sites,
     sort_hosts_by_switch,
 )
-from parc.compiler.placement.order.link_loads import LinkLoads
-from parc.compiler.placement.order.node_messages import messages_by_node
+from parc.compiler.placement.order.link_loads import LinkLoads, messages_by_node
 from parc.compiler.placement.order.orders_from_boxes import (
     box_shapes,
     node_axis_sizes,

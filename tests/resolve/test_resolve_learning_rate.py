@@ -8,13 +8,13 @@ import pytest
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_learning_rate import LearningRate, resolve_learning_rate
-from parc.compiler.spec.job_spec import JobSpec
+from parc.compiler.spec.job_spec import DEFAULT_STEPS, JobSpec
 
 
 def resolved(**job: Any) -> tuple[LearningRate, list[tuple[str, str]]]:
     sink = Sink()
     spec = JobSpec(sequence_length=8, global_batch=1, **job)
-    rate = resolve_learning_rate(spec, sink)
+    rate = resolve_learning_rate(spec, spec.steps or DEFAULT_STEPS, sink)
     return rate, [(found.path, found.finding.fix) for found in sink.diagnostics]
 
 

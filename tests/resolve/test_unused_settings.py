@@ -63,3 +63,18 @@ def test_a_folder_on_nvme_without_data_on_nvme_is_reported_and_not_planned(emit:
     }
     assert plan is not None
     emitted(plan)
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ({"fp8_recipe": "delayed"}, "precision is bf16, not fp8"),
+        ({"async_checkpoint": True}, "no checkpoint_dir is set"),
+    ],
+)
+def test_a_job_setting_that_needs_another_one_is_reported(job: Spec, why: str) -> None:
+    _, sink = planned({**DENSE, "job": {**DENSE["job"], **job}})
+    (found,) = (one for one in sink.diagnostics if one.code == "PARC-E14")
+    (name,) = job
+    assert (found.path, found.finding.label) == (f"job.{name}", why)
+    assert found.finding.fix == f"remove job.{name}"

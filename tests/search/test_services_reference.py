@@ -19,6 +19,8 @@ from parc.compiler.search.search_serving_layouts import search_serving_layouts
 from tests.search.services_reference import use_reference
 from tests.search.serving_specs import problem_of, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COUNT = int(os.environ.get("PARC_SERVICES", "40"))
 MODELS = ("llama-3.1-8b", "mixtral-8x7b", "gpt-oss-20b", "gemma-2-9b", "deepseek-v2")
 NODES = ("dgx-h100", "l40s-8", "dgx-a100")

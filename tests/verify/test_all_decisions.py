@@ -16,8 +16,7 @@ from parc.compiler.verify.verify_settings import planned_value
 from tests.compiled import (
     EXAMPLES,
     Files,
-    emitted,
-    example,
+    example_files,
     example_targets,
     files_of,
     messages_of,
@@ -48,7 +47,7 @@ def leaves(value: Any, path: str) -> Iterator[str]:
 
 def unread(name: str, *sections: str) -> list[str]:
     """Return the paths of an example's plan that no verifier of its targets reads or excludes."""
-    return unread_in(emitted(example(name)), *sections)
+    return unread_in(example_files(name), *sections)
 
 
 def unread_in(files: Files, *sections: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiled import emitted, example
+from tests.compiled import example_files
 from tests.verify.edits import EDITS, SEED, findings
 
 VALUES = (None, [], {}, "x", -1, 0, True, 1.5, 10**400, [None], {"a": 1}, ["a", [1]])
@@ -30,7 +30,7 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("file", ["plan.json", "rankmap.json", "parc.lock"])
 def test_a_value_of_another_type_is_reported_and_never_a_traceback(name: str, file: str) -> None:
-    files = emitted(example(name))
+    files = example_files(name)
     tree, dice = json.loads(files[file]), random.Random(SEED)
     known = list(places(tree))
     for path in dice.sample(known, min(EDITS, len(known))):
@@ -50,7 +50,7 @@ def test_an_error_of_a_verifier_is_no_finding_if_no_file_was_edited(
     def fail(*_: object) -> Iterator[Any]:
         raise TypeError("a mistake in PARC")
 
-    files = emitted(example("llama-3-8b-fsdp"))
+    files = example_files("llama-3-8b-fsdp")
     monkeypatch.setattr(RankmapVerifier, "derive_settings", fail)
     with pytest.raises(TypeError, match="a mistake in PARC"):
         findings(files)

@@ -20,7 +20,7 @@ from parc.compiler.verify.verify_plan import verify_artifacts
 from parc.compiler.verify.verify_settings import verify_decisions
 from tests.backends.plan_fields import TRAINING
 from tests.backends.torch.specs import valid_spec
-from tests.compiled import Files, Spec, emitted, example, files_of
+from tests.compiled import Files, Spec, example_files, files_of
 from tests.verify.edited.test_edits_torch import SPECS
 
 EXAMPLES = {
@@ -79,7 +79,7 @@ def other_value(value: Any) -> Any:
 def test_each_field_of_the_plan_is_read_from_the_files_or_has_a_reason(
     name: str, target: str
 ) -> None:
-    files = emitted(example(name))
+    files = example_files(name)
     plan, one = json.loads(files["plan.json"]), verifier_of(target)
     shown = {found.path for found in one.derive_settings(files)} | one.not_in_files.keys()
     paths = [path for root in SECTIONS for path in leaves(section_of(plan, root), root)]
@@ -88,7 +88,7 @@ def test_each_field_of_the_plan_is_read_from_the_files_or_has_a_reason(
 
 @pytest.mark.parametrize(("name", "target"), EXAMPLES.items())
 def test_a_plan_with_another_value_in_any_field_is_reported(name: str, target: str) -> None:
-    files = emitted(example(name))
+    files = example_files(name)
     plan, one = json.loads(files["plan.json"]), verifier_of(target)
     decisions = list(one.derive_settings(files))
     silent = []
@@ -144,14 +144,14 @@ EDITS = [
         "deepspeed/train.json",
         '"seed": 1234',
         '"seed": 1',
-        'problem.job.seed is 1234 in plan.json, but 1 on line 29: "seed": 1,',
+        'problem.job.seed is 1234 in plan.json, but 1 on line 31: "seed": 1,',
     ),
     (
         "plugin",
         "accelerate/job.json",
         '"steps": 1000',
         '"steps": 10',
-        'problem.job.steps is 1000 in plan.json, but 10 on line 39: "steps": 10,',
+        'problem.job.steps is 1000 in plan.json, but 10 on line 40: "steps": 10,',
     ),
     (
         "accelerate",
@@ -165,7 +165,7 @@ EDITS = [
         "fsdp/config.json",
         '"reshard_after_forward": true',
         '"reshard_after_forward": false',
-        'layout.zero_stage is 3 in plan.json, but 2 on line 42: "reshard_after_forward": false,',
+        'layout.zero_stage is 3 in plan.json, but 2 on line 43: "reshard_after_forward": false,',
     ),
     (
         "torchtitan",

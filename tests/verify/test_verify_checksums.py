@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.report.json.output_directory import decode_files
-from parc.compiler.verify.verify_checksums import verify_checksums
-from parc.compiler.verify.verify_lock import LOCK
+from parc.compiler.verify.verify_checksums import LOCK, verify_checksums
 from parc.compiler.verify.verify_plan import verify_artifacts
-from tests.compiled import emitted, example
+from tests.compiled import example_files
 
 Contents = dict[str, bytes]
 NAMES = (
@@ -29,7 +28,7 @@ ARGS, HOSTS = "megatron/args.sh", "slurm/hostfile"
 
 @cache
 def written(name: str) -> Contents:
-    return {path: text.encode() for path, text in emitted(example(name)).items()}
+    return {path: text.encode() for path, text in example_files(name).items()}
 
 
 SMALL = written("gpt2-small")

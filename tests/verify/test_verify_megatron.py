@@ -11,7 +11,7 @@ from parc.backends.megatron.verify_settings import derive_settings
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
 from tests.backends.megatron.boundaries import DENSE
-from tests.compiled import Files, changed, emitted, example, messages_of, plan_of
+from tests.compiled import Files, changed, emitted, example_files, messages_of, plan_of
 from tests.verify.edits import (
     NAMED,
     false_alarms,
@@ -27,20 +27,20 @@ EDITED = ("llama-3-70b", "deepseek-v3", "nemotron-h-56b")
 
 def edited(old: str, new: str, name: str = "llama-3-70b") -> list[str]:
     """Return the findings after one edit of args.sh of an example."""
-    files = emitted(example(name))
+    files = example_files(name)
     assert old in files[ARGUMENTS]
     return findings(files | {ARGUMENTS: files[ARGUMENTS].replace(old, new, 1)})
 
 
 @pytest.mark.parametrize("name", EDITED)
 def test_random_edits_of_the_arguments_are_named(name: str) -> None:
-    score = measure_edits(emitted(example(name)), ARGUMENTS, megatron_behaviour)
+    score = measure_edits(example_files(name), ARGUMENTS, megatron_behaviour)
     assert score.named >= NAMED, score.missed
     assert score.alarms == []
 
 
 def test_comments_and_blanks_of_the_arguments_are_free() -> None:
-    files = emitted(example("nemotron-h-56b"))
+    files = example_files("nemotron-h-56b")
     assert false_alarms(files, ARGUMENTS, shell_neutral(files[ARGUMENTS], 1)) == []
 
 
@@ -165,7 +165,7 @@ def test_defaults_are_those_of_the_parser_of_megatron() -> None:
 def test_each_flag_of_the_tables_is_compared() -> None:
     seen: set[str] = set()
     for name in ("llama-3-70b", "deepseek-v3", "nemotron-h-56b", "qwen3-next-80b-a3b"):
-        files = emitted(example(name))
+        files = example_files(name)
         fields = read_fields(files)
         assert fields is not None
         arguments = read_arguments(files[ARGUMENTS])

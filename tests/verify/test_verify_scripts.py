@@ -16,7 +16,7 @@ from parc.backends.shared.verify_known_lines import (
 from parc.backends.slurm.verify_directives import read_directives
 from parc.compiler.verify.read_emitted import MalformedFileError, unfold_hosts
 from tests.backends.megatron.boundaries import DENSE
-from tests.compiled import Files, changed, emitted, example, files_of
+from tests.compiled import Files, changed, example_files, files_of
 from tests.verify.edits import (
     EDITS,
     NAMED,
@@ -73,14 +73,14 @@ def edited(files: Files, file: str, old: str, new: str) -> list[str]:
 
 @pytest.mark.parametrize(("name", "file"), EDITED)
 def test_random_edits_of_a_script_are_named(name: str, file: str) -> None:
-    score = measure_edits(emitted(example(name)), file, shell_behaviour, FEWER)
+    score = measure_edits(example_files(name), file, shell_behaviour, FEWER)
     assert score.named >= NAMED, score.missed
     assert score.alarms == []
 
 
 @pytest.mark.parametrize(("name", "file"), EDITED)
 def test_comments_and_blanks_of_a_script_are_free(name: str, file: str) -> None:
-    files = emitted(example(name))
+    files = example_files(name)
     assert false_alarms(files, file, shell_neutral(files[file], 1), FEWER) == []
 
 
@@ -99,18 +99,18 @@ def test_comments_and_blanks_of_a_script_are_free(name: str, file: str) -> None:
     ],
 )
 def test_another_notation_of_the_same_command_is_accepted(file: str, old: str, new: str) -> None:
-    assert edited(emitted(example("llama-3-70b")), file, old, new) == []
+    assert edited(example_files("llama-3-70b"), file, old, new) == []
 
 
 def test_each_script_is_compared_once() -> None:
-    files = emitted(example("llama-3-70b"))
+    files = example_files("llama-3-70b")
     compare_lines.cache_clear()
     assert findings(files) == []
     assert compare_lines.cache_info().misses == len([JOB, LAUNCH])
 
 
 def test_the_order_of_directives_and_exports_is_free() -> None:
-    files = emitted(example("llama-3-70b"))
+    files = example_files("llama-3-70b")
     for file, prefix in ((JOB, "#SBATCH"), (LAUNCH, "export")):
         lines = files[file].split("\n")
         places = [at for at, line in enumerate(lines) if line.startswith(prefix)]
@@ -170,7 +170,7 @@ def test_the_order_of_directives_and_exports_is_free() -> None:
     ],
 )
 def test_a_changed_command_is_named(file: str, old: str, new: str, finding: str) -> None:
-    found = edited(emitted(example("llama-3-70b")), file, old, new)
+    found = edited(example_files("llama-3-70b"), file, old, new)
     assert any(finding in one for one in found), found
 
 

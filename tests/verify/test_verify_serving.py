@@ -12,6 +12,8 @@ from tests.compiled import verification_codes
 from tests.search.serving_specs import plan_of, spec
 from tests.verify.damage import swapped
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 V3 = {"precision": "fp8", "max_model_len": 4096}
 EMIT = {"emit": ["rankmap", "slurm", "vllm"]}
 HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}

@@ -12,6 +12,8 @@ from tests.compiled import verification_codes
 from tests.search.serving_specs import plan_of, spec
 from tests.verify.damage import swapped
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 V3 = {"precision": "fp8", "max_model_len": 4096, "checkpoint": "deepseek-ai/DeepSeek-V3"}
 EMIT = {"emit": ["rankmap", "slurm", "sglang"]}
 HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
@@ -27,8 +29,10 @@ LAYOUTS: dict[str, dict[str, object]] = {
 @cache
 def emitted(name: str) -> dict[str, str]:
     """Return the files of DeepSeek-V3 on four hosts with one of the layouts."""
-    launch = {"args": ["--enable-hierarchical-cache"], "env": {"A": "1"}}
-    tree = spec("deepseek-v3", "hgx-h200", job=V3, layout=LAYOUTS[name], launch=launch)
+    launch = {"args": ["--enable-metrics"], "env": {"A": "1"}}
+    features = {"speculative": {"method": "mtp", "tokens": 2}, "kv_offload": {"size": "100GB"}}
+    job = V3 | (features if name == "many" else {})
+    tree = spec("deepseek-v3", "hgx-h200", job=job, layout=LAYOUTS[name], launch=launch)
     return compiled.emitted(plan_of(tree | EMIT | {"cluster": HOSTS}))
 
 
@@ -91,7 +95,7 @@ def test_every_missing_flag_and_every_changed_number_is_found(name: str) -> None
         ("both", "--ep-num-redundant-experts 32", "--ep-num-redundant-experts 16", "A14"),
         ("many", "--deepep-mode normal", "--deepep-mode low_latency", "A14"),
         ("many", "--model-path deepseek-ai/DeepSeek-V3", "--model-path other/model", "A14"),
-        ("many", "--enable-hierarchical-cache", "--enable-mixed-chunk", "A14"),
+        ("many", "--enable-metrics", "--enable-mixed-chunk", "A14"),
         ("many", "python3 -m sglang.launch_server", "python3 -m sglang.other", "A04"),
         ("many", "kill -TERM", "kill -KILL", "A18"),
     ],

@@ -83,9 +83,34 @@ def precision_rules(problem: Problem) -> tuple[Rule, ...]:
     if problem.job.moment_precision != "fp32":
         paths = ("job.moment_precision", "layout.zero_stage", "job.precision")
         found.append(Rule("E11", paths, _violates_moments, _explain_moments, ("zero_stage",)))
+    if problem.job.precision == "fp8" and problem.job.fp8_recipe == "delayed":
+        at = ("job.fp8_recipe", "layout.recompute")
+        rule = Rule(
+            "E11", at, _violates_delayed_recompute, _explain_delayed_recompute, ("recompute",)
+        )
+        found.append(rule)
     if problem.job.fused_loss and problem.job.precision == "fp16":
         found.append(always_violated_rule("E11", ("job.fused_loss",), _FUSED_LOSS_IN_FP16))
     return tuple(found)
+
+
+NOT_WITH_DELAYED_SCALES = {"moe_act", "layernorm"}
+"""Recompute modules that Megatron rejects with delayed scales (TransformerConfig)."""
+
+
+def _violates_delayed_recompute(problem: Problem, layout: Layout) -> bool:
+    return bool(NOT_WITH_DELAYED_SCALES & set(layout.recompute.modules))
+
+
+def _explain_delayed_recompute(problem: Problem, layout: Layout) -> Finding:
+    names = sorted(NOT_WITH_DELAYED_SCALES & set(layout.recompute.modules))
+    return Finding(
+        message=f"Megatron does not recompute {' and '.join(names)} with delayed fp8 scales",
+        label="a second forward pass would count the largest values twice",
+        help="valid fp8_recipe for these modules: tensorwise, blockwise",
+        fix="job.fp8_recipe: tensorwise",
+        causes=(Cause("layout.recompute", f"recompute covers {', '.join(names)}"),),
+    )
 
 
 _FUSED_LOSS_IN_FP16 = Finding(

@@ -11,12 +11,14 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from parc.backends.sglang.arguments import PACKAGE
+from parc.backends.sglang.arguments import PACKAGE, planned_flags
 from parc.backends.sglang.environment import PARTITION
 from parc.backends.sglang.extra_arguments import OLD_SWITCH, long_flag_name
-from parc.backends.sglang.launch_files.import_rest import (
-    OF_HOSTS,
-    read_formats,
+from parc.backends.sglang.launch_files.import_rest import OF_HOSTS, read_formats
+from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.import_service import (
+    finish_service,
+    read_catalog_model,
     take_extra_arguments,
 )
 from parc.compiler.diagnostics import Finding, Sink
@@ -36,7 +38,6 @@ from parc.compiler.tools.importers.script_commands import (
 )
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
-from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -147,32 +148,15 @@ def read_words(words: list[Word], reading: Reading) -> None:
         set_spec_field(reading, "layout.replicas", number, replicas)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     rest = [flag for flag in rest if flag.name not in TABLE.implied or flag.name == "--host"]
-    take_extra_arguments(read_formats(rest, reading), reading)
-    _read_model(reading)
+    known, planned = rows_of_known_flags(PACKAGE), planned_flags()
+    take_extra_arguments(read_formats(rest, reading), known, planned, reading)
+    read_catalog_model(reading)
     _divide_by_data_parallel_ranks(flags, reading)
     layout = reading.spec.setdefault("layout", {})
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
     _pin_defaults({path for path in paths if path not in reading.spans}, reading)
-    # A server has no program; the launcher may still start one, such as a benchmark.
-    program = reading.spec.get("launch", {}).pop("program", None)
-    if program is not None:
-        reading.notes.append(f"not carried over: {program}, because the job is a server")
-    reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
-    reading.spec["emit"] = ["sglang", "rankmap"]
-    reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
-
-
-def _read_model(reading: Reading) -> None:
-    """Set the model of the spec, if the catalog contains the served checkpoint."""
-    named = reading.spec.get("job", {}).get("checkpoint")
-    if named is None:
-        return
-    model = catalog_name(named)
-    if model is not None:
-        reading.spec["model"] = model
-    else:
-        reading.notes.append(f"set model: the catalog has no entry for {named}")
+    finish_service(reading, "sglang")
 
 
 def _divide_by_data_parallel_ranks(flags: Iterable[LaunchFlag], reading: Reading) -> None:

@@ -1,15 +1,9 @@
-"""Import of SGLang's flags on formats, memory and ports, and of all other flags."""
+"""Import of SGLang's flags on formats, memory and ports."""
 
 from __future__ import annotations
 
 import re
 
-from parc.backends.sglang.arguments import PACKAGE, planned_flags
-from parc.backends.shared.extra_arguments import (
-    ExtraArgument,
-    find_value_fault,
-    rows_of_known_flags,
-)
 from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -49,33 +43,3 @@ def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
     if flag.name == "--deepep-mode" and layout.get("all2all") == "deepep_high_throughput":
         return value == "normal"
     return False
-
-
-def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
-    """Move valid flags that a plan does not determine to ``launch.args``.
-
-    All other flags are reported: unknown flags, flags that a plan determines, invalid values, and
-    values that are known only at run time.
-    """
-    words: dict[str, tuple[str, ...]] = {}
-    for flag in flags:
-        row = rows_of_known_flags(PACKAGE).get(flag.name)
-        takes = row.get("takes", 1) if row is not None else 1
-        # Arguments after the last flag, such as a redirection, are no values.
-        many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
-        values = tuple(word.text for word in flag.values[:many])
-        dynamic = any("$" in value or "`" in value for value in values)
-        if (
-            row is None
-            or dynamic
-            or flag.name in planned_flags()
-            or find_value_fault(ExtraArgument(flag.name, values, 0), row)
-        ):
-            text = " ".join((flag.name, *values))
-            reading.leave_out(text, flag.word.span, "set the matching field of the job, if any")
-        else:
-            words[flag.name] = values
-    if words:
-        reading.spec.setdefault("launch", {})["args"] = [
-            word for name, values in words.items() for word in (name, *values)
-        ]

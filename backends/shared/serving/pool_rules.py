@@ -29,7 +29,7 @@ def _explain_split_cache(problem: ServingProblem, layout: ServingLayout) -> Find
 
 
 POOL_RULE = ServingRule(
-    "V44",
+    "V45",
     ("layout.pp", "layout.pcp", "layout.dcp", "job.pool"),
     _splits_transferred_cache,
     _explain_split_cache,

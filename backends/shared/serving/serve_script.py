@@ -33,16 +33,26 @@ Flag = tuple[str, str | int | HostAddress | None]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A flag with its value; the value is None for a flag without a value."""
+    """A flag with its value: None for a flag without a value, a tuple for several values."""
 
     flag: str
-    value: str | None
+    value: str | tuple[str, ...] | None
     group: str
 
     @property
     def words(self) -> tuple[str, ...]:
         """Words on the command line: the flag, and its value if the flag has a value."""
-        return (self.flag,) if self.value is None else (self.flag, self.value)
+        if self.value is None:
+            return (self.flag,)
+        values = (self.value,) if isinstance(self.value, str) else self.value
+        return (self.flag, *values)
+
+
+def argument_value(value: object) -> str | tuple[str, ...] | None:
+    """Return a computed value as that of an ``Argument``; True is a flag without a value."""
+    if value is True:
+        return None
+    return tuple(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +141,15 @@ class ServeProgram:
     command: str
     """Shell text of the command; the checkpoint is its next word."""
     address_variable: str
-    """Environment variable with the address of the host that the engine uses."""
+    """Environment variable with the address of the host that the engine uses; empty if the engine
+    has none."""
     environment: tuple[Variable, ...]
     arguments: tuple[Argument, ...]
     """Arguments that all processes share."""
     side_channel: SideChannel | None = None
     """Variables for the transfer of KV caches; None if the processes need none."""
+    exports_hosts: bool = False
+    """True if the command reads the node rank and the names of all hosts from the environment."""
 
 
 def serve_script(
@@ -163,7 +176,8 @@ def serve_script(
         "hosts": [host.name for host in placement.hosts],
         "visible": _DEVICE_VARIABLES[problem.cluster.gpu.vendor],
         "channel": engine.side_channel,
-        "interface": problem.launch.network_interface or "",
+        "interface": (engine.address_variable and problem.launch.network_interface) or "",
+        "exports_hosts": engine.exports_hosts,
         "environment": engine.environment,
         "inherited": problem.launch.env_inherited,
         "setup": problem.launch.setup,

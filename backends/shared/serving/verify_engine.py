@@ -100,7 +100,7 @@ class ServeScriptVerifier(EngineVerifier):
         partition = None if found is None else ScriptWord(*found)
         yield from self.command_settings(script, partition, problem.get("model", {}).get("layers"))
         yield from self.process_settings(script)
-        interface = script.interface
+        interface = self.interface(script)
         yield DerivedSetting(
             "problem.launch.network_interface",
             interface.text if interface else None,
@@ -118,6 +118,10 @@ class ServeScriptVerifier(EngineVerifier):
             yield from read_environment_settings(
                 self.file, self._checked_exports(script, user), required, user
             )
+
+    def interface(self, script: ServeScript) -> ScriptWord | None:
+        """Return the network interface that the script selects; None if it selects none."""
+        return script.interface
 
     def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report lines, processes and variables that differ from those the engine needs (A18)."""

@@ -34,6 +34,24 @@ COMMON, CASE = "<common>", "<case>"
 """Lines of ``serve.sh.lines`` that stand for the shared arguments and the table of processes."""
 
 
+def split_values(
+    words: Sequence[ScriptWord], flag: str
+) -> tuple[list[ScriptWord], list[ScriptWord]]:
+    """Return (words without ``flag``, values of the flag), for a flag with any number of values."""
+    others: list[ScriptWord] = []
+    values: list[ScriptWord] = []
+    is_value = False
+    for word in words:
+        if word.text == flag:
+            is_value = True
+        elif is_value and not word.text.startswith("--"):
+            values.append(word)
+        else:
+            is_value = False
+            others.append(word)
+    return others, values
+
+
 def contains_values(planned: object, found: object) -> bool:
     """Return True if the mapping ``planned`` has all keys and values of ``found``.
 
@@ -52,7 +70,9 @@ class ServeFormat:
     command: str
     """Words before the checkpoint: ``vllm serve``."""
     address_variable: str
-    """Variable with the address of the host."""
+    """Variable with the address of the host; empty if the engine has none."""
+    exports_hosts: bool = False
+    """True if the command reads the node rank and the names of all hosts from the environment."""
     channel_flag: str = ""
     """Flag with which an engine needs a side channel for KV caches; empty if it never needs one."""
     channel: tuple[tuple[str, str], ...] = ()
@@ -201,6 +221,7 @@ def compare_program(script: ServeScript, setup: bool, inherited: Sequence[str]) 
     flag = script.format.channel_flag
     if flag and any(word.text.partition("=")[0] == flag for word in script.common):
         conditions |= {"channel"} if script.interface else {"channel", "default-address"}
+    conditions |= {"exported"} if script.format.exports_hosts else set()
     texts = {
         **dict(script.format.channel),
         "inherited": shlex.join(inherited),

@@ -23,6 +23,8 @@ from benchmarks.accuracy.pages.other_tools import comparison_table
 from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, sweeps
 from benchmarks.accuracy.score import score
+from benchmarks.accuracy.serving.intervals import interval_section
+from benchmarks.accuracy.serving.percentiles import percentile_section, read_percentiles
 from benchmarks.accuracy.serving.section import section as serving_section
 from benchmarks.accuracy.sources import is_locked
 from parc.compiler.cost.step import step_interval
@@ -75,6 +77,9 @@ def page(cases: Cases, data: Path | None) -> str:
         _regret_section(cases.cases),
         memory_section(data),
         serving_section(data),
+        interval_section(data),
+        # The percentiles have a table of their own, which no wide table contains.
+        "" if data else percentile_section(list(read_percentiles())),
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 

@@ -42,6 +42,7 @@ WEIGHTS: dict[str, WeightPrecision] = {
     "fp16": "fp16",
     "fp8": "fp8",
     "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
     "int4": "int4",
 }
 CACHES: dict[str, KvPrecision] = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}

@@ -11,7 +11,7 @@ FGCS 22 (2006). This module uses Daly's complete model, of which both estimates 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, expm1, inf, sqrt
+from math import ceil, exp, expm1, inf, sqrt
 
 MAX_EXPONENT = 500.0
 """Largest ratio of a segment to the mean time between failures that is computed; exp(500) is a
@@ -29,15 +29,20 @@ class FailureTimes:
     checkpoint. A failure during this time starts it again."""
     save: float
     """Time per checkpoint during which training stops."""
+    late: float = 0.0
+    """Time after the stop until the checkpoint is complete, while training continues; 0 if training
+    waits for the whole checkpoint. A failure in this time goes back one checkpoint further."""
 
     def wall_seconds(self, work: float) -> float:
         """Return the expected time for ``work`` seconds of training and one checkpoint after them.
 
         Daly's complete model: M e^(R/M) (e^((w + d)/M) - 1), with M between failures, R restart,
-        d save. The result is infinite if it is too large for a float.
+        d save. A failure loses on average ``late`` seconds more, because a checkpoint is complete
+        that much later; they count as part of the restart. The result is infinite if it is too
+        large for a float.
         """
         segment = (work + self.save) / self.between
-        restart = self.restart / self.between
+        restart = (self.restart + self.late) / self.between
         if segment + restart > MAX_EXPONENT:
             return inf
         return self.between * exp(restart) * expm1(segment)
@@ -73,10 +78,11 @@ class FailureTimes:
         """Return the number of steps between two checkpoints that makes the run shortest.
 
         The result is between 1 and ``most``. If several numbers are equally good, the result is the
-        smallest of them.
+        smallest of them. A checkpoint starts only after the one before it is complete.
         """
         below = int(self.best_interval / step_seconds)
-        near = [min(max(steps, 1), most) for steps in (below, below + 1)]
+        least = max(ceil(self.late / step_seconds), 1)
+        near = [min(max(steps, least), most) for steps in (below, below + 1)]
         # The wall time per step has one minimum, so it is at one of the two neighbors.
         return min(near, key=lambda steps: (self.wall_seconds(steps * step_seconds) / steps, steps))
 

@@ -15,17 +15,21 @@ time of the step without an event queue. Tests compare it with the event simulat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
-from math import inf
+from math import ceil, inf
 from operator import add
 from typing import NamedTuple
 
 from parc.compiler.cost.schedules.simulation import StageCosts
 from parc.compiler.cost.schedules.table import PipelineShape
 
-STEADY_GROUPS = 4
-"""Number of groups of p micro-batches that are evaluated; each further group adds as much time as
-the last of these. With random chunks, the error is at most 0.8 % of the step."""
+EVALUATED_GROUPS = 3
+"""Minimum number of groups of p micro-batches that are evaluated; each further group adds as much
+time as the last of them."""
+EVALUATED_CHUNKS = 8
+"""Chunks per rank that are evaluated in addition to ``EVALUATED_GROUPS``, because groups of few
+chunks reach the steady state later. With random chunks, the error is below 1 % of the step."""
 
 
 class CriticalPath(NamedTuple):
@@ -43,27 +47,40 @@ class CriticalPath(NamedTuple):
 
 
 def critical_paths(ranks: int, chunk_seconds: Sequence[float]) -> list[CriticalPath]:
-    """Return two chains of dependent computations per rank; the step takes at least as long.
+    """Return chains of dependent computations; a step takes at least as long as the longest.
 
-    Both chains pass all micro-batches on one rank. They reach the rank with the first micro-batch
-    in the first chunk or in the last chunk, and leave the rank in the same chunk.
+    There are two chains per rank that is slower than all later ranks. Both pass all micro-batches
+    on this rank. They reach the rank with the first micro-batch in the first chunk or in the last
+    chunk, and leave the rank in the same chunk.
 
     Args:
         ranks: Pipeline ranks.
         chunk_seconds: Forward plus backward of one micro-batch on each chunk, in model order.
     """
-    # A path that reaches rank r in its last chunk misses p micro-batches on each earlier chunk of
-    # the rank, and passes all chunks of the model before its last one.
     before = [0.0, *accumulate(chunk_seconds)]
-    earlier = len(chunk_seconds) - ranks
+    last = len(chunk_seconds) - ranks
+    slowest = -1.0
     paths = []
-    for rank in range(ranks):
+    for rank in reversed(range(ranks)):
         whole = sum(chunk_seconds[rank::ranks])
-        skipped = ranks * sum(chunk_seconds[rank:earlier:ranks])
-        last = earlier + rank
+        if whole <= slowest:
+            continue
+        slowest = whole
         paths.append(CriticalPath(whole, before[rank], 2 * rank))
-        paths.append(CriticalPath(whole, before[last] - skipped, 2 * last))
+        # The second chain passes all chunks of the model before the last one of the rank, and
+        # misses as many micro-batches as there are ranks on each earlier chunk of the rank.
+        missed = ranks * (whole - chunk_seconds[last + rank])
+        paths.append(CriticalPath(whole, before[last + rank] - missed, 2 * (last + rank)))
     return paths
+
+
+def least_interleaved_seconds(shape: PipelineShape, costs: StageCosts) -> float:
+    """Return a lower bound of ``unequal_interleaved_seconds`` that is fast to compute.
+
+    The bound is within 1 % if only the first or the last chunk of the model has another length.
+    """
+    paths = critical_paths(shape.ranks, [chunk.total for chunk in costs.stages])
+    return max([path.seconds(shape.micro_batches, costs.hop_seconds) for path in paths])
 
 
 def is_in_groups_of_ranks(ranks: int, chunks: int, micro_batches: int) -> bool:
@@ -77,22 +94,22 @@ def is_in_groups_of_ranks(ranks: int, chunks: int, micro_batches: int) -> bool:
 def unequal_interleaved_seconds(shape: PipelineShape, costs: StageCosts) -> float:
     """Return the time in seconds of an interleaved 1F1B step with chunks of any length.
 
-    The result is exact for at most ``STEADY_GROUPS`` groups of micro-batches.
+    The result is exact for steps of few micro-batches (``EVALUATED_GROUPS``).
 
     Args:
         shape: Sizes for which ``is_in_groups_of_ranks`` returns True, with the default group size.
         costs: Seconds of the chunks of the model, in model order.
     """
     groups = shape.micro_batches // shape.ranks
-    evaluated = min(groups, STEADY_GROUPS)
+    evaluated = min(groups, EVALUATED_GROUPS + ceil(EVALUATED_CHUNKS / shape.chunks))
     seconds, last_group = _diagonal_seconds(shape.ranks, evaluated, costs)
-    totals = [chunk.total for chunk in costs.stages]
-    # A rank that is slower by little overtakes the critical path of the first groups later.
-    bounds = critical_paths(shape.ranks, totals)
-    lower = max(path.seconds(shape.micro_batches, costs.hop_seconds) for path in bounds)
-    return max(seconds + (groups - evaluated) * last_group, lower)
+    # A rank that is slower by little may determine the time only after the evaluated groups.
+    least = least_interleaved_seconds(shape, costs)
+    return max(seconds + (groups - evaluated) * last_group, least)
 
 
+# Cached, because the search evaluates some layouts several times.
+@lru_cache(maxsize=256)
 def _diagonal_seconds(p: int, groups: int, costs: StageCosts) -> tuple[float, float]:
     """Return the seconds of a step of ``groups`` x ``p`` micro-batches, and of its last group.
 

@@ -203,6 +203,10 @@ class Deployment:
         # Roofline: the longer of reading the weights and multiplying them.
         return max(weights * nbytes / rates[0], 2 * weights * rows / rates[1])
 
+    def reload_seconds(self, bytes_per_gpu: float) -> float:
+        """Return the seconds in which a GPU loads a part of its cache from host memory."""
+        return bytes_per_gpu / (self.cluster.generation.host_link_gb_per_s * 1e9)
+
     @cached_property
     def _gemm_rates(self) -> dict[float, tuple[float, float]]:
         """Return the cache {bytes per weight: (bytes per second, FLOP/s)} of GEMM rates.

@@ -43,7 +43,14 @@ def draft_setup(setup: ServingSetup) -> ServingSetup:
     weights = setup.weights
     if speculative is not None and speculative.method != "mtp":
         weights = "fp16" if setup.weights == "fp16" else "bf16"
-    return replace(setup, weights=weights, speculative=None, draft_tokens=0, accepted_tokens=1.0)
+    return replace(
+        setup,
+        weights=weights,
+        speculative=None,
+        draft_tokens=0,
+        accepted_tokens=1.0,
+        lora=None,
+    )
 
 
 def draft_weights_bytes(setup: ServingSetup, layout: ServingLayout) -> float:

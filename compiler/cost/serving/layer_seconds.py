@@ -96,8 +96,9 @@ def cached_elements_per_token(model: Model, tp: int) -> float:
 ROUTED_BYTES = 8
 """Bytes moved per routed row and hidden unit by the kernels that gather, cast and scatter rows for
 the experts."""
-PAD_ROWS = 64
-"""Mean number of empty rows per expert in tiles of 128 rows."""
+TILE_ROWS = (16, 128)
+"""Smallest and largest number of rows of a tile of a grouped GEMM. Kernels choose a power of two
+close to the rows of an expert (vLLM, fused_moe.py, get_default_config)."""
 GROUPED_SHARE = 0.8
 """Rate of grouped GEMMs divided by that of single GEMMs of the same number format. It is below 1
 because the tiles of an expert are often not full. Fitted."""
@@ -126,11 +127,19 @@ def expert_seconds(deployment: Deployment, tokens: float) -> float:
     read = touched * part.expert * nbytes / deployment.weight_bytes_per_second(nbytes)
     rows = group * experts.top_k / ranks
     rows *= _load_imbalance(rows, ranks)
-    padded = rows + PAD_ROWS * touched
+    padded = rows + _empty_rows(rows / touched if touched else 0.0) * touched
     compute = 2 * padded * part.expert / (deployment.gemm_flops_per_second(nbytes) * GROUPED_SHARE)
     moved = ROUTED_BYTES * rows * deployment.model.hidden / deployment.memory_bytes_per_second
     shared = deployment.gemm_seconds(part.shared, tokens, nbytes) if part.shared else 0.0
     return max(read, compute) + moved + shared
+
+
+def _empty_rows(rows: float) -> float:
+    """Return the mean number of empty rows in the last tile of an expert with ``rows`` rows."""
+    smallest, largest = TILE_ROWS
+    # Half of the last tile is empty on average. Powers of two are smoothed, because the rows of
+    # experts differ.
+    return min(max(rows, smallest), largest) / 2
 
 
 def _load_imbalance(mean: float, ranks: int, used: float = 0.0) -> float:

@@ -126,6 +126,8 @@ class RankWeights:
     """Input embedding and output projection, if they are on the stage."""
     head: float
     """Output projection, even if it shares the weights of the embedding."""
+    adapter: float = 0.0
+    """One LoRA adapter of one layer; 0 without adapters."""
 
 
 def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup) -> RankWeights:
@@ -155,7 +157,24 @@ def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup)
         experts=_max_experts_per_rank(model, layout),
         embedding=head if pp > 1 or model.tied_embeddings else 2 * head,
         head=head,
+        adapter=0.0 if setup.lora is None else setup.lora.rank * adapter_width(model, tp),
     )
+
+
+def adapter_width(model: Model, tp: int) -> float:
+    """Return the weights of a LoRA adapter of rank 1 in one dense layer, on one of ``tp`` ranks.
+
+    The adapter of a matrix has a matrix of its input width and one of its output width, each times
+    the rank. Like the matrix itself, only one of the two is split over tp (vLLM 0.33,
+    lora/layers/column_parallel_linear.py and row_parallel_linear.py).
+    """
+    attention, hidden = model.attention, model.hidden
+    queries = attention.query_projection_heads * attention.head_dim / tp
+    keys = max(attention.kv_heads / tp, 1.0) * attention.head_dim
+    output = attention.heads * attention.head_dim / tp
+    inner, inputs = model.ffn.size / tp, 2 if model.ffn.gated else 1
+    mixer = 3 * hidden + queries + 2 * keys + output + hidden
+    return mixer + inputs * (hidden + inner) + inner + hidden
 
 
 def layers_of_longest_stage(model: Model, layout: ServingLayout) -> int:
@@ -306,5 +325,7 @@ def layers_bytes(
     total = layers.attention * (attention.projections * wide + 2 * attention.unquantized)
     total += layers.recurrent * (recurrent.projections * wide + 2 * recurrent.unquantized)
     total += layers.residual_block_count * 2 * part.norm + layers.dense * part.mlp * linear
+    if setup.lora is not None:
+        total += layers.attention * 2 * setup.lora.active * part.adapter
     routed = 2 * part.router + linear * (part.shared + part.experts * part.expert)
     return total + layers.routed * routed

@@ -37,6 +37,9 @@ projections, absorbed up-projections."""
 QUANTIZE_KERNELS = {"fp8": 2, "nvfp4": 4}
 """Casts per pair of attention and MLP that are not fused into the preceding kernel, by weight
 format."""
+ADAPTER_KERNELS = 8
+"""Kernels per layer with LoRA adapters: two for each of queries with keys and values, attention
+output, MLP input, and MLP output (vLLM 0.33, lora/ops/triton_ops: shrink and expand)."""
 STREAM_BYTES = 12
 """Bytes per token and hidden unit of norm, residual and activations of one residual block, as in
 training."""
@@ -82,7 +85,8 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
     host = deployment.engine.scheduling
     return StepTerms(
-        projections=_projection_seconds(deployment, own),
+        projections=_projection_seconds(deployment, own)
+        + (_adapter_seconds(deployment, own) if setup.lora is not None else 0.0),
         attention=attention,
         mlp=mlp,
         communication=_communication_seconds(deployment, own)
@@ -123,6 +127,21 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
     return seconds + part.layers.recurrent * deployment.gemm_seconds(
         part.recurrent.projections, tokens, wide
     )
+
+
+def _adapter_seconds(deployment: Deployment, tokens: float) -> float:
+    """Return the time in seconds in which LoRA adapters process the tokens of a step.
+
+    Each token belongs to a request that may use another adapter. A step therefore reads the weights
+    of up to ``active`` adapters, and computes both products with small kernels of their own.
+    """
+    part, lora = deployment.shard, deployment.setup.lora
+    if lora is None:
+        return 0.0
+    read = min(lora.active, tokens) * part.adapter * 2 / deployment.memory_bytes_per_second
+    computed = 2 * tokens * part.adapter / deployment.gemm_flops_per_second(2.0)
+    launched = ADAPTER_KERNELS * deployment.hardware.kernel_seconds
+    return part.layers.attention * (launched + max(read, computed))
 
 
 def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:

@@ -16,7 +16,11 @@ from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
-from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
+from parc.compiler.cost.serving.memory import (
+    kv_bytes_per_token,
+    request_cache_bytes,
+    serving_memory,
+)
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
     closed_loop_queue,
@@ -268,9 +272,20 @@ def steady_state(
         step += later * max(running - 1, 0.0) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
     first += transfer + seconds_until_prompt_runs(engine.arrivals, queue, serial, step)
+    if traffic.host_hit:
+        first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
         first = max(first, queue.present * serial - steps * step)
     return SteadyState(running, decode, step, serial, first, first + steps * step)
+
+
+def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the bytes of a mean prompt that one GPU loads from host memory.
+
+    The GPUs of all stages load at the same time, and a request waits for the slowest of them.
+    """
+    tokens = traffic.input_tokens * traffic.host_hit
+    return tokens * kv_bytes_per_token(deployment.model, deployment.layout, deployment.setup)
 
 
 def _prefill_seconds(

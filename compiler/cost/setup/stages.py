@@ -130,6 +130,9 @@ class DistinctChunks:
 
     chunks: tuple[ModelChunk, ...]
     contents: tuple[StageContents, ...]
+    work: tuple[tuple[tuple[int, ...], int], ...]
+    """(number of layers of each type in the order of ``Model.kinds``, number of output heads) of
+    each of ``chunks``. Multi-token-prediction layers count as layers."""
     order: tuple[int, ...]
     """Index into ``chunks`` of every chunk of the pipeline: the first chunks of all ranks, then the
     second chunks, and so on."""
@@ -138,7 +141,8 @@ class DistinctChunks:
 def distinct_chunks(model: Model, split: PipelineSplit) -> DistinctChunks:
     """Return the model chunks of ``split``; chunks that take equal time are listed once."""
     seen: dict[object, int] = {}
-    chunks, order = [], []
+    chunks: list[ModelChunk] = []
+    order: list[int] = []
     for chunk in chain.from_iterable(zip(*split.chunks, strict=True)):
         kinds = model.layer_kinds[chunk.first_layer : chunk.first_layer + chunk.layers]
         index = seen.setdefault((kinds, chunk.mtp_layers, chunk.loss), len(chunks))
@@ -146,4 +150,11 @@ def distinct_chunks(model: Model, split: PipelineSplit) -> DistinctChunks:
             chunks.append(chunk)
         order.append(index)
     contents = tuple(contents_of_chunks(model, (chunk,)) for chunk in chunks)
-    return DistinctChunks(tuple(chunks), contents, tuple(order))
+    work = tuple(work_per_micro_batch(model, load) for load in contents)
+    return DistinctChunks(tuple(chunks), contents, work, tuple(order))
+
+
+def work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
+    """Return the number of layers of each kind, and the number of output heads, of a stage."""
+    counts = load.layers_by_kind(model)
+    return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import log2
 
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
@@ -10,6 +10,7 @@ from parc.compiler.cost.schedules.simulation import StageCosts
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.schedules.unequal_chunks import (
     is_in_groups_of_ranks,
+    least_interleaved_seconds,
     unequal_interleaved_seconds,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -40,8 +41,10 @@ BF16_MOMENT_BYTES = 20
 (read and written)."""
 
 
-def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
+def step_time(cost_model: CostModel, layout: Layout, *, is_bound: bool = False) -> StepTime:
     """Return the time in seconds of one training step, by term.
+
+    With ``is_bound``, the bubble of interleaved layouts is a lower bound that is faster to compute.
 
     The total is T = m max_r t_r + bubble + exposed pipeline, data-parallel and optimizer time. Here
     m is the number of micro-batches, and t_r the time per micro-batch on pipeline rank r.
@@ -59,7 +62,8 @@ def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
     ]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
-    hops, bubble = _hop_and_bubble_seconds(cost_model, layout, slowest.total, whole)
+    evaluate = least_interleaved_seconds if is_bound else unequal_interleaved_seconds
+    hops, bubble = _hop_and_bubble_seconds(cost_model, layout, (slowest.total, whole), evaluate)
     wait = straggler_factor(cost_model, layout)
     return StepTime(
         # Every micro-batch waits for the slowest stage; the bubble is added separately.
@@ -76,22 +80,27 @@ def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
 
 
 def _hop_and_bubble_seconds(
-    cost_model: CostModel, layout: Layout, slowest: float, whole: float
+    cost_model: CostModel,
+    layout: Layout,
+    rank_seconds: tuple[float, float],
+    evaluate: Callable[[PipelineShape, StageCosts], float],
 ) -> tuple[float, float]:
     """Return the seconds per step of exposed hops between stages, and those of the bubble.
 
-    ``slowest`` is the time of one micro-batch on the slowest rank, and ``whole`` the sum of the
-    times on all ranks. With interleaving, the bubble contains all other time in which the slowest
-    rank waits. Without, it is b (whole - slowest) / v: v is the number of chunks per rank, and b
-    the bubble of the schedule relative to that of 1F1B (``bubble_relative_to_1f1b``).
+    ``rank_seconds`` is the time of one micro-batch on the slowest rank, and the sum of the times on
+    all ranks. ``evaluate`` returns the time of a step with interleaving, without other terms; the
+    bubble is the remaining time in which the slowest rank waits. Without interleaving, the bubble
+    is b (sum - slowest) / v: v is the number of chunks per rank, and b the bubble of the schedule
+    relative to that of 1F1B (``bubble_relative_to_1f1b``).
     """
+    slowest, whole = rank_seconds
     micro_batches = layout.micro_batches(cost_model.problem.job.global_batch)
     hop = stage_boundary_seconds(cost_model, layout)
     hops = hop * exposed_hops(layout.pp, layout.vpp, micro_batches)
     if is_evaluated_by_chunk(layout, micro_batches):
         costs = StageCosts(chunk_seconds(cost_model, layout), hop)
         shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
-        idle = unequal_interleaved_seconds(shape, costs) - micro_batches * slowest
+        idle = evaluate(shape, costs) - micro_batches * slowest
         # Long chunks hide some of the hops.
         hops = min(hops, idle)
         return hops, idle - hops
@@ -101,7 +110,7 @@ def _hop_and_bubble_seconds(
 
 
 def is_evaluated_by_chunk(layout: Layout, micro_batches: int) -> bool:
-    """Return True if the step time is evaluated chunk by chunk (``unequal_interleaved_seconds``)."""
+    """Return True if ``step_time`` evaluates the schedule of ``layout`` chunk by chunk."""
     return layout.schedule == "interleaved" and is_in_groups_of_ranks(
         layout.pp, layout.vpp, micro_batches
     )

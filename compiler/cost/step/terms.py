@@ -163,16 +163,18 @@ TERMS: dict[str, EstimateTerm] = {
             "seconds",
             "pipeline point-to-point",
             "time of a hop x 2 (n - ceil(n / pp)) with n = micro-batches + pp - 1; interleaved: "
-            "time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class",
+            "at most time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class",
             "Simulated schedules: parc/compiler/cost/schedules/formulas.py",
         ),
         EstimateTerm(
             "bubble_seconds",
             "seconds",
             "pipeline bubble",
-            "share b x (sum of all stage times - slowest stage) / vpp; b is 1 for GPipe, 1F1B and "
-            "interleaving, and less for zero-bubble schedules",
-            "Narayanan et al. 2021, section 2.2, generalized to unequal stages",
+            "share b x (sum of all stage times - slowest stage) / vpp; b is 1 for GPipe and 1F1B, "
+            "and less for zero-bubble schedules; interleaved: time of the schedule with the time "
+            "of each model chunk - micro-batches x slowest stage - exposed hops",
+            "Narayanan et al. 2021, section 2.2, generalized to unequal stages; interleaved: "
+            "parc/compiler/cost/schedules/unequal_chunks.py",
         ),
         EstimateTerm(
             "dp_seconds",

@@ -20,7 +20,7 @@ from itertools import product
 from math import prod
 
 from parc.compiler.ir.placement import Axis, Mesh
-from parc.compiler.placement.order.node_messages import NodeMessages
+from parc.compiler.placement.order.link_loads import NodeMessages
 from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 

@@ -15,9 +15,8 @@ from itertools import islice
 from math import prod
 
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
-from parc.compiler.placement.order.link_loads import LinkLoads
+from parc.compiler.placement.order.link_loads import LinkLoads, NodeMessages, messages_by_node
 from parc.compiler.placement.order.lower_bounds import ByteBound, TimeBound
-from parc.compiler.placement.order.node_messages import NodeMessages, messages_by_node
 from parc.compiler.placement.order.orders_from_boxes import BoxShape, build_orders_from_boxes
 from parc.compiler.placement.order.placement_problem import (
     PlacementCost,

@@ -40,6 +40,7 @@ from parc.compiler.report.json.plan_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, 
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
+FACTORS: Schema = {"type": "object", "additionalProperties": NUMBER}
 SPEC: Schema = {
     "type": "object",
     "description": "Keys of the compiled spec, with numbers in base units, for `parc import`.",
@@ -179,7 +180,9 @@ def lock_schema() -> Schema:
         _with_properties(_training_decisions_schema(definitions), unavailable=NAMES)
     )
     definitions["ServingLock"] = _lock_file_schema(
-        _with_properties(_serving_decisions_schema(definitions), unavailable=NAMES)
+        _with_properties(
+            _serving_decisions_schema(definitions), unavailable=NAMES, calibration=FACTORS
+        )
     )
     return _any_of_schemas("PARC lock", ("TrainingLock", "ServingLock"), definitions)
 
@@ -188,7 +191,7 @@ def _training_decisions_schema(definitions: Schema) -> Schema:
     return closed_object(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
-            "calibration": {"type": "object", "additionalProperties": NUMBER},
+            "calibration": FACTORS,
             "layout": dataclass_schema(Layout, definitions),
             "order": {"type": "string"},
             "ranks_per_node": COUNT,

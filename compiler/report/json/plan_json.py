@@ -199,6 +199,9 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
     }
     if isinstance(plan, ServingPlan):
         decisions["limits"] = as_json(plan.limits)
+        # Left out if empty, so that locks of services without a calibration do not change.
+        if plan.problem.calibration:
+            decisions["calibration"] = dict(plan.problem.calibration)
     else:
         decisions["calibration"] = dict(plan.problem.calibration)
     document = {

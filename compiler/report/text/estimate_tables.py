@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from parc.compiler.ir import AnyPlan, Cluster, Estimate, Plan, ServingPlan, StageMemory
+from parc.compiler.ir import AnyPlan, Cluster, Estimate, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import (
@@ -21,6 +21,7 @@ from parc.compiler.report.formatting import (
 from parc.compiler.report.text.layout_text import format_layout
 from parc.compiler.report.text.run_text import run_table
 from parc.compiler.report.text.serving_tables import (
+    format_calibration,
     serving_estimate_document,
     serving_estimate_text,
 )
@@ -89,16 +90,10 @@ def estimate_text(plan: AnyPlan) -> str:
         f"MFU {format_percent(estimate.mfu)}, "
         f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{format_quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
-        + _calibration_line(plan)
+        + format_calibration(plan.problem)
         + "Formula of a term: parc explain TERM, for example parc explain activations_bytes\n",
     )
     return "\n".join(parts)
-
-
-def _calibration_line(plan: Plan) -> str:
-    """Return a line with the number of calibrated parameters; empty if the number is zero."""
-    count = len(plan.problem.calibration)
-    return f"{count} cost model parameters come from cluster.calibration\n" if count else ""
 
 
 def estimate_document(plan: AnyPlan) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from parc.compiler.evaluate.evaluate_service import simulate_service
-from parc.compiler.ir import ServingPlan
+from parc.compiler.ir import AnyProblem, ServingEstimate, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
 from parc.compiler.ir.serving_plan import LatencyName, ServingCandidate, ServingGoals
@@ -46,9 +46,16 @@ def serving_estimate_text(plan: ServingPlan) -> str:
         + _decode_step_table(plan),
         "Latency and throughput\n" + _latency_table(plan),
         *_simulation_parts(plan.estimate.simulated),
+        *filter(None, (format_calibration(plan.problem),)),
         "Formula of a term: parc explain TERM, for example parc explain tpot\n",
     )
     return "\n".join(parts)
+
+
+def format_calibration(problem: AnyProblem) -> str:
+    """Return a line with the number of calibrated parameters; empty if the number is zero."""
+    count = len(problem.calibration)
+    return f"{count} cost model parameters come from cluster.calibration\n" if count else ""
 
 
 def _memory_table(plan: ServingPlan) -> str:
@@ -92,11 +99,12 @@ def _decode_step_table(plan: ServingPlan) -> str:
 
 def _latency_table(plan: ServingPlan) -> str:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
+    found = format_intervals(estimate)
     rows = [
-        ("ttft", format_seconds(estimate.ttft_seconds), format_latency_limits(goals, "ttft")),
-        ("tpot", format_seconds(estimate.tpot_seconds), format_latency_limits(goals, "tpot")),
+        ("ttft", format_seconds(estimate.ttft_seconds), found["ttft"]),
+        ("tpot", format_seconds(estimate.tpot_seconds), found["tpot"]),
         ("prefill of a prompt", format_seconds(estimate.prefill_seconds), ""),
-        ("output", format_quantity(estimate.tokens_per_second, " tokens/s"), ""),
+        ("output", format_quantity(estimate.tokens_per_second, " tokens/s"), found["output"]),
         ("output per GPU", format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
         ("requests per second", format_without_exponent(estimate.requests_per_second, 3), ""),
         ("max concurrent requests", f"{estimate.max_concurrency:,.0f}", ""),
@@ -107,7 +115,28 @@ def _latency_table(plan: ServingPlan) -> str:
             "",
         ),
     ]
-    return table(("", "estimated", "limit"), rows)
+    limited = {name: format_latency_limits(goals, name) for name in ("ttft", "tpot")}
+    return table(
+        ("", "estimated", "80 % interval", "limit"),
+        [(*row, limited.get(row[0], "")) for row in rows],
+    )
+
+
+def format_intervals(estimate: ServingEstimate) -> dict[str, str]:
+    """Return the 80 % intervals of ttft, tpot and output as text, such as ``1.20 to 3.40 s``.
+
+    The texts are empty if the estimate has no intervals.
+    """
+    found = estimate.intervals
+    if found is None:
+        return dict.fromkeys(("ttft", "tpot", "output"), "")
+    low, high = (format_quantity(end, " tokens/s") for end in found.tokens_per_second)
+    rate = f"{low} to {high}" if low != high else "that of the given requests"
+    return {
+        "ttft": " to ".join(map(format_seconds, found.ttft_seconds)),
+        "tpot": " to ".join(map(format_seconds, found.tpot_seconds)),
+        "output": rate,
+    }
 
 
 PERCENTILE_HEAD = ("", "mean", "p50", "p90", "p99")

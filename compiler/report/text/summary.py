@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import AnyPlan, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, Plan, ServingEstimate, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import ServingGoals
@@ -22,6 +22,7 @@ from parc.compiler.report.formatting import (
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
 from parc.compiler.report.text.run_text import run_rows
+from parc.compiler.report.text.serving_tables import format_intervals
 from parc.compiler.report.text.tie_note import tie_summary
 
 
@@ -55,6 +56,7 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{format_seconds(estimate.tpot_seconds)}, "
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
+        ("interval", _format_intervals(estimate)),
         ("simulated", format_simulated(plan)),
         *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
@@ -71,6 +73,11 @@ def format_pool(plan: ServingPlan) -> str:
         return "prefill: latencies end with the prompt; the decode pool adds its own"
     seconds = format_seconds(plan.estimate.transfer_seconds)
     return f"decode: latencies start with the transfer of the KV cache, {seconds} per prompt"
+
+
+def _format_intervals(estimate: ServingEstimate) -> str:
+    found = format_intervals(estimate)
+    return f"80 %: TTFT {found['ttft']}; TPOT {found['tpot']}; output {found['output']}"
 
 
 def format_draft(setup: ServingSetup) -> str:
@@ -167,6 +174,7 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
         "ttft_seconds": estimate.ttft_seconds,
         "tpot_seconds": estimate.tpot_seconds,
         "tokens_per_second": estimate.tokens_per_second,
+        "intervals": as_json(estimate.intervals),
         "max_concurrency": estimate.max_concurrency,
     }
     return dict(round_floats_in_tree(document))

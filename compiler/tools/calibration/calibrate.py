@@ -8,6 +8,7 @@ from typing import Any
 
 from parc import __version__
 from parc.backends.registry import framework_of_problem
+from parc.compiler.cost.serving.calibrated_service import SERVICE_FACTORS
 from parc.compiler.cost.setup.calibrated_parameters import (
     OTHER,
     PARAMETERS,
@@ -16,36 +17,56 @@ from parc.compiler.cost.setup.calibrated_parameters import (
     hardware_class,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
+from parc.compiler.ir import ServingLayout
 from parc.compiler.report.formatting import round_to_six_digits
+from parc.compiler.resolve.resolve_calibration import service_class
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.reading.yaml_tree import split_lines
 from parc.compiler.tools.calibration.fit_nccl import LinksFit, fit_nccl, read_nccl
 from parc.compiler.tools.calibration.fit_runs import RunsFit, fit_runs, mean_error
+from parc.compiler.tools.calibration.fit_services import Observation, fit_services
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun, read_measured_runs
+from parc.compiler.tools.calibration.measured_services import (
+    MeasuredService,
+    read_measured_services,
+)
 
 LARGE_ERROR = 0.25
 """Relative error of the fitted prediction above which a run is reported (Q06)."""
+RUN_ADVICE = (
+    "check that step_seconds is the time of one optimizer step, without warm-up and checkpoints, "
+    "and that the row describes the layout of the run"
+)
+SERVICE_ADVICE = (
+    "check that the spec has the layout, number formats and engine limits of the service, and that "
+    "the benchmark excludes the first requests after a start"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Measured runs and collectives, with the cost model's parameters that are fitted to them."""
+    """Measurements, with the cost model's parameters that are fitted to them."""
 
-    runs: tuple[MeasuredRun, ...]
+    runs: tuple[MeasuredRun | Observation, ...]
+    """Training runs, or the measured means of the runs of a serving benchmark."""
+    count: int
+    """Number of training runs, or of runs of a serving benchmark."""
     fit: RunsFit
     links: LinksFit
+    layouts: tuple[ServingLayout, ...] = ()
+    """Different layouts of the services that the benchmarks measured; empty for training."""
 
     @property
     def measured(self) -> tuple[float, ...]:
-        """Measured seconds per step of each run, in the order of ``runs``."""
+        """Measured value of each element of ``runs``, in their order."""
         return tuple(run.seconds for run in self.runs)
 
     @property
     def errors(self) -> dict[str, float]:
-        """Mean relative error of the predicted step times, per set of parameters.
+        """Mean relative error of the predictions, per set of parameters.
 
         The keys are ``shipped``, ``fitted`` and, if there are enough runs, ``left_out``. For
-        ``left_out``, the time of each run is predicted by a fit that does not use this run.
+        ``left_out``, the values of each run are predicted by a fit that does not use this run.
         """
         columns = {"shipped": self.fit.before, "fitted": self.fit.after}
         if self.fit.left_out:
@@ -72,7 +93,7 @@ class Calibration:
                 for operation, own in sorted(terms.items())
             },
             "fitted_to": {
-                "runs": len(self.runs),
+                "runs": self.count,
                 "collective_timings": sum(len(one.before) for one in self.links.measured),
                 "mean_error": {
                     name: round_to_six_digits(value) for name, value in self.errors.items()
@@ -103,10 +124,46 @@ def calibrate(source: SpecSource, nccl: Sequence[SpecSource], sink: Sink) -> Cal
     if sink.failed():
         return None
     # The links are fitted first: their values are fixed, or narrow priors, in the fit to the runs.
-    found = Calibration(runs, fit_runs(runs, links.fitted_values, links.network), links)
+    fit = fit_runs(runs, links.fitted_values, links.network)
+    found = Calibration(runs, len(runs), fit, links)
     _warn_unidentified(found, source, sink)
     _warn_large_errors(found, sink)
     return found
+
+
+def calibrate_service(
+    sources: Sequence[SpecSource], spec: SpecSource | None, sink: Sink
+) -> Calibration | None:
+    """Fit the factors of a service to the results of serving benchmarks in ``sources``.
+
+    ``spec`` describes the service. Return None if an error is reported.
+    """
+    sink.positions = SpecPositions(
+        sources[0].name, lines={each.name: split_lines(each.text) for each in sources}
+    )
+    services = read_measured_services(sources, spec, sink)
+    for other in services[1:]:
+        _check_same_class(services[0], other, sink)
+    if sink.failed() or not services:
+        return None
+    observations, fit = fit_services(services)
+    layouts = tuple(dict.fromkeys(one.layout for one in services))
+    found = Calibration(observations, len(services), fit, LinksFit(), layouts)
+    _warn_unidentified(found, sources[0], sink)
+    _warn_large_errors(found, sink)
+    return found
+
+
+def _check_same_class(first: MeasuredService, other: MeasuredService, sink: Sink) -> None:
+    """Report a run whose GPU generation or engine differs from that of the first run (Q03)."""
+    classes = [service_class(one.problem.cluster, one.problem.framework) for one in (other, first)]
+    if classes[0] != classes[1]:
+        finding = Finding(
+            f"{other.record.name} ran on {classes[0]}, but {first.record.name} on {classes[1]}",
+            help="a calibration is valid for one GPU generation and one engine: calibrate each "
+            "separately",
+        )
+        sink.report("Q03", finding, span=other.record.span)
 
 
 def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
@@ -148,9 +205,10 @@ def _warn_unidentified(found: Calibration, source: SpecSource, sink: Sink) -> No
     if not names:
         return
     unchanged = [item.name for item in found.fit.parameters if item.identified == "no"]
-    help_ = "; ".join(f"{name}: {PARAMETERS.get(name, OTHER).seen_in}" for name in names)
+    known = PARAMETERS | SERVICE_FACTORS
+    help_ = "; ".join(f"{name}: {known.get(name, OTHER).seen_in}" for name in names)
     finding = Finding(
-        f"{_runs_are_too_few(len(found.runs))} to fit {len(names)} of "
+        f"{_runs_are_too_few(found.count)} to fit {len(names)} of "
         f"{len(found.fit.parameters)} parameters: {', '.join(names)}",
         label=f"shipped values are kept for {', '.join(unchanged)}"
         if unchanged
@@ -165,15 +223,16 @@ def _runs_are_too_few(count: int) -> str:
 
 
 def _warn_large_errors(found: Calibration, sink: Sink) -> None:
-    """Report each run whose step time after the fit is still far from the measured one (Q06)."""
+    """Report each value that the fit cannot reproduce (Q06)."""
     for run, before, after in zip(found.runs, found.fit.before, found.fit.after, strict=True):
         if abs(after / run.seconds - 1) <= LARGE_ERROR:
             continue
+        unit = "" if isinstance(run, Observation) and run.quantity == "tokens/s" else " s"
         finding = Finding(
-            f"{run.name} took {run.seconds:.4g} s, but the fit predicts {after:.4g} s",
+            f"{run.name} took {run.seconds:.4g}{unit}, but the fit predicts {after:.4g}{unit}",
             label=f"error {after / run.seconds - 1:+.0%}; the shipped parameters predict "
-            f"{before:.4g} s",
-            help="check that step_seconds is the time of one optimizer step, without warm-up and "
-            "checkpoints, and that the row describes the layout of the run",
+            f"{before:.4g}{unit}",
+            help=SERVICE_ADVICE if isinstance(run, Observation) else RUN_ADVICE,
         )
-        sink.report("Q06", finding, span=run.row.cell_span("step_seconds"))
+        span = run.row.cell_span("step_seconds") if isinstance(run, MeasuredRun) else run.span
+        sink.report("Q06", finding, span=span)

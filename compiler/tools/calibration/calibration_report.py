@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import (
     format_percent,
+    format_quantity,
     format_seconds,
     round_floats_in_tree,
     round_to_six_digits,
     table,
 )
+from parc.compiler.report.text.layout_text import format_serving_layout
 from parc.compiler.tools.calibration.calibrate import Calibration
 from parc.compiler.tools.calibration.fit_runs import mean_error
+from parc.compiler.tools.calibration.measured_runs import MeasuredRun
 
 MAX_RUNS_SHOWN = 30
 """Maximum number of runs to print; if there are more, those with the largest errors."""
@@ -25,17 +29,30 @@ def calibration_text(found: Calibration) -> str:
 
     It contains tables of the parameters, collectives and runs, and the mean errors of the runs.
     """
-    count = len(found.runs)
-    models = len({run.problem.model.name for run in found.runs})
+    count = found.count
+    models = len({run.model.name for run in found.runs})
     parts = [
         f"{found.fit.hardware}: {count} run{'s' * (count > 1)} of {models} "
         f"model{'s' * (models > 1)}\n",
+        *([_layout_lines(found)] if found.layouts else []),
         _parameter_table(found),
         *([_collective_table(found)] if found.links.measured else []),
         _run_table(found),
         _mean_error_line(found),
     ]
     return "\n".join(parts)
+
+
+MAX_LAYOUTS_SHOWN = 5
+"""Maximum number of layouts of services to print."""
+
+
+def _layout_lines(found: Calibration) -> str:
+    """Return the layouts with which the measurements are compared, so that users can check them."""
+    shown = [format_serving_layout(one) for one in found.layouts[:MAX_LAYOUTS_SHOWN]]
+    more = len(found.layouts) - len(shown)
+    lines = [*shown, *([f"and {more} more"] if more else [])]
+    return "compared with: " + "\n               ".join(lines) + "\n"
 
 
 def _parameter_table(found: Calibration) -> str:
@@ -79,12 +96,17 @@ def _run_table(found: Calibration) -> str:
     rows = [
         (
             row["run"],
-            format_seconds(row["measured"]),
+            _format_measured(row),
             *(_format_error(row, name) for name in _prediction_columns(found)),
         )
         for row in records
     ]
     return table(("run", "measured", *_prediction_columns(found).values()), rows)
+
+
+def _format_measured(row: Mapping[str, Any]) -> str:
+    rate = row["run"].endswith(" tokens/s")
+    return format_quantity(row["measured"], "") if rate else format_seconds(row["measured"])
 
 
 def _prediction_columns(found: Calibration) -> dict[str, str]:
@@ -100,7 +122,7 @@ def _run_record(found: Calibration, index: int) -> dict[str, Any]:
     run, fit = found.runs[index], found.fit
     record = {
         "run": run.name,
-        "line": run.row.span.line,
+        "line": run.span.line,
         "measured": run.seconds,
         "shipped": fit.before[index],
         "fitted": fit.after[index],
@@ -113,7 +135,8 @@ def _mean_error_line(found: Calibration) -> str:
     text = ", ".join(
         f"{words[name]} {format_percent(value)}" for name, value in found.errors.items()
     )
-    return f"mean error of the step: {text}\n"
+    of = "the step" if isinstance(found.runs[0], MeasuredRun) else "the latencies"
+    return f"mean error of {of}: {text}\n"
 
 
 def calibration_json(found: Calibration) -> dict[str, Any]:
@@ -124,6 +147,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
     document = {
         "format": 1,
         "calibration": found.document(),
+        "layouts": [as_json(one) for one in found.layouts],
         "parameters": [
             {
                 "name": item.name,

@@ -7,7 +7,7 @@ therefore the error of the values that the calibration file contains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -98,30 +98,55 @@ def fit_runs(
     priors = {name: parameter_prior(name, value) for name, value in start.items()}
     for name, value in network.items():
         priors[name] = replace(parameter_prior(name, value), spread=MEASURED_SPREAD)
-    fitting = _RunsFitter(runs, collectives, {name: each.centre for name, each in priors.items()})
+    shipped = {name: each.centre for name, each in priors.items()}
+
+    def predict(parameters: Mapping[str, float], fixed: Values = collectives) -> list[float]:
+        values = tuple(sorted({**shipped, **parameters, **dict(fixed)}.items()))
+        return [predicted_seconds(run, values) for run in runs]
+
+    fitting = RowsFitter(predict, [run.seconds for run in runs], range(len(runs)))
+    fit = fit_rows(fitting, hardware, priors, frozenset(network))
+    parameters = tuple(replace(item, shipped=start[item.name]) for item in fit.parameters)
+    return replace(fit, parameters=parameters, before=tuple(predict(start, ())))
+
+
+def fit_rows(
+    fitting: RowsFitter,
+    hardware: str,
+    priors: Mapping[str, ParameterPrior],
+    measured_directly: frozenset[str] = frozenset(),
+) -> RunsFit:
+    """Fit the parameters in ``priors``, except those about which the rows give no information.
+
+    Args:
+        fitting: predictions and measured values of the rows.
+        hardware: hardware class of the rows.
+        priors: prior of each parameter; its centre is the shipped value.
+        measured_directly: names of parameters that count as identified whatever the rows show.
+    """
     # The first fit only finds the parameters without information; the second leaves them out.
     first = fitting.fit(priors)
-    uninformed = set(first.unidentified_parameters(priors, UNINFORMED_SHARE)) - set(network)
+    uninformed = set(first.unidentified_parameters(priors, UNINFORMED_SHARE)) - measured_directly
     kept = {name: each for name, each in priors.items() if name not in uninformed}
     final = fitting.fit(kept) if kept else FitResult({}, {}, 0.0, 0)
-    # What nccl-tests measured directly counts as identified, whatever the runs show.
-    known = set(network) | (set(kept) - set(final.unidentified_parameters(kept, IDENTIFIED_SHARE)))
+    unidentified = set(final.unidentified_parameters(kept, IDENTIFIED_SHARE))
+    known = measured_directly | (set(kept) - unidentified)
     parameters = (
         FittedParameter(
             name,
-            value,
-            final.parameters.get(name, value),
-            final.spreads.get(name, priors[name].spread),
+            prior.centre,
+            final.parameters.get(name, prior.centre),
+            final.spreads.get(name, prior.spread),
             "yes" if name in known else "partly" if name in kept else "no",
         )
-        for name, value in start.items()
+        for name, prior in priors.items()
     )
     return RunsFit(
         hardware,
         tuple(parameters),
-        _RunsFitter(runs, (), start).predict_seconds({}),
-        fitting.predict_seconds(final.parameters),
-        fitting.predict_left_out(final.parameters, kept) if len(runs) >= MIN_RUNS else (),
+        tuple(fitting.predict({})),
+        tuple(fitting.predict(final.parameters)),
+        fitting.predict_left_out(final.parameters, kept) if fitting.count >= MIN_RUNS else (),
     )
 
 
@@ -130,49 +155,53 @@ def mean_error(predicted: Sequence[float], measured: Sequence[float]) -> float:
     return sum(abs(s / m - 1) for s, m in zip(predicted, measured, strict=True)) / len(measured)
 
 
-class _RunsFitter:
-    """Fitter of parameters to runs; parameters that are not fitted have fixed values."""
+class RowsFitter:
+    """Fitter of parameters to measured rows, each of which has one or more measured values."""
 
     def __init__(
-        self, runs: Sequence[MeasuredRun], collectives: Values, fixed: Mapping[str, float]
+        self,
+        predict: Callable[[Mapping[str, float]], Sequence[float]],
+        measured: Sequence[float],
+        rows: Sequence[int],
     ) -> None:
-        self.runs = runs
-        self.collectives = collectives
-        self.fixed = fixed
-        self.measured = [run.seconds for run in runs]
+        """Create a fitter.
 
-    def predict_seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
-        """Return the predicted seconds per step of each run.
-
-        ``parameters`` override the parameters that keep their shipped value.
+        ``predict`` returns the predicted value of each element of ``measured``; a parameter that
+        is not in its argument has the shipped value. ``rows`` contains the number of the row of
+        each element, in ascending order from 0.
         """
-        values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
-        return tuple(predicted_seconds(run, values) for run in self.runs)
+        self.predict = predict
+        self.measured = measured
+        self.rows = rows
+        self.count = len(set(rows))
+        """Number of rows."""
 
     def fit(self, priors: Mapping[str, ParameterPrior]) -> FitResult:
-        """Fit the parameters in ``priors`` to the measured times of all runs."""
+        """Fit the parameters in ``priors`` to the measured values of all rows."""
         start = {name: each.centre for name, each in priors.items()}
-        return fit_parameters(self.predict_seconds, self.measured, start, priors)
+        return fit_parameters(self.predict, self.measured, start, priors)
 
     def predict_left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, ParameterPrior]
     ) -> tuple[float, ...]:
-        """Return the seconds per step of each run, predicted by a fit without this run.
+        """Return the values of each row, predicted by a fit without this row.
 
-        With more than FOLDS runs, each fit leaves out several runs. To save evaluations of the cost
-        model, these fits use predictions that are linearized around the fit to all runs.
+        With more than FOLDS rows, each fit leaves out several rows. To save evaluations of the cost
+        model, these fits use predictions that are linearized around the fit to all rows.
         """
-        # Without fitted parameters, leaving out a run changes no prediction.
+        # Without fitted parameters, leaving out a row changes no prediction.
         if not parameters:
-            return self.predict_seconds({})
-        lines = linearize_runs(self.predict_seconds, parameters)
+            return tuple(self.predict({}))
+        lines = linearize_runs(self.predict, parameters)
         indices = range(len(lines))
         found = list(self.measured)
-        for fold in range(min(FOLDS, len(lines))):
-            # Fold k leaves out the runs k, k + FOLDS, k + 2 FOLDS, ...
-            others = [index for index in indices if index % FOLDS != fold]
+        for fold in range(min(FOLDS, self.count)):
+            # Fold k leaves out the rows k, k + FOLDS, k + 2 FOLDS, ...
+            others = [index for index in indices if self.rows[index] % FOLDS != fold]
             predicted = self._predict_from_subset(parameters, priors, lines, others)
-            found[fold::FOLDS] = predicted[fold::FOLDS]
+            for index in indices:
+                if self.rows[index] % FOLDS == fold:
+                    found[index] = predicted[index]
         return tuple(found)
 
     def _predict_from_subset(
@@ -182,13 +211,13 @@ class _RunsFitter:
         lines: Sequence[LinearizedRun],
         others: Sequence[int],
     ) -> list[float]:
-        """Fit the parameters to some of the runs; return the predicted times of all runs.
+        """Fit the parameters to some of the values; return the predictions of all values.
 
         Args:
-            parameters: start values, which were fitted to all runs.
+            parameters: start values, which were fitted to all values.
             priors: prior of each parameter.
-            lines: linearized prediction of each run.
-            others: indices of the runs to which the parameters are fitted.
+            lines: linearized prediction of each value.
+            others: indices of the values to which the parameters are fitted.
         """
         measured = [self.measured[index] for index in others]
 
@@ -196,7 +225,7 @@ class _RunsFitter:
             every = extrapolate_seconds(lines, parameters, values)
             return [every[index] for index in others]
 
-        # The start is the fit to all runs, so a few rounds are enough.
+        # The start is the fit to all rows, so a few rounds are enough.
         found = fit_parameters(predict, measured, parameters, priors, rounds=8)
         return extrapolate_seconds(lines, parameters, found.parameters)
 

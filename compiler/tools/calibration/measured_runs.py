@@ -18,7 +18,15 @@ from parc.backends.base import Framework
 from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
+from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
+    NO_ZERO_PLUS,
+    Layout,
+    Model,
+    Problem,
+    ServingProblem,
+)
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import explain_invalid
@@ -176,6 +184,16 @@ class MeasuredRun:
     layout: Layout
     seconds: float
     """Measured seconds per optimizer step."""
+
+    @property
+    def span(self) -> Span:
+        """Position of the run in the table."""
+        return self.row.span
+
+    @property
+    def model(self) -> Model:
+        """Model that the run trained."""
+        return self.problem.model
 
 
 def read_measured_runs(source: SpecSource, sink: Sink) -> tuple[MeasuredRun, ...]:

@@ -1,7 +1,8 @@
 """Check the facts in a launch file against the rules of a training framework or serving engine.
 
-The rules are those on the layout and, if the cluster is known, those on exported environment
-variables. A rule that needs a fact which the file does not contain is skipped.
+The rules are those on the layout; if the cluster is known, those on exported environment variables;
+and those on memory, if the file contains all facts that an estimate needs. A rule that needs a fact
+which the file does not contain is skipped.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Any, Generic, TypeVar
 
 from parc.backends.base import Engine, Framework
 from parc.backends.shared.launch_rules import check_device_connections, check_network_variables
+from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import PLACEMENT_CHECKS
 from parc.compiler.checks.check_serving_plan import SERVING_PLAN_CHECKS
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import (
@@ -30,13 +34,14 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.ir.plan import Search
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.placement.place_service import place_service
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import CONSERVATION
-from parc.compiler.tools.lint.check_estimate import CODES as ESTIMATED
-from parc.compiler.tools.lint.check_estimate import estimated_checks
+from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import (
     build_partial_instance,
@@ -48,6 +53,8 @@ from parc.compiler.tools.lint.partial_ir import (
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 from parc.compiler.topology.node_groups import ranks_per_node
 
+ESTIMATED = (OVERSIZED, "G02", "R15")
+"""Codes of the rules that need an estimate."""
 P = TypeVar("P", Problem, ServingProblem)
 L = TypeVar("L", Layout, ServingLayout)
 
@@ -278,3 +285,42 @@ def lint_environment(
     )
     for check in (check_network_variables, check_device_connections):
         find_missing_fact(partial(check, plan, sink))
+
+
+def estimated_checks(
+    plan: Plan, framework: Framework, sink: ScriptSink
+) -> tuple[Plan, tuple[PlanCheck[Plan], ...], list[SkippedRule]]:
+    """Return (``plan`` with an estimate, checks that need the estimate, skipped rules).
+
+    If a fact that the estimate needs is unknown, ``plan`` is returned unchanged, there are no
+    checks, and all rules that need the estimate are skipped.
+    """
+    found: list[tuple[CostModel, Plan]] = []
+
+    def estimate() -> None:
+        cost_model = cost_model_for(plan.problem, framework)
+        # No other layout was evaluated, so that findings suggest only more recomputation.
+        search = build_partial_instance(Search, ranked=())
+        values = {"estimate": estimate_layout(cost_model, plan.layout), "search": search}
+        found.append((cost_model, with_field_values(plan, **values)))
+
+    missing = find_missing_fact(estimate)
+    if missing is not None:
+        reason = describe_missing_fact(missing, sink.flags)
+        return plan, (), [SkippedRule(code, *reason) for code in ESTIMATED]
+    cost_model, priced = found[0]
+    # A launch file states no headroom, and a launch that runs must not be refused: it may fit if
+    # the low end of its interval is within the device.
+    if priced.estimate.peak.low_bytes > plan.problem.cluster.gpu.memory_bytes:
+        return priced, (PlanCheck((OVERSIZED,), partial(_report_oversized, cost_model)),), []
+    checks: tuple[PlanCheck[Plan], ...] = (
+        PlanCheck((OVERSIZED,), lambda _, __: None),
+        PlanCheck(("G02",), partial(check_memory, cost_model)),
+        PlanCheck(("R15",), partial(check_host_memory, cost_model)),
+    )
+    return priced, checks, []
+
+
+def _report_oversized(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
+    """Report that the layout of the launch does not fit into memory (R17)."""
+    explain_oversized(cost_model, plan.layout, {}, sink, which="the layout")

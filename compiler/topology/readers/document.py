@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,3 +222,14 @@ def _span_at_offset(reading: Reading, offset: int, length: int) -> Span:
     line = reading.text.count("\n", 0, offset) + 1
     column = offset - (reading.text.rfind("\n", 0, offset) + 1) + 1
     return reading.span(line, column, length)
+
+
+def leaf_nodes(node: DocumentNode) -> Iterator[DocumentNode]:
+    """Yield the values below ``node`` that are neither null nor a mapping with further keys."""
+    if not isinstance(node.value, dict):
+        yield node
+        return
+    for key in node.value:
+        child = node.child(key)
+        if child is not None:
+            yield from leaf_nodes(child)

@@ -11,6 +11,8 @@ from parc.backends.vllm.defaults import default_batch
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
 from tests.search.serving_specs import codes, problem_of, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 FP8 = {"precision": "fp8", "max_model_len": 4096}
 Q30 = ("qwen3-30b-a3b", "dgx-h100", 1, {})
 V3 = ("deepseek-v3", "hgx-h200", 4, {"job": FP8})

@@ -41,7 +41,7 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from build_model import count_parameters
-from emulated_gpu import hardware, make_megatron_importable
+from emulated_gpu import hardware, make_megatron_importable, read_docstrings_once
 from hybrid_stages import divide_mamba, model_config, segment
 from megatron_optimizer import optimizer_settings, precision_aware_optimizer
 
@@ -94,7 +94,16 @@ def configure(args: Namespace) -> Any:
 
 
 def padded_vocab(args: Namespace) -> int:
-    from megatron.training.vocab_utils import calculate_padded_vocab_size
+    try:
+        from megatron.training.vocab_utils import calculate_padded_vocab_size
+    except ModuleNotFoundError:  # Megatron-Core 0.17 pads the vocabulary of its tokenizer
+        from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer
+        from megatron.core.tokenizers.utils.build_tokenizer import vocab_size_with_padding
+
+        tokens = args.vocab_size
+        if args.tokenizer_type == "NullTokenizer":
+            tokens = NullTokenizer(args.vocab_size).vocab_size
+        return int(vocab_size_with_padding(tokens, args, logging_enabled=False))
 
     step, tp = args.make_vocab_size_divisible_by, args.tensor_model_parallel_size
     return int(calculate_padded_vocab_size(args.vocab_size, step, tp, logging_enabled=False))
@@ -356,22 +365,6 @@ def shown_default(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value)
     return getattr(value, "name", value)
-
-
-def read_docstrings_once() -> None:
-    """Cache the docstrings of config classes, because every parser reads the source of each class
-    again for its help.
-    """
-    from megatron.training.argument_utils import ArgumentGroupFactory as Factory
-
-    read, known = Factory._get_field_docstrings, {}
-
-    def remember(self: Any, config: type) -> dict[str, str]:
-        if config not in known:
-            known[config] = read(self, config)
-        return dict(known[config])
-
-    Factory._get_field_docstrings = remember
 
 
 def main() -> int:

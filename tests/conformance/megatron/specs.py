@@ -47,7 +47,7 @@ def valid_spec(seed: int) -> Spec:
     if grid.cp > 1:
         others = [] if "latent" in model else ["all_gather"]
         pins["cp_comm"] = dice.choice(["auto", "p2p", *others, *_swaps(grid, model)])
-    return {
+    spec: Spec = {
         "parc": 1,
         "name": f"random-{seed}",
         "model": model,
@@ -63,6 +63,36 @@ def valid_spec(seed: int) -> Spec:
         "layout": pins,
         "emit": ["megatron"],
     }
+    _add_recipe_settings(Random(f"recipe {seed}"), spec)
+    return spec
+
+
+def _add_recipe_settings(dice: Random, spec: Spec) -> None:
+    """Add settings of recipes, loggers and checkpoints. They do not affect the layout."""
+    job, precision = spec["job"], spec["job"]["precision"]
+    if precision == "fp8":
+        # Delayed scales exclude some modules of selective recompute.
+        partly = isinstance(spec["layout"]["recompute"], dict)
+        recipes = ["tensorwise", "blockwise", *([] if partly else ["delayed"])]
+        job["fp8_recipe"] = dice.choice(recipes)
+    if precision != "fp16" and dice.random() < 0.3:
+        job["fused_loss"] = True
+    if spec["layout"].get("sequence_parallel") is not False and dice.random() < 0.3:
+        job["tp_overlap"] = True
+    if dice.random() < 0.4:
+        job |= {"checkpoint_dir": "/save", "async_checkpoint": dice.random() < 0.5}
+    if dice.random() < 0.3:
+        job["data"] = ["0.5", "/data/a", "0.5", "/data/b"]
+    if dice.random() < 0.3:
+        spec["model"]["init_std"] = dice.choice([0.006, 0.0134])
+    spec["launch"] = dice.choice(
+        [
+            {},
+            {"logging": {"tensorboard": "/logs", "wandb": "project"}},
+            {"profile": {"first_step": 4, "last_step": 6, "ranks": [0, 8]}},
+            {"omit": ["--manual-gc", "--manual-gc-interval"]},
+        ]
+    )
 
 
 def _dispatch(dice: Random, pins: Spec, routed: bool) -> Spec:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS
-from tests.compiled import emitted, example
+from tests.compiled import example_files
 from tests.conformance.megatron.cases import checker_command
 from tests.verify.edits import (
     NAMED,
@@ -60,7 +60,7 @@ def test_the_dump_of_the_parser_equals_the_installed_one() -> None:
 
 @pytest.mark.parametrize(("name", "file", "behaviour"), FILES)
 def test_edits_that_change_behaviour_are_named(name: str, file: str, behaviour: Behaviour) -> None:
-    score = measure_edits(emitted(example(name)), file, behaviour, TRIED, seed=11)
+    score = measure_edits(example_files(name), file, behaviour, TRIED, seed=11)
     print(f"{name} {file}: {score.changed} edits, {score.named:.1%} named, {score.neutral} neutral")
     assert score.named >= NAMED, score.missed
     assert score.alarms == []
@@ -68,5 +68,5 @@ def test_edits_that_change_behaviour_are_named(name: str, file: str, behaviour: 
 
 @pytest.mark.parametrize(("name", "file", "behaviour"), FILES)
 def test_neutral_edits_are_not_named(name: str, file: str, behaviour: Behaviour) -> None:
-    files = emitted(example(name))
+    files = example_files(name)
     assert false_alarms(files, file, shell_neutral(files[file], 11), TRIED) == []

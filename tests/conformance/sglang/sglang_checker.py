@@ -143,6 +143,19 @@ def sizes(args: Any) -> dict[str, Any]:
     return found | {
         "pp_layers": [end - start for start, end in ends],
         "node_ranks": ranks_of_node(view),
+        "features": features(view),
+    }
+
+
+def features(view: Any) -> dict[str, Any]:
+    """Return the settings of the optional features that SGLang derived."""
+    draft = [view.speculative_algorithm, view.speculative_num_draft_tokens]
+    names = [one.lora_name for one in view.lora_paths or []] if view.enable_lora else None
+    return {
+        "draft": draft if draft[0] else None,
+        "lora": [view.max_loras_per_batch, view.max_lora_rank, names] if view.enable_lora else None,
+        "offload_gb": view.hicache_size if view.enable_hierarchical_cache else None,
+        "prefix_caching": not view.disable_radix_cache,
     }
 
 

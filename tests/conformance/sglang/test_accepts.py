@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from parc.backends.sglang.arguments import PACKAGE
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from tests.conformance.sglang.cases import cases_of, differences
 from tests.conformance.sglang.specs import valid_sglang_service
+from tests.conformance.shared.feature_specs import feature_plans
 from tests.conformance.tool_checkers import sglang_verdicts
 from tests.search.serving_specs import planned
 
@@ -38,3 +41,25 @@ def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> Non
         if (rows := differences(plan, process, verdict))
     }
     assert found == {}
+
+
+def test_optional_features_are_accepted_and_resolved_to_the_planned_values(tmp_path: Path) -> None:
+    plans = feature_plans("sglang", tmp_path)
+    cases = [cases_of(plan)[0][1] | {"groups": False} for plan in plans.values()]
+    verdicts = dict(zip(plans, sglang_verdicts(cases), strict=True))
+    rejected = {name: one["error"] for name, one in verdicts.items() if not one["accepted"]}
+    assert rejected == {}
+    found = {name: one["sizes"]["features"] for name, one in verdicts.items()}
+    drafts = {name: one["draft"] for name, one in found.items() if one["draft"]}
+    assert drafts == {
+        "ngram": ["NGRAM", 5],
+        "eagle": ["EAGLE", 3],
+        "draft": ["STANDALONE", 4],
+        "mtp": ["EAGLE", 2],
+        "together": ["EAGLE", 3],
+    }
+    adapters = {name: one["lora"] for name, one in found.items() if one["lora"]}
+    assert adapters == {name: [3, 32, ["sql", "chat"]] for name in ("lora", "together")}
+    copies = {name: one["offload_gb"] for name, one in found.items() if one["offload_gb"]}
+    assert copies == dict.fromkeys(("copies", "together"), 50)
+    assert [name for name, one in found.items() if not one["prefix_caching"]] == ["uncached"]

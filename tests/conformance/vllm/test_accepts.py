@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from parc.backends.registry import engine
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.ir import ServingPlan
 from tests.compiled import examples
+from tests.conformance.shared.feature_specs import feature_plans
 from tests.conformance.tool_checkers import vllm_verdicts
 from tests.conformance.vllm.cases import case_of, cases_of, differences
 from tests.conformance.vllm.specs import valid_service
@@ -61,6 +63,29 @@ def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> Non
         plans += [plan] if plan is not None else []
     assert len(plans) >= 200
     assert plan_differences(plans) == {}
+
+
+def test_optional_features_are_accepted_and_resolved_to_the_planned_values(tmp_path: Path) -> None:
+    plans = feature_plans("vllm", tmp_path)
+    cases = [case_of(plan, plan_processes(plan)[0], False) for plan in plans.values()]
+    cases[list(plans).index("mtp")]["config"]["num_nextn_predict_layers"] = 1
+    verdicts = dict(zip(plans, vllm_verdicts(cases), strict=True))
+    rejected = {name: one["error"] for name, one in verdicts.items() if not one["accepted"]}
+    assert rejected == {}
+    found = {name: one["sizes"]["features"] for name, one in verdicts.items()}
+    drafts = {name: one["draft"] for name, one in found.items() if one["draft"]}
+    assert drafts == {
+        "ngram": ["ngram", 4],
+        "eagle": ["eagle", 2],
+        "draft": ["draft_model", 3],
+        "mtp": ["mtp", 1],
+        "together": ["eagle", 2],
+    }
+    adapters = {name: one["lora"] for name, one in found.items() if one["lora"]}
+    assert adapters == {name: [2, 32, 2] for name in ("lora", "together")}
+    copies = {name: one["offload_gib"] for name, one in found.items() if one["offload_gib"]}
+    assert copies == dict.fromkeys(("copies", "together"), pytest.approx(100e9 / 2**30, rel=1e-5))
+    assert [name for name, one in found.items() if not one["prefix_caching"]] == ["uncached"]
 
 
 CONTEXTS: list[tuple[Any, dict[str, Any], int]] = [

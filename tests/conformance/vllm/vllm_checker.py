@@ -192,6 +192,18 @@ def sizes(config: Any) -> dict[str, Any]:
         "block_size": config.cache_config.block_size,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "quantization": config.model_config.quantization,
+        "features": features(config),
+    }
+
+
+def features(config: Any) -> dict[str, Any]:
+    """Return the settings of the optional features that vLLM derived."""
+    draft, lora = config.speculative_config, config.lora_config
+    return {
+        "draft": None if draft is None else [draft.method, draft.num_speculative_tokens],
+        "lora": None if lora is None else [lora.max_loras, lora.max_lora_rank, lora.max_cpu_loras],
+        "offload_gib": config.cache_config.kv_offloading_size,
+        "prefix_caching": config.cache_config.enable_prefix_caching,
     }
 
 

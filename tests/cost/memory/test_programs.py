@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from parc.backends.accelerate.memory import accelerate_memory, deepspeed_plugin_memory
 from parc.backends.deepspeed.memory import deepspeed_decoder_memory
-from parc.backends.megatron.memory import megatron_memory, with_bf16_moments, with_gradient_bytes
+from parc.backends.megatron.memory import (
+    megatron_memory,
+    megatron_memory_model,
+    with_bf16_moments,
+    with_gradient_bytes,
+)
 from parc.backends.registry import framework, framework_of_problem
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
@@ -27,6 +33,8 @@ from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import DENSE, Plan, ProgramMemory
 from parc.compiler.ir.program_memory import StateBytes
 from parc.compiler.resolve.resolve_kernels import cost_model_for
+from tests import compiled
+from tests.backends.megatron.boundaries import DENSE as SPEC
 from tests.cost.memory.test_memory_terms import LLAMA, model
 from tests.cost.memory.test_static_memory import plan_of
 from tests.generations import generation
@@ -224,3 +232,34 @@ def test_bf16_moments_leave_the_rest_of_the_master_weight(
     found = with_bf16_moments(start, precision)
     assert (found.state.optimizer, found.state.step) == (optimizer, copied)
     assert (found.state.weight, found.state.gradient) == (2.0, 2.0)
+
+
+def test_settings_of_recipes_change_the_memory_of_megatron() -> None:
+    problem = compiled.plan_of(SPEC).problem
+
+    def program(**changes: Any) -> ProgramMemory:
+        return megatron_memory_model(replace(problem, job=replace(problem.job, **changes)))
+
+    plain = program()
+    assert program(fused_loss=True) == replace(plain, loss_bytes=10.0)
+    # 8 buffers for gathers and 4 for scatters, with 8-bit gathers in fp8.
+    assert program(tp_overlap=True).overlap_buffer_bytes == 8 * 2 + 4 * 2
+    assert program(tp_overlap=True, precision="fp8").overlap_buffer_bytes == 8 + 4 * 2
+    assert program(tp_overlap=True).workspace_bytes > plain.workspace_bytes
+    # Delayed scales store fp8 weights as tensorwise ones do; blockwise ones keep bf16 weights.
+    assert program(precision="fp8", fp8_recipe="delayed") == program(precision="fp8")
+    blockwise = program(precision="fp8", fp8_recipe="blockwise")
+    assert (blockwise.state.weight, blockwise.state.cast) == (2.0, 2.0)
+    assert blockwise.saved_bytes == 1.03125
+
+
+def test_buffers_of_overlap_grow_with_the_micro_batch_and_need_tensor_parallelism() -> None:
+    job = {**SPEC["job"], "tp_overlap": True}
+    for tp, micro_batch, tokens in ((4, 1, 1536), (4, 2, 3072), (1, 1, 0)):
+        layout = {**SPEC["layout"], "tp": tp, "micro_batch": micro_batch}
+        with_buffers = compiled.plan_of({**SPEC, "job": job, "layout": layout})
+        without = compiled.plan_of({**SPEC, "layout": layout})
+        rows = (with_buffers.estimate.memory[0], without.estimate.memory[0])
+        streams = with_buffers.problem.cluster.generation.transformer_engine_workspace_kib * 1024
+        grown = rows[0].workspace_bytes - rows[1].workspace_bytes
+        assert grown == tokens * 1024 * 24 + 3 * streams

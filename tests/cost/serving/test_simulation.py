@@ -13,7 +13,11 @@ import pytest
 from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
-from parc.compiler.cost.serving.simulation.requests import request_maker, trace_arrivals
+from parc.compiler.cost.serving.simulation.requests import (
+    PrefixCaches,
+    request_maker,
+    trace_arrivals,
+)
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.cost.serving.simulation.step_times import Keys, StepTimes, build_step_times
@@ -270,7 +274,7 @@ def trace_of(requests: list[TraceRequest]) -> Trace:
 
 def test_a_trace_is_replayed_at_the_rate_of_the_traffic() -> None:
     recorded = trace_of([TraceRequest(*one) for one in ((0.0, 30, 3), (4.0, 10, 1), (6.0, 20, 2))])
-    maker = request_maker(Traffic(20, 2, trace=recorded), Random(0), 25, 1e6)
+    maker = request_maker(Traffic(20, 2, trace=recorded), Random(0), 25, PrefixCaches(1e6))
     replayed = trace_arrivals(recorded, 2.0, maker)
     found = [(one.arrival, one.prompt, one.output) for one in islice(replayed, 4)]
     # Three requests take 1.5 s. The first one is cut to the 25 tokens that fit.
@@ -287,7 +291,7 @@ def test_prefixes_of_a_trace_are_found_until_the_cache_evicts_them() -> None:
     cached = {
         size: [maker(0.0).cached for _ in blocks]
         for size in (3, 5)
-        for maker in [request_maker(traffic, Random(0), 10_000, 512.0 * size)]
+        for maker in [request_maker(traffic, Random(0), 10_000, PrefixCaches(512.0 * size))]
     }
     # At least the last token of a prompt is computed.
     assert cached == {3: [0, 1535, 0, 0], 5: [0, 1535, 0, 1535]}

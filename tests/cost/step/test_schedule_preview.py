@@ -8,7 +8,7 @@ from parc.backends.registry import framework
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step import schedule_preview
 from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
-from parc.compiler.cost.step.step_time import stage_boundary_seconds
+from parc.compiler.cost.step.step_time import stage_boundary_seconds, straggler_factor
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import plan_spec
@@ -61,16 +61,18 @@ def test_a_shortened_step_lacks_only_its_steady_state(
     assert between <= steady + hops + 1e-9
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(("name", "error"), [("1f1b", 0.05), ("interleaved", 1e-6)])
 def test_the_simulated_step_takes_the_estimated_time(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, cost_model = planned(name)
     monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
     simulated = preview_schedule(cost_model, plan.layout).timeline.makespan_seconds
     time = plan.estimate.time
     expected = time.total_seconds - time.dp_seconds - time.optimizer_seconds
-    assert simulated == pytest.approx(expected, rel=0.05)
+    # The preview leaves out the time that all hosts wait for the slowest one.
+    expected -= time.compute_seconds * (1 - 1 / straggler_factor(cost_model, plan.layout))
+    assert simulated == pytest.approx(expected, rel=error)
 
 
 def test_forward_and_backward_of_a_chunk_are_its_share_of_the_stage() -> None:

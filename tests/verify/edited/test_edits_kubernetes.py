@@ -25,6 +25,8 @@ from tests.verify.edits import (
     shell_behaviour,
 )
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
 POD = {
     "image": "registry.example.com/run:1",

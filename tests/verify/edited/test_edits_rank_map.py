@@ -8,7 +8,6 @@ import io
 import pytest
 
 from tests import compiled
-from tests.compiled import example
 from tests.verify.edits import (
     EDITS,
     NAMED,
@@ -46,7 +45,7 @@ PER_FILE = {"rankmap.csv": 4, "rankmap.json": 4, "rankmap.md": 4, "preflight/exp
 
 @pytest.mark.parametrize(("name", "file", "behaviour"), CASES)
 def test_edits_that_change_a_value_are_named(name: str, file: str, behaviour: Behaviour) -> None:
-    files = compiled.emitted(example(name))
+    files = compiled.example_files(name)
     count = -(-EDITS // PER_FILE.get(file, 1))
     score = measure_edits(files, file, behaviour, count)
     assert score.named >= NAMED, score.missed
@@ -84,7 +83,7 @@ def test_edits_that_change_a_value_are_named(name: str, file: str, behaviour: Be
     ],
 )
 def test_a_changed_cell_of_the_page_is_named(name: str, old: str, new: str, message: str) -> None:
-    files = compiled.emitted(example(name))
+    files = compiled.example_files(name)
     assert old in files["rankmap.md"]
     found = findings(files | {"rankmap.md": files["rankmap.md"].replace(old, new, 1)})
     assert len(found) == 1
@@ -94,7 +93,7 @@ def test_a_changed_cell_of_the_page_is_named(name: str, old: str, new: str, mess
 
 @pytest.mark.parametrize("name", ["llama-3-70b", "deepseek-v3-serve"])
 def test_a_page_with_a_row_less_or_more_is_named(name: str) -> None:
-    files = compiled.emitted(example(name))
+    files = compiled.example_files(name)
     lines = files["rankmap.md"].split("\n")
     rows = [at for at, line in enumerate(lines) if line]
     for at in rows:
@@ -104,6 +103,6 @@ def test_a_page_with_a_row_less_or_more_is_named(name: str) -> None:
 
 
 def test_blank_lines_and_blanks_in_cells_of_the_page_are_free() -> None:
-    files = compiled.emitted(example("deepseek-v3-serve"))
+    files = compiled.example_files("deepseek-v3-serve")
     text = files["rankmap.md"].replace("| 0 ", "|  0\t").replace("\n\n", "\n\n\n")
     assert findings(files | {"rankmap.md": text}) == []

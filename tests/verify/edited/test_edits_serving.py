@@ -25,6 +25,8 @@ from tests.verify.edits import (
     shell_neutral,
 )
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 V3 = {"precision": "fp8", "max_model_len": 4096}
 NAMED_HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 HOSTS = {"node": "hgx-h200", "nodes": 4}

@@ -178,7 +178,7 @@ class FrontEnd:
     def accept(self, request: Request) -> None:
         """Accept a request. Requests must be in the order of their arrivals."""
         self._last = max(request.arrival + self.seconds, self._last + self.admission_seconds)
-        self._push(self._last, request, self.poll_steps == 0)
+        self._push(self._last + request.delay, request, self.poll_steps == 0)
 
     def _push(self, time: float, request: Request, is_polled: bool) -> None:
         self._sequence += 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from math import exp, log, sqrt
 from random import Random
@@ -45,23 +46,37 @@ def trace_arrivals(trace: Trace, rate: float, request_at: RequestAt) -> Iterator
             yield request_at(turn * period + request.seconds * scale)
 
 
-def request_maker(traffic: Traffic, random: Random, longest: int, cache_tokens: float) -> RequestAt:
+@dataclass(frozen=True, slots=True)
+class PrefixCaches:
+    """Sizes of the prefix caches, in which the blocks of a trace are looked up."""
+
+    tokens: float
+    """Number of tokens in GPU memory."""
+    host_tokens: float = 0.0
+    """Number of tokens in host memory."""
+    reload_seconds: float = 0.0
+    """Time in seconds to load one token from host memory."""
+
+
+def request_maker(
+    traffic: Traffic, random: Random, longest: int, caches: PrefixCaches
+) -> RequestAt:
     """Return a function that creates requests with the lengths of ``traffic``.
 
-    Requests are cut to ``longest`` tokens. ``cache_tokens`` is the size of the prefix cache, in
-    which the blocks of a trace are looked up.
+    Requests are cut to ``longest`` tokens.
     """
     if traffic.trace is not None:
-        return _trace_maker(traffic.trace, longest, cache_tokens)
+        return _trace_maker(traffic.trace, longest, caches)
     draw_input = _length_drawer(traffic, traffic.input_tokens, traffic.lengths.input_cv, random)
     draw_output = _length_drawer(traffic, traffic.output_tokens, traffic.lengths.output_cv, random)
-    hit = traffic.prefix_hit
+    hit, loaded = traffic.prefix_hit + traffic.host_hit, traffic.host_hit
 
     def request_at(now: float) -> Request:
         prompt = min(draw_input(), longest - 1)
         # At least the last token of a prompt is computed, because it yields the first output.
         cached = min(int(prompt * hit), prompt - 1) if hit else 0
-        return Request(now, prompt, min(draw_output(), longest - prompt), cached)
+        delay = prompt * loaded * caches.reload_seconds
+        return Request(now, prompt, min(draw_output(), longest - prompt), cached, delay)
 
     return request_at
 
@@ -83,29 +98,44 @@ def _length_drawer(
     return lambda: fixed
 
 
-def _trace_maker(trace: Trace, longest: int, cache_tokens: float) -> RequestAt:
+def _trace_maker(trace: Trace, longest: int, caches: PrefixCaches) -> RequestAt:
     """Return a function that creates the requests of a trace one after another.
 
-    Prefix hits are looked up in a cache that replaces the least recently used blocks.
+    Prefix hits are looked up in caches that replace the least recently used blocks: first in GPU
+    memory, then in host memory, which has a copy of each computed block.
     """
     requests = trace.requests
-    capacity = max(int(cache_tokens / TRACE_BLOCK), 1)
-    stored: OrderedDict[int, None] = OrderedDict()
+    stored, copies = _BlockCache(caches.tokens), _BlockCache(caches.host_tokens)
     position = count()
 
     def request_at(now: float) -> Request:
         found = requests[next(position) % len(requests)]
         prompt = min(found.input_tokens, longest - 1)
-        hits = _leading_hits(stored, found.blocks)
-        for block in found.blocks:
-            stored[block] = None
-            stored.move_to_end(block)
-        while len(stored) > capacity:
-            stored.popitem(last=False)
-        cached = min(hits * TRACE_BLOCK, prompt - 1)
-        return Request(now, prompt, min(found.output_tokens, longest - prompt), cached)
+        hits = _leading_hits(stored.blocks, found.blocks)
+        loaded = _leading_hits(copies.blocks, found.blocks[hits:])
+        stored.add(found.blocks)
+        copies.add(found.blocks)
+        cached = min((hits + loaded) * TRACE_BLOCK, prompt - 1)
+        output = min(found.output_tokens, longest - prompt)
+        return Request(now, prompt, output, cached, loaded * TRACE_BLOCK * caches.reload_seconds)
 
     return request_at
+
+
+class _BlockCache:
+    """Cache of blocks of a trace that replaces the least recently used ones."""
+
+    def __init__(self, tokens: float) -> None:
+        self.blocks: OrderedDict[int, None] = OrderedDict()
+        self._most = max(int(tokens / TRACE_BLOCK), 1) if tokens else 0
+
+    def add(self, blocks: Sequence[int]) -> None:
+        """Add blocks, which become the most recently used ones."""
+        for block in blocks if self._most else ():
+            self.blocks[block] = None
+            self.blocks.move_to_end(block)
+        while len(self.blocks) > self._most:
+            self.blocks.popitem(last=False)
 
 
 def _leading_hits(stored: OrderedDict[int, None], blocks: tuple[int, ...]) -> int:

@@ -21,13 +21,19 @@ class Request:
     """Request with its progress in the simulation. Times are in seconds."""
 
     __slots__ = (
-        *("arrival", "cached", "base", "epoch", "finish", "first", "generated", "joined"),
+        *("arrival", "cached", "base", "delay", "epoch", "finish", "first", "generated", "joined"),
         *("output", "position", "prompt", "target"),
     )
 
-    def __init__(self, arrival: float, prompt: int, output: int, cached: int = 0) -> None:
-        """Create a request; ``cached`` tokens of its prompt are found in the prefix cache."""
-        self.arrival = arrival
+    def __init__(
+        self, arrival: float, prompt: int, output: int, cached: int = 0, delay: float = 0.0
+    ) -> None:
+        """Create a request; ``cached`` tokens of its prompt are found in the prefix cache.
+
+        ``delay`` is the time in seconds in which a part of them is loaded from host memory. The
+        request waits for it, but the steps of other requests do not.
+        """
+        self.arrival, self.delay = arrival, delay
         self.prompt, self.output, self.cached = prompt, output, cached
         self.first = self.finish = inf
         self.generated = 0.0

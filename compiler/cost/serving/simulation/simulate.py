@@ -15,9 +15,10 @@ from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
-from parc.compiler.cost.serving.memory import request_cache_bytes
+from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine, FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
+    PrefixCaches,
     RequestAt,
     open_arrivals,
     request_maker,
@@ -105,12 +106,9 @@ def simulate(
         Engine([Rank(limits, own) for _ in range(layout.dp)], shared) for _ in range(replicas)
     ]
     random = Random(sampling.seed)
-    maker = _in_pool(
-        deployment.setup.pool,
-        request_maker(
-            traffic, random, limits.longest_request, limits.cache_tokens * layout.dp * replicas
-        ),
-    )
+    caches = _prefix_caches(deployment, limits, layout.dp * replicas)
+    whole = request_maker(traffic, random, limits.longest_request, caches)
+    maker = _in_pool(deployment.setup.pool, whole)
     transfer = transfer_seconds(deployment, traffic)
     # The steps until a busy engine accepts a request were measured in closed loops only.
     front = FrontEnd(
@@ -144,6 +142,16 @@ def _in_pool(pool: Pool, maker: RequestAt) -> RequestAt:
         return Request(now, whole.prompt, whole.output, whole.prompt - 1)
 
     return maker if pool == "both" else request_at
+
+
+def _prefix_caches(deployment: Deployment, limits: RankLimits, ranks: int) -> PrefixCaches:
+    """Return the sizes of the prefix caches of ``ranks`` data-parallel ranks."""
+    layout, setup = deployment.layout, deployment.setup
+    token = kv_bytes_per_token(deployment.model, layout, setup)
+    host_tokens = setup.host_cache_bytes / (token * layout.rank_gpus) if token else 0.0
+    return PrefixCaches(
+        limits.cache_tokens * ranks, host_tokens * ranks, deployment.reload_seconds(token)
+    )
 
 
 def _recorded_requests(traffic: Traffic, limits: RankLimits, sampling: Sampling) -> int:

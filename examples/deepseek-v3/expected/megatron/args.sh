@@ -18,6 +18,7 @@ MEGATRON_ARGS=(
   --swiglu
   --normalization RMSNorm
   --norm-epsilon 1e-06
+  --init-method-std 0.006
   --untie-embeddings-and-output-weights
   --position-embedding-type rope
   --rotary-base 10000
@@ -46,6 +47,8 @@ MEGATRON_ARGS=(
   --moe-router-load-balancing-type seq_aux_loss
   --moe-aux-loss-coeff 0.0001
   --moe-router-dtype fp32
+  --moe-router-fusion
+  --moe-router-force-load-balancing
   --moe-grouped-gemm
   --moe-permute-fusion
   --moe-token-dispatcher-type flex
@@ -92,4 +95,6 @@ MEGATRON_ARGS=(
   # log
   --log-interval 1
   --log-throughput
+  --manual-gc
+  --manual-gc-interval 100
 )

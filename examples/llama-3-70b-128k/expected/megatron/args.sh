@@ -37,7 +37,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 10
+  --pipeline-model-parallel-layout 'Et*3|(t*3|)*14,(t*4|)*8,t*3,L'
   # batch
   --seq-length 131072
   --micro-batch-size 1
@@ -65,4 +65,6 @@ MEGATRON_ARGS=(
   # log
   --log-interval 1
   --log-throughput
+  --manual-gc
+  --manual-gc-interval 100
 )

@@ -35,7 +35,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 4
+  --pipeline-model-parallel-layout 'Et*6|(t*6|)*2,(t*7|)*8,t*6,L'
   # batch
   --seq-length 8192
   --micro-batch-size 1
@@ -63,4 +63,6 @@ MEGATRON_ARGS=(
   # log
   --log-interval 1
   --log-throughput
+  --manual-gc
+  --manual-gc-interval 100
 )

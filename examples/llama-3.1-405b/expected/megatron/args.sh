@@ -70,4 +70,6 @@ MEGATRON_ARGS=(
   # log
   --log-interval 1
   --log-throughput
+  --manual-gc
+  --manual-gc-interval 100
 )

@@ -30,6 +30,8 @@ MEGATRON_ARGS=(
   --moe-router-load-balancing-type aux_loss
   --moe-aux-loss-coeff 0.02
   --moe-router-dtype fp32
+  --moe-router-fusion
+  --moe-router-force-load-balancing
   --moe-grouped-gemm
   --moe-permute-fusion
   --moe-token-dispatcher-type alltoall
@@ -44,7 +46,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 4
+  --pipeline-model-parallel-layout 'Et*5|(t*5|)*3,t*6|t*6,L'
   # batch
   --seq-length 4096
   --micro-batch-size 1
@@ -69,11 +71,14 @@ MEGATRON_ARGS=(
   --no-create-attention-mask-in-dataloader
   # checkpoint
   --save /lustre/checkpoints/mixtral-8x7b-tuned
-  --save-interval 500
+  --save-interval 1960
   --load /lustre/checkpoints/mixtral-8x7b-base
   --finetune
+  --exit-signal-handler
   --ckpt-format torch_dist
   # log
   --log-interval 1
   --log-throughput
+  --manual-gc
+  --manual-gc-interval 100
 )

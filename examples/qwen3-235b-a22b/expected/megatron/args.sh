@@ -31,12 +31,14 @@ MEGATRON_ARGS=(
   --moe-router-load-balancing-type aux_loss
   --moe-aux-loss-coeff 0.001
   --moe-router-dtype fp32
+  --moe-router-fusion
+  --moe-router-force-load-balancing
   --moe-grouped-gemm
   --moe-permute-fusion
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 1
+  --pipeline-model-parallel-size 2
   --context-parallel-size 1
   --expert-model-parallel-size 64
   --expert-tensor-parallel-size 1
@@ -44,6 +46,8 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
+  # pipeline
+  --pipeline-model-parallel-layout 'Et*9|(t*9|)*2,(t*10|)*6,t*7,L'
   # batch
   --seq-length 4096
   --micro-batch-size 1
@@ -62,9 +66,6 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
-  # recompute
-  --recompute-granularity selective
-  --recompute-modules layernorm moe_act
   # data
   --mock-data
   --tokenizer-type NullTokenizer
@@ -74,4 +75,6 @@ MEGATRON_ARGS=(
   # log
   --log-interval 1
   --log-throughput
+  --manual-gc
+  --manual-gc-interval 100
 )

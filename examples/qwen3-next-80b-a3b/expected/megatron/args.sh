@@ -41,6 +41,8 @@ MEGATRON_ARGS=(
   --moe-router-load-balancing-type aux_loss
   --moe-aux-loss-coeff 0.001
   --moe-router-dtype fp32
+  --moe-router-fusion
+  --moe-router-force-load-balancing
   --moe-grouped-gemm
   --moe-permute-fusion
   --moe-token-dispatcher-type alltoall
@@ -87,4 +89,6 @@ MEGATRON_ARGS=(
   # log
   --log-interval 1
   --log-throughput
+  --manual-gc
+  --manual-gc-interval 100
 )

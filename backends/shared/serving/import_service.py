@@ -1,0 +1,75 @@
+"""Parts of the import of a server's command that several engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
+from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.lint.complete_facts import catalog_name
+from parc.compiler.topology.readers.reader_state import Reading
+
+
+def read_catalog_model(reading: Reading) -> None:
+    """Set the model of the spec, if the catalog contains the served checkpoint."""
+    named = reading.spec.get("job", {}).get("checkpoint")
+    if named is None:
+        return
+    model = catalog_name(named)
+    if model is not None:
+        reading.spec["model"] = model
+    else:
+        reading.notes.append(f"set model: the catalog has no entry for {named}")
+
+
+def finish_service(reading: Reading, engine: str) -> None:
+    """Turn the imported fields into a serving job that emits ``engine`` and the rank map."""
+    # A server has no program; the launcher may still start one, such as a benchmark.
+    program = reading.spec.get("launch", {}).pop("program", None)
+    if program is not None:
+        reading.notes.append(f"not carried over: {program}, because the job is a server")
+    reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
+    reading.spec["emit"] = [engine, "rankmap"]
+    reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
+
+
+def take_extra_arguments(
+    flags: list[LaunchFlag],
+    rows: Mapping[str, Mapping[str, Any]],
+    planned: Collection[str],
+    reading: Reading,
+) -> None:
+    """Move valid flags that a plan does not determine to ``launch.args``.
+
+    All other flags are reported: unknown flags, flags that a plan determines, invalid values, and
+    values that are known only at run time.
+
+    Args:
+        flags: flags that set no field of the spec.
+        rows: known flags of the engine, by flag.
+        planned: flags that a plan determines.
+        reading: the file, whose spec gets the arguments.
+    """
+    words: dict[str, tuple[str, ...]] = {}
+    for flag in flags:
+        row = rows.get(flag.name)
+        takes = row.get("takes", 1) if row is not None else 1
+        # Arguments after the last flag, such as a redirection, are no values.
+        many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
+        values = tuple(word.text for word in flag.values[:many])
+        dynamic = any("$" in value or "`" in value for value in values)
+        if (
+            row is None
+            or dynamic
+            or flag.name in planned
+            or find_value_fault(ExtraArgument(flag.name, values, 0), dict(row))
+        ):
+            text = " ".join((flag.name, *values))
+            reading.leave_out(text, flag.word.span, "set the matching field of the job, if any")
+        else:
+            words[flag.name] = values
+    if words:
+        reading.spec.setdefault("launch", {})["args"] = [
+            word for name, values in words.items() for word in (name, *values)
+        ]

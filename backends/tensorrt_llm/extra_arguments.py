@@ -1,0 +1,94 @@
+"""Checks of ``launch.args`` against the options of trtllm-serve."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    explain_unestimated_flag,
+    find_value_fault,
+    parse_extra_arguments,
+    report_extra_arguments,
+    rows_of_known_flags,
+    spec_field_of_flag,
+)
+from parc.backends.shared.serving.serve_script import Argument
+from parc.backends.tensorrt_llm.arguments import NAME, PACKAGE, planned_flags, shared_arguments
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import ServingPlan
+
+TARGETS = (NAME,)
+IN_CONFIG = {
+    "--kv_cache_free_gpu_memory_fraction": "goals.memory_headroom",
+    "--enable_chunked_prefill": "",
+}
+"""Flags whose setting the plan writes to config.yaml -> spec field of the setting, if any."""
+
+
+def first_flag_name(flag: str) -> str:
+    """Return the name of a flag that PARC uses: ``--tensor_parallel_size`` becomes ``--tp_size``.
+
+    Unknown flags are returned unchanged.
+    """
+    return str(rows_of_known_flags(PACKAGE).get(flag, {}).get("means", flag))
+
+
+def check_launch_args(plan: ServingPlan, sink: Sink) -> None:
+    """Report flags that are unknown (F01), planned (F02), invalid (F03), or not estimated (V43)."""
+    planned, version = shared_arguments(plan), plan.problem.version(NAME)
+    extras, stray = parse_extra_arguments(plan.problem.launch.args)
+    report_extra_arguments(
+        extras, stray, lambda extra: _find_flag_fault(extra, planned, version), sink, TARGETS
+    )
+
+
+def _find_flag_fault(
+    extra: ExtraArgument, planned: tuple[Argument, ...], version: str
+) -> tuple[str, Finding] | None:
+    """Return (diagnostic code, finding) if the flag is rejected or the plan determines it.
+
+    Return None for all other flags. ``planned`` contains the flags of the plan.
+    """
+    row = rows_of_known_flags(PACKAGE, version).get(extra.flag)
+    if row is None:
+        return "F01", explain_unknown_flag(extra.flag, version)
+    means = first_flag_name(extra.flag)
+    if means in planned_flags() or means in IN_CONFIG:
+        return "F02", _explain_planned_flag(extra.flag, means, planned)
+    fault = find_value_fault(extra, row)
+    if fault is not None:
+        return "F03", fault
+    ignored = explain_unestimated_flag(extra.flag, means, PACKAGE)
+    return None if ignored is None else ("V43", ignored)
+
+
+def explain_unknown_flag(flag: str, version: str) -> Finding:
+    """Return the finding that trtllm-serve ``version`` has no such flag (F01)."""
+    near = get_close_matches(flag, rows_of_known_flags(PACKAGE, version), 3)
+    row = rows_of_known_flags(PACKAGE).get(flag)
+    label = f"{flag[:60]} is unknown to trtllm-serve"
+    if row is not None:
+        label = f"{flag[:60]} exists since version {row.get('since', '1.0.0')}"
+    return Finding(
+        f"trtllm-serve {version} has no flag {flag[:60]}",
+        label=label,
+        help=f"did you mean: {', '.join(near)}" if near else "see trtllm-serve serve --help",
+        fix=near[0] if near else "",
+        causes=(Cause(f"versions.{NAME}", f"version {version}"),),
+    )
+
+
+def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
+    """Return the finding that the plan already determines ``flag``, by its first name ``means``."""
+    field = IN_CONFIG.get(means, "") or spec_field_of_flag(means, PACKAGE)
+    words = next((" ".join(one.words) for one in planned if one.flag == means), "")
+    label = f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it"
+    if means in IN_CONFIG:
+        label = "config.yaml sets it, and replaces the value of the flag"
+    return Finding(
+        f"the plan already determines {flag}",
+        label=label,
+        help=f"set {field} instead" if field else "",
+        fix=f"remove {flag} from launch.args",
+    )

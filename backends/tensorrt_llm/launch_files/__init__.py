@@ -1,0 +1,1 @@
+"""Importers and linter of launch files with TensorRT-LLM."""

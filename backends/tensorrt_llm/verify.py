@@ -1,0 +1,203 @@
+"""Verifier of ``tensorrt-llm/``: it derives the ranks and settings with which TensorRT-LLM starts.
+
+MPI numbers the ranks of an engine host by host (start.sh), and the coordinates of a rank follow
+from its number (mapping.py, class Mapping). The placement code is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from parc.backends.shared.serving.verify_engine import ExpectedProcess, ServeScriptVerifier
+from parc.backends.shared.serving.verify_serve_script import (
+    ScriptProcess,
+    ScriptWord,
+    ServeFormat,
+    ServeScript,
+)
+from parc.backends.shared.verify_known_lines import known_lines
+from parc.backends.shared.verify_known_lines import read_script as read_commands
+from parc.backends.tensorrt_llm.verify_settings import (
+    CONFIG,
+    SCRIPT,
+    START,
+    read_config,
+    read_config_settings,
+    read_flag_settings,
+    read_shared,
+    uses_attention_dp,
+)
+from parc.backends.verifier import DerivedRank, DerivedSetting, FileDependencies
+from parc.compiler.diagnostics import Sink
+from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_program import verify_program
+from parc.compiler.verify.verify_settings import PLAN, read_plan
+
+SIZES = ("tp-size", "pp-size")
+DEFAULT_PORT = 8000
+MPI_INTERFACE = "OMPI_MCA_btl_tcp_if_include"
+TRAFFIC = "expected traffic, used only to estimate the plan"
+COMPUTED = "TensorRT-LLM computes it at start-up"
+MODEL = "TensorRT-LLM reads the model from its checkpoint"
+
+
+class TensorrtLlmVerifier(ServeScriptVerifier):
+    """Derives the ranks and settings of all engines from the script and config.yaml."""
+
+    file = SCRIPT
+    script = ServeFormat(SCRIPT, 'bash "${BASH_SOURCE[0]%serve.sh}start.sh"', "", True)
+    partition = MPI_INTERFACE
+    builder = "TensorRT-LLM"
+    axes = ("replica", "pp", "dp", "cp", "tp")
+    shared_axes = MappingProxyType({"ep": ("replica", "pp")})
+    files = FileDependencies(
+        references={SCRIPT: "$PARC_DIR/tensorrt-llm/serve.sh"},
+        required_by=((START, SCRIPT), (CONFIG, SCRIPT)),
+    )
+    not_in_files = MappingProxyType(
+        {
+            "limits.block_tokens": "follows from tokens_per_block",
+            "limits.blocks": COMPUTED,
+            "limits.cache_tokens": COMPUTED,
+            "limits.full_requests": COMPUTED,
+            "limits.longest_blocks": COMPUTED,
+            "limits.shards": "follows from layout.dcp",
+            "problem.endpoint.load_balancer": "always internal",
+            "problem.endpoint.router_port": "TensorRT-LLM has no router",
+            "problem.goals": "objectives of the search",
+            "problem.launch.master_port": "MPI finds the ranks",
+            "problem.launch.program": "trtllm-serve is the program",
+            "problem.model": MODEL,
+            "problem.pins": "the values are those of the layout",
+            "problem.service.context": MODEL,
+            "problem.service.traffic": TRAFFIC,
+            "problem.service.max_model_len": "emitted as limits.max_model_len",
+            "problem.service.setup.engine": "name of the cost model",
+            "problem.service.setup.memory_share": "emitted as limits.gpu_memory_utilization",
+            "problem.service.setup.max_running": "emitted as limits.max_num_seqs",
+            "problem.service.setup.max_batched_tokens": "emitted as limits.max_num_batched_tokens",
+            "problem.service.setup.overhead_bytes": "TensorRT-LLM measures it at start-up",
+            "problem.service.setup.block": "follows from the checkpoint",
+            "problem.service.setup.prefill_apart": "not emitted",
+            "problem.service.setup.accepted_tokens": "not emitted",
+            "problem.service.setup.draft_tokens": "not emitted",
+        }
+    )
+
+    def __init__(self, attention_dp: bool = False) -> None:
+        """Store whether every rank of a stage is a data-parallel rank, which config.yaml sets."""
+        self.attention_dp = attention_dp
+
+    def derive_ranks(
+        self, artifacts: Mapping[str, str], sink: Sink
+    ) -> dict[tuple[int, int], DerivedRank]:
+        """Return the rank on each GPU, by (node rank, index of the GPU on its host)."""
+        configured = TensorrtLlmVerifier(uses_attention_dp(artifacts))
+        return super(TensorrtLlmVerifier, configured).derive_ranks(artifacts, sink)
+
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
+        """Yield the settings of the plan that serve.sh and config.yaml express."""
+        if SCRIPT not in artifacts:
+            return
+        configured = TensorrtLlmVerifier(uses_attention_dp(artifacts))
+        yield from super(TensorrtLlmVerifier, configured).derive_settings(artifacts)
+        problem = read_plan(artifacts[PLAN])["problem"] if PLAN in artifacts else {}
+        shared = read_shared(self.read(artifacts).common)
+        yield from read_config_settings(read_config(artifacts), shared, problem)
+
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report lines of serve.sh and start.sh that differ from those expected (A18)."""
+        super().check_file_contents(artifacts, sink)
+        if START in artifacts:
+            needed = known_lines(__package__, "start.sh", set(), {})
+            verify_program(START, read_commands(artifacts[START]).lines, needed, sink)
+
+    def interface(self, script: ServeScript) -> ScriptWord | None:
+        """Return the network interface of MPI; None if the script selects none."""
+        found = script.exports.get(MPI_INTERFACE)
+        return None if found is None else ScriptWord(*found)
+
+    def engine_world(self, script: ServeScript) -> int:
+        """Return the number of ranks of one engine: tp x pp."""
+        tp, pp = self.shared_sizes(script, SIZES)
+        return tp * pp
+
+    def process_ranks(self, script: ServeScript, process: ScriptProcess) -> range:
+        """Return the ranks of a process: the same number on each host of the engine, in order."""
+        nodes, node = process.number("nnodes", 1), process.number("node-rank", 0)
+        if nodes < 1:
+            raise MalformedFileError(SCRIPT, process.line, "--nnodes is 0, must be 1 or more")
+        local = self.engine_world(script) // nodes
+        return range(node * local, (node + 1) * local)
+
+    def coordinates(self, script: ServeScript, rank: int) -> tuple[int, ...]:
+        """Return (pp, dp, cp, tp) of a rank; PARC plans no context parallelism."""
+        tp, _ = self.shared_sizes(script, SIZES)
+        stage, within = divmod(rank, tp)
+        return (stage, within, 0, 0) if self.attention_dp else (stage, 0, 0, within)
+
+    def command_settings(
+        self, script: ServeScript, partition: ScriptWord | None, layers: int | None
+    ) -> Iterable[DerivedSetting]:
+        """Yield the settings that the flags of all processes express."""
+        del partition, layers
+        return read_flag_settings(script.checkpoint, read_shared(script.common), self.attention_dp)
+
+    def process_settings(self, script: ServeScript) -> Iterator[DerivedSetting]:
+        """Yield the settings that the processes express: engines, hosts and ports."""
+        processes, world = script.processes, self.engine_world(script)
+        line, (tp, pp) = processes[0].line, self.shared_sizes(script, SIZES)
+        each = _gpus_of_first_host(script)
+        settings = {
+            "layout.rank_gpus": pp if self.attention_dp else tp * pp,
+            "layout.engine_gpus": world,
+            "layout.replicas": script.node_count * each // world,
+            "layout.gpus": script.node_count * each,
+            "placement.ranks_per_node": each,
+        }
+        for path, value in settings.items():
+            yield DerivedSetting(path, value, SCRIPT, line, f"{len(processes)} processes")
+        first = next((one for one in processes if "port" in one.own), None)
+        if first is not None:
+            port = first.number("port", DEFAULT_PORT)
+            path = "problem.endpoint.port"
+            yield DerivedSetting(path, port, SCRIPT, first.line, f"--port {port}")
+        yield DerivedSetting("problem.endpoint.load_balancer", "internal", SCRIPT, line)
+        if script.hosts:
+            hosts = list(script.hosts)
+            text = " ".join(hosts)
+            yield DerivedSetting("placement.hosts", hosts, SCRIPT, script.hosts_line, text)
+
+    def expected_processes(self, script: ServeScript) -> Iterable[ExpectedProcess] | None:
+        """Return the processes that the sizes imply; None if the first host has no GPU."""
+        each = _gpus_of_first_host(script)
+        return _expected_processes(script, each, self.engine_world(script)) if each else None
+
+
+def _gpus_of_first_host(script: ServeScript) -> int:
+    """Return the number of GPUs that the processes of the first host use."""
+    node = script.processes[0].node
+    return sum(len(one.devices) for one in script.processes if one.node == node)
+
+
+def _expected_processes(script: ServeScript, each: int, world: int) -> Iterator[ExpectedProcess]:
+    """Yield the processes of all hosts in the order of the script.
+
+    ``each`` is the number of GPUs per host, ``world`` the number of ranks of an engine.
+    """
+    hosts, engines = max(1, world // each), max(1, each // world)
+    port = next((one for one in script.processes if "port" in one.own), None)
+    base = port.number("port", DEFAULT_PORT) if port else DEFAULT_PORT
+    for node in range(len({one.node for one in script.processes})):
+        for slot in range(engines):
+            part = node % hosts
+            own = {} if part else {"port": str(base + slot)}
+            if hosts > 1:
+                own |= {"nnodes": str(hosts), "node-rank": str(part), "head": f"host {node - part}"}
+            local = each // engines
+            devices = tuple(range(slot * local, (slot + 1) * local))
+            yield ExpectedProcess(node, devices, own, () if part else (base + slot,))
+
+
+VERIFIER = TensorrtLlmVerifier()
