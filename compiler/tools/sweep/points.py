@@ -19,7 +19,7 @@ Axis = tuple[Point, ...]
 """Alternatives for one or more fields. The grid combines each alternative with those of the other
 axes."""
 
-_RANGE = re.compile(r"(?P<low>[^.,]*(?:\.\d+)?)\.\.(?P<high>[^:,]+)(?::(?P<step>[^,]+))?")
+_RANGE = re.compile(r"(?P<low>[+-]?\d*\.?\d+)\.\.(?P<high>[^:,]+)(?::(?P<step>[^,]+))?")
 
 
 class SweepError(ValueError):
