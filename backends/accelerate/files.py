@@ -8,7 +8,7 @@ from typing import Any
 from parc.backends.accelerate import computed_settings
 from parc.backends.accelerate.capabilities import missing_parts
 from parc.backends.shared.field_table import field_table, nest_settings, public_functions
-from parc.backends.shared.render import render
+from parc.backends.shared.render import render, yaml_text
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.emitted_program import (
     data_file,
@@ -16,7 +16,6 @@ from parc.backends.shared.torch.emitted_program import (
     program_kind,
 )
 from parc.backends.shared.torch.framework import learning_rate_file
-from parc.backends.shared.yaml_text import yaml_text
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER, JOB = "accelerate", "job.json"
