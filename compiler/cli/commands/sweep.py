@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,10 +185,11 @@ def _executor(cluster: str | None, points: int, jobs: int | None) -> Iterator[Ex
     if not cluster.startswith(DASK):
         raise click.UsageError(f"--executor {cluster!r} is not {DASK}HOST:PORT")
     try:
-        from distributed import Client
+        # By name, because type checkers would otherwise need the optional package.
+        distributed = import_module("distributed")
     except ImportError:
         raise click.UsageError(
             "--executor dask:// needs Dask: pip install 'parc-compiler[dask]'"
         ) from None
-    with Client(f"tcp://{cluster.removeprefix(DASK)}") as client:
+    with distributed.Client(f"tcp://{cluster.removeprefix(DASK)}") as client:
         yield client.get_executor(pure=False)

@@ -8,10 +8,16 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
 """Columns of a rank map before the mesh coordinates, which depend on the framework."""
+UNUSED = ("rank", "node_rank", "gpu")
+"""Columns of PLACE that follow from the other columns, so that a diff does not store them."""
+ROWS_AT_ONCE = 4096
+"""Number of rows of the rank map that are read before they are stored as columns."""
+_UNEQUAL_ROWS = "{}/rankmap.csv is not a table with equally long rows"
 EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
 DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
@@ -111,10 +117,23 @@ def _parse_integer(digits: str) -> int | float:
 
 
 def _parse_rank_map(name: str, text: str) -> RankMapColumns:
-    rows = list(csv.reader(text.splitlines()))
-    if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        raise NotAnOutputDirectory(f"{name}/rankmap.csv is not a table with equally long rows")
-    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
+    reader = csv.reader(text.splitlines())
+    head = next(reader, [])
+    values: list[list[str]] = [[] for _ in head]
+    # Equal values share one string, and only few rows exist at a time, because the rows of a large
+    # cluster would need ten times the memory of the columns.
+    shared: dict[str, str] = {}
+    try:
+        while rows := list(islice(reader, ROWS_AT_ONCE)):
+            cells = zip(*rows, strict=True)
+            for axis, column, texts in zip(head, values, cells, strict=True):
+                if axis not in UNUSED:
+                    column += map(shared.setdefault, texts, texts)
+    except ValueError:  # a row has more or fewer values than the head
+        raise NotAnOutputDirectory(_UNEQUAL_ROWS.format(name)) from None
+    if not any(values):
+        raise NotAnOutputDirectory(_UNEQUAL_ROWS.format(name))
+    columns = dict(zip(head, map(tuple, values), strict=True))
     missing = set(PLACE) - columns.keys()
     if missing or len(columns) == len(PLACE):
         gone = ", ".join(sorted(missing)) or "of mesh coordinates"

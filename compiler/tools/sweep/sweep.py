@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from parc.compiler.report.formatting import format_duration, format_without_exponent
+from parc.compiler.tools.sweep.points import Point
 from parc.compiler.tools.sweep.run_sweep import SweepRow
 
 OBJECTIVES: Mapping[str, str] = {
@@ -22,6 +23,8 @@ OBJECTIVES: Mapping[str, str] = {
 SIZE_PATHS = ("cluster.nodes", "cluster.racks", "layout.dp")
 """Spec paths that change only the number of GPUs. Points that differ in nothing else form a series
 whose scaling efficiency is compared."""
+Series = tuple[str, Point]
+"""GPU type, and the values of a point that do not change the number of GPUs."""
 FORMAT = 1
 """Version of the JSON document of a sweep."""
 
@@ -117,7 +120,7 @@ class Sweep:
 
         The efficiency is the throughput per GPU, relative to the smallest cluster of the series.
         """
-        smallest: dict[tuple[object, ...], SweepRow] = {}
+        smallest: dict[Series, SweepRow] = {}
         for row in self.planned:
             first = smallest.setdefault(series(row), row)
             if (row.gpus or 0) < (first.gpus or 0):
@@ -166,9 +169,9 @@ def describe_best(sweep: Sweep, objective: str, limits: Limits) -> tuple[str, bo
     return f"{wanted}: no such point; the fastest is {figures}", False
 
 
-def series(row: SweepRow) -> tuple[object, ...]:
+def series(row: SweepRow) -> Series:
     """Return what points with comparable scaling have in common: GPU type and other values."""
-    return row.gpu, *(pair for pair in row.values if not pair[0].startswith(SIZE_PATHS))
+    return row.gpu, tuple(pair for pair in row.values if not pair[0].startswith(SIZE_PATHS))
 
 
 def _describe_figures(row: SweepRow) -> str:

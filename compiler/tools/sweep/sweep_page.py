@@ -20,7 +20,7 @@ from parc.compiler.report.page.figure import (
     clip_text,
     html_table,
 )
-from parc.compiler.tools.sweep.sweep import SIZE_PATHS, Sweep, describe_point, series
+from parc.compiler.tools.sweep.sweep import SIZE_PATHS, Series, Sweep, describe_point, series
 from parc.compiler.tools.sweep.sweep_text import failed_points, sweep_table, varied_paths
 
 INKS = ("k1", "k6", "k4", "k5", "k7", "k2", "k8", "k9")
@@ -87,18 +87,18 @@ def sweep_page(sweep: Sweep, answer: str = "") -> str:
     return render("report", "sweep.html.j2", values)
 
 
-def _legend(names: Sequence[tuple[object, ...]]) -> list[tuple[str, str]]:
+def _legend(names: Sequence[Series]) -> list[tuple[str, str]]:
     """Return (name, CSS class) of each series; the series that share the last class are one."""
     named = [
-        (clip_text(" ".join((str(gpu), *(f"{path}={value}" for path, value in pairs))), 80), ink)
-        for (gpu, *pairs), ink in zip(names, INKS, strict=False)  # type: ignore[misc]
+        (clip_text(" ".join((gpu, *(f"{path}={value}" for path, value in pairs))), 80), ink)
+        for (gpu, pairs), ink in zip(names, INKS, strict=False)
     ]
     if len(names) > len(INKS):
         named[-1] = (f"{len(names) - len(INKS) + 1} further series", INKS[-1])
     return named
 
 
-def _trade_chart(sweep: Sweep, inks: dict[tuple[object, ...], str]) -> Figure | None:
+def _trade_chart(sweep: Sweep, inks: dict[Series, str]) -> Figure | None:
     """Return the chart of time against cost with the Pareto front; None without such points."""
     dots, front = [], []
     for index, row in enumerate(sweep.rows):
@@ -114,7 +114,7 @@ def _trade_chart(sweep: Sweep, inks: dict[tuple[object, ...], str]) -> Figure | 
     return _scatter(dots, ("Time against cost", SPEND_NAMES[sweep.spend_field], below), front)
 
 
-def _scaling_chart(sweep: Sweep, inks: dict[tuple[object, ...], str]) -> Figure | None:
+def _scaling_chart(sweep: Sweep, inks: dict[Series, str]) -> Figure | None:
     """Return the chart of scaling efficiency against GPUs; None if no point changes their number.
 
     The efficiency is a percentage.
