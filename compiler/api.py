@@ -1,16 +1,22 @@
-"""Python API: compile, estimate and check a spec, given as a path or a mapping."""
+"""Python API: compile, estimate, check and sweep a spec, given as a path or a mapping."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
 from parc.compiler.pipeline import check_spec, plan_spec
 from parc.compiler.spec.reading.source import SpecSource, read_source
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from parc.compiler.tools.sweep.sweep import Sweep
 
 SpecInput = str | Path | Mapping[str, Any]
 
@@ -62,6 +68,45 @@ def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic
     sink = Sink()
     check_spec(_read_spec_input(spec, root), (), sink)
     return list(sink.diagnostics)
+
+
+def sweep(
+    spec: SpecInput,
+    vary: Mapping[str, Iterable[Any]] | None = None,
+    *,
+    points: Iterable[Mapping[str, Any]] = (),
+    executor: Executor | None = None,
+    root: str | Path | None = None,
+) -> Sweep:
+    """Return the estimates of ``spec`` for all combinations of the values in ``vary``.
+
+    A point without a plan has the first error in its row. ``root`` is as for ``compile``.
+
+    Args:
+        spec: the spec that the points change.
+        vary: values per spec path, such as ``{"cluster.nodes": [16, 32]}``.
+        points: mappings of spec paths to values that are set together, such as the type and the
+            price of a GPU. They are combined with ``vary``.
+        executor: executor of ``concurrent.futures`` that runs the points, such as that of a Dask
+            client. The default is one process per core.
+        root: folder that must contain all files that the spec names.
+
+    Raises:
+        SweepError: there are no points, or more than 100,000.
+    """
+    # Imported here, because only sweeps need processes and tables.
+    from parc.compiler.tools.sweep.points import axes_of_mapping, axis_of_points, combine_axes
+    from parc.compiler.tools.sweep.run_sweep import local_executor, run_sweep
+    from parc.compiler.tools.sweep.sweep import Sweep
+
+    source = _read_spec_input(spec, root)
+    axes = axes_of_mapping(vary or {})
+    listed = axis_of_points(points)
+    grid = combine_axes([listed, *axes] if listed else axes)
+    pool = None if executor else local_executor(len(grid))
+    with pool or nullcontext():
+        rows = run_sweep(source, grid, executor=executor or pool)
+    return Sweep(source.name, tuple(rows))
 
 
 def _read_spec_input(spec: SpecInput, root: str | Path | None) -> SpecSource:

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "lint": "Apply the rules of PARC to launch scripts that PARC did not write.",
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "Rank the layouts that fit SPEC and compare them with the chosen one.",
+    "sweep": "Estimate SPEC for a grid or a list of field values, and find the best point.",
     "calibrate": "Fit the cost model to RUNS, a CSV of measured step times.",
     "replan": "Move the ranks of drained hosts to spare or idle hosts; other ranks stay.",
     "import": "Print a spec fragment made from files of other tools.",
