@@ -33,9 +33,8 @@ def test_the_schema_in_the_modeline_exists() -> None:
 
 
 def test_the_example_in_the_readme_is_one_of_the_examples() -> None:
-    shown = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert shown
-    assert shown[1] in {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
+    shown = re.findall(r"^```yaml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert set(shown) & {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
 
 
 def test_the_readme_lists_exactly_the_commands() -> None:
