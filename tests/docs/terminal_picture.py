@@ -13,7 +13,7 @@ COLORS = {31: "#ff7b72", 32: "#7ee787", 33: "#e3b341", 34: "#79c0ff", 35: "#d2a8
 """Foreground code -> color that has a contrast of at least 4.5 to the background."""
 BACKGROUND, TEXT, PROMPT = "#0d1117", "#e6edf3", "#7ee787"
 CHARACTER, LINE, MARGIN, BAR = 7.8, 18, 16, 28
-"""Width of a character and height of a line at 13 px, margin, and height of the title bar, in px."""
+"""Width of a character, height of a line at 13 px, margin, height of the title bar: all in px."""
 
 
 @dataclass(frozen=True)
