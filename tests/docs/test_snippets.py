@@ -22,19 +22,23 @@ PAGES = (
 )
 FRAGMENTS = ("budget.md", "hyperparameters.md", "kubernetes.md", "serving.md", "torch.md")
 CONFIG = {
-    "model_type": "llama",
+    "model_type": "qwen3",
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_act": "silu",
     "hidden_size": 4096,
-    "intermediate_size": 14336,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 40960,
     "num_attention_heads": 32,
-    "num_hidden_layers": 32,
+    "num_hidden_layers": 36,
     "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "rms_norm_eps": 1e-05,
-    "rope_theta": 500000.0,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000,
     "tie_word_embeddings": False,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
 }
-"""config.json of Llama 3.1 8B, without the scaling of positions."""
+"""config.json of Qwen3-8B, without keys that PARC ignores."""
 TOPOLOGY = """\
 SwitchName=leaf1 Nodes=gpu[001-004]
 SwitchName=leaf2 Nodes=gpu[005-008]

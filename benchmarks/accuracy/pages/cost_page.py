@@ -249,7 +249,7 @@ PEERS = (
     ("llm-analysis", "all dense", "formulas for a given layout; writes no launch files"),
     ("boosted trees", "all dense", "machine learning, fitted to the same runs as PARC"),
     ("boosted trees", "all MoE", "the same, for mixtures of experts"),
-    ("Calculon", "Selene", "the machine that Calculon was validated on"),
+    ("Calculon", "Selene", "the same, on the machine on which it was validated"),
 )
 """Tools of the table in README.md: name, group of runs in docs/accuracy.md, and description."""
 
