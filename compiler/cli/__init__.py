@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "backends": "List the backends, their versions, and the strategies that each supports.",
     "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",
     "init": "Print a starter spec.",
+    "mcp": "Serve check, estimate, search, explain and diff to AI assistants over MCP.",
 }
 """Name of a command -> first line of its help. The module ``commands/<name>.py`` defines each
 command as ``command``."""

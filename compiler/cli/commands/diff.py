@@ -98,11 +98,9 @@ def _read_or_compile_files(name: str, style: str, root: Path | None) -> dict[str
     ``name`` is an output directory, or a spec that is compiled in memory.
     """
     if Path(name).is_dir():
-        from parc.compiler.report.json.output_directory import decode_files, read_directory
+        from parc.compiler.report.json.output_directory import read_output_texts
 
-        # Line endings that a copy changed do not count as changes of the plan.
-        found = decode_files(read_directory(Path(name)))
-        return {path: text.replace("\r\n", "\n") for path, text in found.items()}
+        return read_output_texts(Path(name))
     from parc.compiler.pipeline import emit_plan
 
     plan, sink = command_steps.plan_or_exit(name, (), style=style, root=root)
