@@ -31,7 +31,7 @@ check: $(DEV) ## lint, format, types, shell, language, and that generated files 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck .ci/run tests/conformance/run
+	$(BIN)/shellcheck .ci/run .github/action/check.sh tests/conformance/run
 	$(BIN)/python -m tests.check_language
 	@$(MAKE) --no-print-directory DOCS=$(VENV)/docs SCHEMA_DIR=$(VENV)/schemas docs schemas
 	@(diff -r $(VENV)/docs docs; diff -r $(VENV)/schemas schemas) | grep -v '^Only in [ds]' > $(NEW); \
