@@ -111,16 +111,16 @@ def body(found: Sequence[Section], limit: int) -> str:
     if not found:
         parts.append("The plans of all specs are as in the base.")
     note = "Tables that do not fit into a comment are in the summary of the job."
-    room = limit - sum(len(one.summary) + 2 for one in found) - len(note) - 100
+    left = limit - sum(len(one.summary) + 2 for one in found) - len(note) - 100
     shortened = False
     for one in found:
         parts.append(one.summary)
         folded = f"<details><summary>Tables</summary>\n{one.details}\n</details>"
-        if one.details and len(folded) + 2 <= room:
+        if one.details and len(folded) + 2 <= left:
             parts.append(folded)
-            room -= len(folded) + 2
+            left -= len(folded) + 2
         elif one.details:
-            shortened, room = True, 0
+            shortened, left = True, 0
     if shortened:
         parts.append(note)
     return "\n\n".join(parts)[:limit] + "\n"

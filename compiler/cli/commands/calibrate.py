@@ -12,7 +12,9 @@ from parc.compiler.cli import command_steps, options
 
 
 @click.command("calibrate")
-@click.argument("measured", metavar="RUNS", nargs=-1, required=True)
+@click.argument(
+    "measured", metavar="RUNS", nargs=-1, required=True, shell_complete=options.complete_path
+)
 @click.option(
     "--spec",
     metavar="SPEC",

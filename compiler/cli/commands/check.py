@@ -16,7 +16,9 @@ from parc.compiler.ir.finding import Severity
 
 
 @click.command("check")
-@click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
+@click.argument(
+    "specs", metavar="SPEC...", nargs=-1, required=True, shell_complete=options.complete_path
+)
 @options.set_option
 @options.root_option
 @options.format_option("text", "json", "sarif", "github")

@@ -15,8 +15,8 @@ CHANGED = 3
 
 
 @click.command("diff")
-@click.argument("old", metavar="OLD")
-@click.argument("new", metavar="NEW")
+@click.argument("old", metavar="OLD", shell_complete=options.complete_path)
+@click.argument("new", metavar="NEW", shell_complete=options.complete_path)
 @options.root_option
 @options.format_option("text", "markdown", "json")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
