@@ -40,7 +40,7 @@ PUBLIC = (
 
 def examples(module: ModuleType) -> list[doctest.DocTest]:
     """Return the docstrings of a module that have examples; ``spec`` is that of the package."""
-    given = {"parc": parc, "spec": SPEC}
+    given = {"parc": parc, "spec": {**SPEC, "layout": {"tp": 8}}}
     found = doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs=given)
     return [one for one in found if one.examples]
 
