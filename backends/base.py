@@ -244,8 +244,9 @@ class OptionalFeatures(Protocol):
     def service_features(self, model: Model) -> frozenset[str]:
         """Return the optional features that the emitted commands can express for ``model``.
 
-        Names: ``lora``, ``kv_offload``, and ``speculative:METHOD`` with a method of
-        ``job.speculative``. A spec with another feature is refused (V40).
+        Names: ``lora``, ``kv_offload``, ``speculative:METHOD`` with a method of
+        ``job.speculative``, and ``pool:prefill`` and ``pool:decode`` for the values of
+        ``job.pool``. A spec with another feature is refused (V40).
         """
 
 

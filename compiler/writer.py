@@ -354,6 +354,8 @@ def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> 
         if target.exists() and not _file_starts_with(target, head):
             raise WriteRefused(f"{path} was not written by {by}; it is not overwritten")
         new.write_text(text, encoding="utf-8", newline="\n")
+        if target.exists():
+            shutil.copymode(target, new)
         new.replace(target)
     except OSError as error:
         with suppress(OSError):

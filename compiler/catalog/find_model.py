@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,8 +41,9 @@ class Library(TextReader, Protocol):
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
     """Return the ``ModelSpec`` fields of the model ``name``, to which the spec refers at ``at``.
 
-    ``name`` is a catalog entry or the path of a config.json. A path contains a slash or ``.json``.
-    In the form ``config.json#KEY``, only the part of the file under KEY describes the model.
+    ``name`` is a catalog entry, the path of a config.json, or a model id of the Hugging Face hub,
+    whose config.json is read from the cache of the hub. A path contains a slash or ``.json``. In
+    the form ``config.json#KEY``, only the part of the file under KEY describes the model.
 
     Returns None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
     or an error in the config.
@@ -70,21 +72,44 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 
 def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` fields read from the user's config.json.
+    """Return the ``ModelSpec`` fields read from the config.json that ``name`` refers to.
 
     Return None after reporting an error.
     """
     # Imported on first use: most specs name a catalog model.
     from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_config_path
+    from parc.compiler.catalog.huggingface.hub_cache import missing_config_finding, split_hub_id
 
-    path, part = split_config_path(name)
-    text = read_user_file(path, library, sink, at)
+    hub = split_hub_id(name)
+    if hub is not None:
+        part = hub[1]
+        path, text = _hub_config(hub[0], library)
+        if text is None:
+            sink.report("K07", missing_config_finding(name, hub[0]), at=at)
+    else:
+        path, part = split_config_path(name)
+        text = read_user_file(path, library, sink, at)
     config = None if text is None else _parse_json(path, text, sink, at)
     if text is None or config is None:
         return None
     reading = model_spec_from_config(config, _model_name(path), part)
     _report_notes((path, part), text, reading, sink)
     return None if reading.failed else reading.mapping | {"source": name}
+
+
+def _hub_config(hub_id: str, library: Library) -> tuple[str, str | None]:
+    """Return (path for messages, text) of the config.json of a model of the hub.
+
+    A folder or file of that name next to the spec takes precedence over the cache of the hub. The
+    text is None if neither exists.
+    """
+    from parc.compiler.catalog.huggingface.hub_cache import cached_config
+
+    config = f"{hub_id}/config.json"
+    for path in (config, hub_id):
+        with suppress(OSError):
+            return path, library.text(path)
+    return config, cached_config(hub_id)
 
 
 def _model_name(path: str) -> str:

@@ -16,7 +16,7 @@ from parc import __version__
 
 COMMANDS: dict[str, str] = {
     "compile": "Compile SPEC into launch files and a rank map.",
-    "check": "Report all errors, warnings and advice for each SPEC; write nothing.",
+    "check": "Report all errors, warnings and advice for each SPEC; --fix corrects them.",
     "lint": "Apply the rules of PARC to launch scripts that PARC did not write.",
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "Rank the layouts that fit SPEC and compare them with the chosen one.",

@@ -14,6 +14,8 @@ WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
 """Weights that share one scale along a split dimension: DeepSeek's format for fp8, AWQ and GPTQ for
 int4, NVIDIA's format for nvfp4. Engines pad mxfp4 weights to whole blocks on each rank."""
 KvPrecision = Literal["bf16", "fp16", "fp8"]
+Pool = Literal["both", "prefill", "decode"]
+"""Phase of requests that engines process: a pool of a disaggregated service, or ``both``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class ServingSetup:
     overhead_bytes: float | None = None
     """Measured bytes per rank that activations, CUDA graphs and buffers need; None if PARC
     estimates this number."""
+    pool: Pool = "both"
+    """Phase of requests that the engines process."""
     prefill_apart: bool = False
     """True if other GPUs process the prompts (disaggregated serving), so that steps only decode."""
     accepted_tokens: float = 1.0
@@ -346,6 +350,8 @@ class ServingEstimate:
     solved_request_rate: float | None = None
     """Largest number of requests per second within the latency limits, for which all figures are
     estimated; None if the traffic states a load, or if there are no limits."""
+    transfer_seconds: float = 0.0
+    """Seconds in which the decode pool receives the KV cache of a prompt; 0 for other engines."""
     simulated: ServiceStatistics | None = None
     """Statistics of an event simulation under the load; None without a load."""
     intervals: ServingIntervals | None = None

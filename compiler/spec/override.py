@@ -38,7 +38,7 @@ def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> Spe
         path, equals, _ = text.partition("=")
         span = Span(FILE, number, 1, max(1, len(path)))
         removes = text.startswith("~")
-        parts = _split_path(text[1:] if removes else path)
+        parts = split_path(text[1:] if removes else path)
         if not (equals or removes) or not parts or "\n" in text:
             sink.report(
                 "X15", Finding(f"--set {text[:80]!r} is not PATH=VALUE", help=_FORM), span=span
@@ -94,7 +94,7 @@ def _parse_value(text: str, number: int, where: str, sink: Sink) -> SpecTree | N
     return read_tree(padded, FILE, sink, path=where)
 
 
-def _split_path(path: str) -> list[str | int]:
+def split_path(path: str) -> list[str | int]:
     """Split a spec path into keys and indexes; empty if the text is not a spec path.
 
     For example, ``cluster.racks[0].name`` gives cluster, racks, 0, name.
