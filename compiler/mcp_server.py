@@ -1,6 +1,7 @@
 """Server for the Model Context Protocol: check, estimate, search, explain and diff as tools.
 
-The tools only read files below one folder, write nothing, and use no network. The SDK ``mcp`` is
+The tools only read files below one folder (and configs in the cache of Hugging Face, which a spec
+names by hub ids), write nothing, and use no network. The SDK ``mcp`` is
 an optional dependency; only ``serve`` imports it.
 """
 

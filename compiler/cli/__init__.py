@@ -20,7 +20,7 @@ COMMANDS: dict[str, str] = {
     "lint": "Apply the rules of PARC to launch scripts that PARC did not write.",
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "Rank the layouts that fit SPEC and compare them with the chosen one.",
-    "calibrate": "Fit the cost model to RUNS, a CSV of measured step times.",
+    "calibrate": "Fit the cost model to RUNS: measured steps, or results of a serving benchmark.",
     "replan": "Move the ranks of drained hosts to spare or idle hosts; other ranks stay.",
     "import": "Print a spec fragment made from files of other tools.",
     "explain": "Explain a diagnostic code, a spec field, a cost term or a pass.",
