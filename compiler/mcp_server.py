@@ -1,8 +1,8 @@
 """Server for the Model Context Protocol: check, estimate, search, explain and diff as tools.
 
 The tools only read files below one folder (and configs in the cache of Hugging Face, which a spec
-names by hub ids), write nothing, and use no network. The SDK ``mcp`` is
-an optional dependency; only ``serve`` imports it.
+names by hub ids), write nothing, and use no network. The SDK ``mcp`` is an optional dependency;
+only ``serve`` imports it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ def command(root: Path) -> None:
     """Serve check, estimate, search, explain and diff to AI assistants over MCP.
 
     The tools read only files below the root and cached Hugging Face configs, write nothing, and use
-    no network. The command needs an extra: pip install 'parc-compiler[mcp]'. An assistant starts it with a configuration such as
+    no network. The command needs an extra: pip install 'parc-compiler[mcp]'. An assistant starts it
+    with a configuration such as
     {"mcpServers": {"parc": {"command": "parc", "args": ["mcp", "--root", "specs"]}}}.
     """
     from parc.compiler.mcp_server import serve
