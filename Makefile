@@ -31,7 +31,7 @@ check: $(DEV) ## lint, format, types, shell, language, links, and that generated
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck .ci/run tests/conformance/run
+	$(BIN)/shellcheck .ci/run .github/action/check.sh tests/conformance/run
 	$(BIN)/python -m tests.check_language
 	$(BIN)/python -m pytest -q tests/test_documents.py -k 'link or navigation'
 	@$(MAKE) --no-print-directory DOCS=$(VENV)/docs SCHEMA_DIR=$(VENV)/schemas docs schemas

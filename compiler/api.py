@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
+from parc.compiler.ir import Estimate, ServingEstimate
 from parc.compiler.pipeline import check_spec, plan_spec
+from parc.compiler.report.notebook import ServicePlan, TrainingPlan, plan_view
 from parc.compiler.spec.reading.source import SpecSource, read_source
 
 if TYPE_CHECKING:
@@ -22,7 +23,14 @@ SpecInput = str | Path | Mapping[str, Any]
 
 
 class SpecError(ValueError):
-    """Error of a spec: ``diagnostics`` lists all findings, and the message shows them as text."""
+    """Error of a spec: ``diagnostics`` lists all findings, and the message shows them as text.
+
+    >>> try:
+    ...     parc.compile({**spec, "layout": {"tp": 5}})
+    ... except parc.SpecError as error:
+    ...     [(found.code, found.path, found.finding.fix) for found in error.diagnostics]
+    [('PARC-D01', 'layout.tp', 'layout.tp: 4')]
+    """
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...], text: str) -> None:
         """Store the diagnostics. ``text`` shows them as for a terminal and becomes the message."""
@@ -30,14 +38,18 @@ class SpecError(ValueError):
         self.diagnostics = diagnostics
 
 
-def compile(spec: SpecInput, *, root: str | Path | None = None) -> AnyPlan:
-    """Return the plan of ``spec``; no file is written.
+def compile(spec: SpecInput, *, root: str | Path | None = None) -> TrainingPlan | ServicePlan:
+    """Return the plan of ``spec``; no file is written. A notebook shows the report of the plan.
 
     Files that the spec names must be below the folder ``root``. The default is the folder of the
     spec, or the working folder for a mapping.
 
     Raises:
         SpecError: the spec has errors.
+
+    >>> plan = parc.compile({**spec, "layout": {"tp": 8}})
+    >>> plan.layout.tp, plan.layout.dp
+    (8, 1)
     """
     # Imported here, because text is needed only if the spec has errors.
     from parc.compiler.diagnostics.render.text import render_text
@@ -46,7 +58,7 @@ def compile(spec: SpecInput, *, root: str | Path | None = None) -> AnyPlan:
     plan = plan_spec(_read_spec_input(spec, root), (), sink)
     if plan is None:
         raise SpecError(sink.diagnostics, render_text(sink.diagnostics, sink.positions))
-    return plan
+    return plan_view(plan)
 
 
 def estimate(spec: SpecInput, *, root: str | Path | None = None) -> Estimate | ServingEstimate:
@@ -56,6 +68,10 @@ def estimate(spec: SpecInput, *, root: str | Path | None = None) -> Estimate | S
 
     Raises:
         SpecError: the spec has errors.
+
+    >>> estimate = parc.estimate(spec)
+    >>> estimate.peak.total_bytes < estimate.limit_bytes
+    True
     """
     return compile(spec, root=root).estimate
 
@@ -64,6 +80,9 @@ def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic
     """Return all diagnostics of ``spec`` and of its emitted files: errors, warnings and advice.
 
     ``root`` is as for ``compile``.
+
+    >>> [found.severity for found in parc.check({**spec, "layout": {"tp": 5}})]
+    ['error']
     """
     sink = Sink()
     check_spec(_read_spec_input(spec, root), (), sink)
