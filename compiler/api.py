@@ -117,8 +117,8 @@ def sweep(
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> with ThreadPoolExecutor(1) as threads:
         ...     found = parc.sweep(spec, {"job.global_batch": [32, 64]}, executor=threads)
-        >>> [row.values["job.global_batch"] for row in found.rows]
-        [32, 64]
+        >>> [row.values for row in found.rows]
+        [(('job.global_batch', '32'),), (('job.global_batch', '64'),)]
     """
     # Imported here, because only sweeps need processes and tables.
     from parc.compiler.tools.sweep.points import axes_of_mapping, axis_of_points, combine_axes
