@@ -86,6 +86,8 @@ def command(output: Path | None, **given: Any) -> None:
         )
         text = write_starter(request, output.parent if output else Path(), sink)
     if text is None:
+        if given["gpus"]:
+            click.echo("parc: without --gpus, parc init chooses a number of GPUs", err=True)
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
     assert text is not None

@@ -141,7 +141,8 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
             failed.append(found)
             if _is_oversized(found) and request.cluster.hosts is None:
                 break
-        shown = failed[0]
+        # A job that does not fit with one precision may have no checkpoint with another one.
+        shown = next(filter(_is_oversized, failed), failed[0])
         if not any(map(_is_oversized, failed)):  # more hosts would not help
             break
     if shown is not None:
