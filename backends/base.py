@@ -237,12 +237,16 @@ class EngineTraits(Protocol):
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats that the engine does not support; called before the search."""
 
+
+class OptionalFeatures(Protocol):
+    """Optional part of an engine; without it, the engine has none of these features."""
+
     def service_features(self, model: Model) -> frozenset[str]:
         """Return the optional features that the emitted commands can express for ``model``.
 
-        Names: ``lora``, ``kv_offload``, and ``speculative:METHOD`` with a method of
-        ``job.speculative``. An engine without this
-        method supports none; a spec with another feature is refused (V40).
+        Names: ``lora``, ``kv_offload``, ``speculative:METHOD`` with a method of
+        ``job.speculative``, and ``pool:prefill`` and ``pool:decode`` for the values of
+        ``job.pool``. A spec with another feature is refused (V40).
         """
 
 

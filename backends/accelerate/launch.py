@@ -6,6 +6,7 @@ from parc.backends.accelerate.computed_settings import deepspeed_file, host_coun
 from parc.backends.accelerate.files import FOLDER
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
+from parc.backends.shared.torch.emitted_program import own_program
 from parc.backends.shared.torch.program import gradient_accumulation_steps
 from parc.compiler.ir import Plan
 
@@ -26,9 +27,10 @@ def launch_command(plan: Plan) -> LaunchCommand:
     hosts.
     """
     problem, layout = plan.problem, plan.layout
-    own, config = problem.launch.program, deepspeed_file(problem, layout)
+    own, config = own_program(problem), deepspeed_file(problem, layout)
+    emitted = "hf_trainer.py" if problem.launch.program == "trainer" else "train.py"
     return LaunchCommand(
-        program=shell_word(own) if own else f'"$here/../{FOLDER}/train.py"',
+        program=shell_word(own) if own else f'"$here/../{FOLDER}/{emitted}"',
         args=" ".join(map(shell_word, problem.launch.args)),
         launcher=(
             "accelerate launch",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.accelerate.capabilities import missing_parts
 from parc.backends.accelerate.launch import accelerate_environment, launch_command
 from parc.backends.accelerate.memory import deepspeed_plugin_memory
-from parc.backends.accelerate.rules import model_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework
+from parc.backends.shared.torch.emitted_program import program_rules
 from parc.compiler.ir import (
     Plan,
     Problem,
@@ -57,7 +58,7 @@ class DeepSpeedPlugin:
         own = framework("deepspeed").rules(problem)
         return (
             *(rule for rule in own if rule.code not in INAPPLICABLE_RULES),
-            *model_rules(problem),
+            *program_rules(problem, "accelerate", missing_parts),
         )
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:

@@ -5,7 +5,9 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.shared.common_rules import CONTEXT_CHUNKS, always_violated_rule
+from parc.backends.accelerate.capabilities import missing_parts
+from parc.backends.shared.common_rules import CONTEXT_CHUNKS
+from parc.backends.shared.torch.emitted_program import own_program, program_kind, program_rules
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -14,10 +16,6 @@ from parc.backends.shared.torch.rules import (
     replicas_need_shards_rule,
     torch_rules,
     unsupported_pin_rules,
-)
-from parc.backends.shared.unsupported_features import (
-    explain_unsupported_model,
-    unsupported_model_features,
 )
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
@@ -39,26 +37,9 @@ def accelerate_rules(problem: Problem) -> tuple[Rule, ...]:
         replicas_need_shards_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1")
     )
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    if not problem.launch.program:
+    if not own_program(problem):
         found.append(_OWN_PROGRAM)
-    return (*found, *model_rules(problem))
-
-
-def model_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return a rule (E10) that rejects the model if the emitted program cannot build it.
-
-    Return no rule if the program can build the model, or if the spec names another program. The
-    rule applies with FSDP2 and with DeepSpeed.
-    """
-    model = problem.model
-    # LlamaForCausalLM supports tied embeddings (tie_word_embeddings), but biases only on all four
-    # attention projections.
-    lacks = [part for part in unsupported_model_features(model) if part != "tied embeddings"]
-    lacks += ["biases of queries, keys and values"] if model.attention.qkv_bias else []
-    if problem.launch.program or not lacks:
-        return ()
-    finding = explain_unsupported_model(model.name, lacks, NAME)
-    return (always_violated_rule("E10", ("model", "launch.program"), finding),)
+    return (*found, *program_rules(problem, NAME, missing_parts))
 
 
 def _violates_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> bool:
@@ -101,7 +82,7 @@ def _required_gradient_precision(problem: Problem, layout: Layout) -> str | None
         return "fp32"
     # Accelerate sets param_dtype and reduce_dtype of FSDP2 to the same format
     # (utils/dataclasses.py, set_mixed_precision); the emitted program then replaces reduce_dtype.
-    return "bf16" if problem.launch.program else None
+    return None if program_kind(problem, missing_parts) in ("decoder", "transformers") else "bf16"
 
 
 def _violates_gradient_precision(problem: Problem, layout: Layout) -> bool:
@@ -112,7 +93,7 @@ def _violates_gradient_precision(problem: Problem, layout: Layout) -> bool:
 def _explain_gradient_precision(problem: Problem, layout: Layout) -> Finding:
     required = _required_gradient_precision(problem, layout)
     kind = "FSDP2 with mixed_precision bf16" if layout.zero_stage else "DDP"
-    other = "for fp32 with FSDP2, use the emitted program (no launch.program)"
+    other = "for fp32 with FSDP2, use the emitted train.py (no launch.program)"
     return Finding(
         message=f"Accelerate's {kind} reduces gradients in {required}",
         label=f"gradient_precision {problem.job.gradient_precision}, must be {required}",

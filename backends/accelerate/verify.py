@@ -13,6 +13,7 @@ from parc.backends.accelerate.verify_settings import (
     read_config_settings,
     read_job_settings,
 )
+from parc.backends.shared.verify_emitted_program import builds_with_transformers, users_program
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
@@ -28,13 +29,13 @@ from parc.compiler.verify.read_emitted import MalformedFileError
 
 CONFIG = "accelerate/config.yaml"
 JOB = "accelerate/job.json"
-PROGRAM = "accelerate/train.py"
+PROGRAM, TRAINER = "accelerate/train.py", "accelerate/hf_trainer.py"
+HF_MODEL = "accelerate/hf_model.py"
 LAUNCHER = (
     LauncherNumber("--num_machines", r"--num_machines=(\d+)", "nodes"),
     LauncherNumber("--num_processes", r"--num_processes=(\d+)", "world"),
 )
 UNUSED = {
-    "problem.job.tokenizer_model": "the data are token ids",
     "problem.model.position.scaling_factor": "only relevant with scaling",
     "problem.model.position.original_max_positions": "only relevant with the scaling llama3",
     "layout.cp_comm": "only relevant with context parallelism",
@@ -77,11 +78,11 @@ def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[DerivedSe
     sizes, kind = _mesh_sizes(settings), settings.get("distributed_type")
     yield from read_config_settings(settings, sizes, artifacts)
     if JOB in artifacts:
-        emitted = PROGRAM in artifacts
-        yield from read_job_settings(json_settings(JOB, artifacts[JOB]), sizes, kind, emitted)
-    if PROGRAM in artifacts:
-        yield from llama_model_settings(PROGRAM)
-        yield DerivedSetting("problem.model.attention.qkv_bias", False, PROGRAM)
+        job = json_settings(JOB, artifacts[JOB])
+        yield from read_job_settings(job, sizes, kind, HF_MODEL in artifacts)
+        if HF_MODEL in artifacts and not builds_with_transformers(job):
+            yield from llama_model_settings(HF_MODEL)
+            yield DerivedSetting("problem.model.attention.qkv_bias", False, HF_MODEL)
 
 
 def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -95,9 +96,10 @@ def accelerate_program_start(plan: Mapping[str, Any], config: str = "") -> Launc
     ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
     """
     launch, layout, placement = plan["problem"]["launch"], plan["layout"], plan["placement"]
-    own = launch["program"]
+    own = users_program(plan)
+    emitted = TRAINER if launch["program"] == "trainer" else PROGRAM
     return LaunchedProgram(
-        program=shlex.quote(own) if own else f'"$here/../{PROGRAM}"',
+        program=shlex.quote(own) if own else f'"$here/../{emitted}"',
         arguments=shlex.join(launch["args"]),
         launcher=(
             "accelerate launch",
@@ -153,9 +155,14 @@ VERIFIER = AccelerateVerifier(
     files=FileDependencies(
         references={
             CONFIG: "/accelerate/config.yaml",
-            "accelerate/train.py": "/accelerate/train.py",
+            PROGRAM: f"/{PROGRAM}",
+            TRAINER: f"/{TRAINER}",
         },
-        required_by=(("accelerate/job.json", "accelerate/train.py"),),
+        required_by=tuple(
+            (f"accelerate/{file}", program)
+            for program in (PROGRAM, TRAINER)
+            for file in ("job.json", "hf_model.py", "data.py", "learning_rate.py")
+        ),
     ),
     launcher=LAUNCHER,
 )

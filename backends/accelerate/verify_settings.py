@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from parc.backends.shared.verify_emitted_program import (
+    builds_with_transformers,
+    transformers_settings,
+)
 from parc.backends.shared.verify_torch import (
     read_batch_settings,
     read_mesh_settings,
@@ -157,8 +161,13 @@ def read_job_settings(
         )
     else:
         yield from settings.expect("gradient_checkpointing", False)
-    yield from single_stage_settings(settings, "model.num_hidden_layers")
-    if emitted:
+    tokenizer = settings.get("tokenizer", "missing") or None
+    yield settings.decide("problem.job.tokenizer_model", tokenizer, "tokenizer")
+    yield settings.read("problem.model.layers", "layers")
+    yield from single_stage_settings(settings, "layers")
+    if builds_with_transformers(settings):
+        yield from transformers_settings(settings)
+    elif emitted:
         yield from _model_settings(settings)
     yield from settings.unread_settings()
 

@@ -208,3 +208,11 @@ def partition_activations(problem: Problem, layout: Layout) -> bool | None:
     ):
         return None
     return False
+
+
+def gathers_weights_on_save(problem: Problem, layout: Layout) -> bool | None:
+    """Return True if ZeRO-3 must gather its weights when the program saves them; else None.
+
+    Without this key, DeepSpeed cannot save partitioned weights in the format of Hugging Face.
+    """
+    return True if layout.zero_stage == 3 and problem.job.checkpoint_dir else None

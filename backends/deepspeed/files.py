@@ -7,13 +7,18 @@ from typing import Any
 
 from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, build_config
+from parc.backends.deepspeed.rules.program import emitted_program
 from parc.backends.shared.launch_script import launch_script
 from parc.backends.shared.render import render, shell_word
+from parc.backends.shared.torch.emitted_program import data_file, model_file, own_program
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "deepspeed"
-CONFIG, PROGRAM, HOSTFILE = "ds_config.json", "train.py", "hostfile"
-SOURCES = ("model.py", PROGRAM)
+CONFIG, TRAIN_JSON, HOSTFILE = "ds_config.json", "train.json", "hostfile"
+SOURCES = {"decoder": ("model.py", "train.py"), "transformers": ("hf_train.py",)}
+"""Kind of the emitted program -> files that only this program has; the last one is started."""
+LOAD = 'PLAN.get("checkpoint", {}).get("load", "")'
+"""Python expression of the folder from which the run starts."""
 
 
 def config_file(plan: Plan) -> Artifact:
@@ -27,11 +32,17 @@ def program_files(plan: Plan) -> tuple[Artifact, ...]:
     ``train.json`` contains the model and parallel sizes that a program needs and for which
     ds_config.json has no keys.
     """
-    settings = _json_file("train.json", build_config(TRAIN, plan.problem, plan.layout))
-    if plan.problem.launch.program:
+    tree, kind = build_config(TRAIN, plan.problem, plan.layout), emitted_program(plan.problem)
+    transformers = tree.pop("hf")
+    if kind == "transformers":
+        tree["model"] = transformers
+    settings = _json_file(TRAIN_JSON, tree)
+    if not kind:
         return (settings,)
-    sources = (Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in SOURCES)
-    return (settings, *sources)
+    names = SOURCES[kind]
+    sources = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
+    sources += [model_file(FOLDER, TRAIN_JSON, LOAD)] if kind == "transformers" else []
+    return (settings, *sources, data_file(FOLDER, TRAIN_JSON))
 
 
 def hostfile(plan: Plan) -> Artifact:
@@ -69,7 +80,8 @@ def launch_command(plan: Plan, launcher: tuple[str, ...] = ()) -> LaunchCommand:
     If ``launcher`` is empty, torchrun starts the program.
     """
     launch = plan.problem.launch
-    program = shell_word(launch.program) if launch.program else f'"$here/../{FOLDER}/{PROGRAM}"'
+    own, kind = own_program(plan.problem), emitted_program(plan.problem)
+    program = shell_word(own) if own else f'"$here/../{FOLDER}/{SOURCES[kind][-1]}"'
     config = f'--deepspeed --deepspeed_config "$here/../{FOLDER}/{CONFIG}"'
     return LaunchCommand(
         program=program,

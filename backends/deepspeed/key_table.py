@@ -6,11 +6,12 @@ from typing import Any
 
 from parc.backends.deepspeed import derived_config, derived_optimizer, derived_program
 from parc.backends.shared.field_table import flag_table, nest_settings, public_functions
+from parc.backends.shared.torch import program as torch_program
 from parc.compiler.ir import Layout, Problem
 
 DS_CONFIG, TRAIN = "ds_config", "train"
 """Groups of rows in flags.yaml, one group per emitted file."""
-DERIVED = public_functions(derived_config, derived_optimizer, derived_program)
+DERIVED = public_functions(torch_program, derived_config, derived_optimizer, derived_program)
 """Functions that flags.yaml refers to, by name."""
 
 

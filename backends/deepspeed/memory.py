@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parc.backends.deepspeed.rules.program import emitted_program
+from parc.backends.shared.torch.memory import with_transformers_decoder
 from parc.compiler.ir import Problem, ProgramMemory, StateBytes
 
 BUCKETS_BYTES = 2e9
@@ -17,11 +19,14 @@ stage3_max_reuse_distance."""
 
 
 def deepspeed_memory_model(problem: Problem) -> ProgramMemory:
-    """Return the memory model of the decoder that PARC emits for DeepSpeed.
+    """Return the memory model of the program that PARC emits for DeepSpeed.
 
     The loss is torch's cross-entropy, as in the FSDP2 program.
     """
-    return deepspeed_decoder_memory(problem.job.precision, problem.job.gradient_bytes)
+    decoder = deepspeed_decoder_memory(problem.job.precision, problem.job.gradient_bytes)
+    if emitted_program(problem) == "transformers":
+        return replace(with_transformers_decoder(decoder), repeats_keys=False)
+    return decoder
 
 
 def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:

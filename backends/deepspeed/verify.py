@@ -16,6 +16,7 @@ from parc.backends.deepspeed.verify_program import (
     read_parallel_sizes,
     settings_fixed_by_framework,
 )
+from parc.backends.shared.verify_emitted_program import users_program
 from parc.backends.shared.verify_launch_script import (
     read_launch_script_settings,
     verify_launch_lines,
@@ -46,7 +47,7 @@ from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
-SOURCE = "deepspeed/train.py"
+SOURCE, HF_SOURCE = "deepspeed/train.py", "deepspeed/hf_train.py"
 SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
 """The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
@@ -77,8 +78,11 @@ class DeepSpeedVerifier(LauncherWrappedVerifier):
             CONFIG: "/deepspeed/ds_config.json",
             "deepspeed/train.py": "/../deepspeed/train.py",
             "deepspeed/model.py": "/../deepspeed/train.py",
+            HF_SOURCE: f"/../{HF_SOURCE}",
+            "deepspeed/hf_model.py": f"/../{HF_SOURCE}",
             SLOTS: '$here/hostfile"',
         },
+        required_by=(("deepspeed/data.py", SOURCE), ("deepspeed/data.py", HF_SOURCE)),
     )
 
     not_in_files = NOT_IN_FILES
@@ -118,10 +122,11 @@ class DeepSpeedVerifier(LauncherWrappedVerifier):
     ) -> LaunchedProgram | None:
         """Return how launch.sh must start the emitted or the user's program."""
         launch = plan["problem"]["launch"]
-        own = launch["program"]
+        own = users_program(plan)
+        emitted = HF_SOURCE if HF_SOURCE in artifacts else SOURCE
         config = f'--deepspeed --deepspeed_config "$here/../{CONFIG}"'
         return LaunchedProgram(
-            program=shlex.quote(own) if own else f'"$here/../{SOURCE}"',
+            program=shlex.quote(own) if own else f'"$here/../{emitted}"',
             arguments=f"{config} {shlex.join(launch['args'])}".rstrip(),
         )
 

@@ -152,6 +152,12 @@ def _precision_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
 def _zero_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     stage = settings.get("zero_optimization.stage", 0)
     yield settings.decide("layout.zero_stage", stage, "zero_optimization.stage")
+    gathers = "zero_optimization.stage3_gather_16bit_weights_on_model_save"
+    if stage == 3:  # the program saves whole weights only if it saves checkpoints
+        saves = settings.get(gathers, False)
+        yield settings.decide(
+            "problem.job.checkpoint_dir", saves or None, gathers, lambda plan: bool(plan) is saves
+        )
     overlap = settings.get("zero_optimization.overlap_comm")
     if (stage == 3 if overlap is None else overlap) is not (stage in (2, 3)):
         yield settings.unexpected_setting("zero_optimization.overlap_comm")

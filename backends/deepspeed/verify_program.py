@@ -7,6 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
+from parc.backends.shared.verify_emitted_program import (
+    builds_with_transformers,
+    transformers_settings,
+)
 from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.emitted_settings import EmittedSettings
@@ -51,7 +55,6 @@ WITHOUT = {
     "problem.model.attention.sinks": False,
     "problem.model.attention.gate": False,
     "problem.model.position.scaling": "none",
-    "problem.job.data": [],
 }
 """Path of the plan -> value that the emitted program always uses."""
 WITHOUT_EXPERTS = {
@@ -87,11 +90,10 @@ NOT_IN_FILES = MappingProxyType(
         "problem.job.kind": "the program only loads checkpoint.load, or starts from scratch",
         "problem.job.warmup_fraction": "warmup_num_steps is its result",
         "problem.job.wsd_decay_steps": "only relevant with wsd, which DeepSpeed does not support",
-        "problem.job.tokenizer_type": "the emitted program generates token ids",
-        "problem.job.tokenizer_model": "the emitted program generates token ids",
+        "problem.job.tokenizer_type": "the tokenizer's files name its type",
         "problem.model.name": "label in reports",
         "problem.model.family": "the other fields describe the same model",
-        "problem.model.source": "records the origin of the numbers",
+        "problem.model.source": "only the program of transformers reads it",
         "problem.model.init_std": "the emitted program draws weights with the defaults of torch",
         "problem.model.attention.full_attention_every": "only relevant with a window",
         "problem.model.experts.pre_softmax": "the gate always applies the softmax first",
@@ -127,8 +129,16 @@ def program_settings(
     yield settings.read("problem.job.load_dir", "checkpoint.load")
     yield from _recompute_settings(settings, topology)
     yield from _stage_settings(settings)
-    for setting, field in MODEL.items():
-        yield settings.read(f"problem.model.{field}", f"model.{setting}")
+    for name in ("global_batch", "data"):
+        yield settings.read(f"problem.job.{name}", name)
+    tokenizer = settings.get("tokenizer", "missing") or None
+    yield settings.decide("problem.job.tokenizer_model", tokenizer, "tokenizer")
+    if builds_with_transformers(settings):
+        yield from transformers_settings(settings)
+        emitted = False
+    else:
+        for setting, field in MODEL.items():
+            yield settings.read(f"problem.model.{field}", f"model.{setting}")
     yield from _expert_settings(settings, emitted)
     if emitted:
         for path, value in WITHOUT.items():

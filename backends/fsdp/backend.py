@@ -6,8 +6,11 @@ from parc.backends.base import LaunchCommand
 from parc.backends.fsdp.files import FOLDER, fsdp_files
 from parc.backends.fsdp.rules import fsdp_rules
 from parc.backends.shared.render import shell_word
+from parc.backends.shared.torch.emitted_program import own_program, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
-from parc.compiler.ir import Artifact, Plan, Problem
+from parc.backends.shared.torch.memory import emitted_decoder_memory, transformers_memory
+from parc.backends.shared.unsupported_features import unsupported_model_features
+from parc.compiler.ir import Artifact, Plan, Problem, ProgramMemory
 from parc.compiler.ir.rule import Rule
 
 
@@ -34,10 +37,16 @@ class Fsdp(TorchFramework):
         """Return the rules that layouts for ``problem`` must satisfy under FSDP2 or DDP."""
         return fsdp_rules(problem)
 
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted program, under FSDP2 or DDP."""
+        if program_kind(problem, unsupported_model_features) == "transformers":
+            return transformers_memory()
+        return emitted_decoder_memory()
+
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the user's program, or train.py if there is none."""
         words = " ".join(map(shell_word, plan.problem.launch.args))
-        own = plan.problem.launch.program
+        own = own_program(plan.problem)
         if not own:
             return LaunchCommand(program=f'"$here/../{FOLDER}/train.py"', args=words)
         # The user's program imports parallelize.py, so Python must search the emitted folder.

@@ -8,10 +8,17 @@ from parc.backends.fsdp import computed_settings
 from parc.backends.shared.field_table import field_table, nest_settings, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
+from parc.backends.shared.torch.emitted_program import (
+    ProgramKind,
+    data_file,
+    model_file,
+    program_kind,
+)
 from parc.backends.shared.torch.framework import learning_rate_file
+from parc.backends.shared.unsupported_features import unsupported_model_features
 from parc.compiler.ir import Artifact, Plan
 
-FOLDER = "fsdp"
+FOLDER, CONFIG = "fsdp", "config.json"
 TABLE = "parc.backends.fsdp"
 DERIVED = public_functions(torch_program, computed_settings)
 """Functions that fields.yaml names."""
@@ -20,24 +27,29 @@ DERIVED = public_functions(torch_program, computed_settings)
 def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
     """Return ``config.json``, ``parallelize.py`` and, if the spec has no program, the program.
 
-    The program consists of ``model.py``, ``train.py`` and ``learning_rate.py``.
+    The program consists of ``train.py``, ``data.py``, ``learning_rate.py``, and the module that
+    builds the model: ``model.py`` for PARC's own decoder, ``hf_model.py`` for transformers.
     """
-    own = bool(plan.problem.launch.program)
-    names = ("parallelize.py",) if own else ("model.py", "parallelize.py", "train.py")
+    kind = program_kind(plan.problem, unsupported_model_features)
+    names = ["parallelize.py"]
+    names += ["train.py"] if kind else []
+    names += ["model.py"] if kind == "decoder" else []
     files = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
-    files += [] if own else [learning_rate_file(FOLDER)]
-    return (Artifact(f"{FOLDER}/config.json", config_json(plan)), *files)
+    files += [data_file(FOLDER, CONFIG), learning_rate_file(FOLDER)] if kind else []
+    files += [model_file(FOLDER, CONFIG, meta=True)] if kind == "transformers" else []
+    return (Artifact(f"{FOLDER}/{CONFIG}", config_json(plan, kind)), *files)
 
 
-def config_json(plan: Plan) -> str:
+def config_json(plan: Plan, kind: ProgramKind) -> str:
     """Return the text of ``fsdp/config.json``, which contains the settings of the plan.
 
-    The sizes of the model are included only if PARC emits model.py, because no other program reads
-    the sizes.
+    The model is included only if PARC emits the program, because no other program reads it.
     """
     problem = plan.problem
     version = problem.version("fsdp")
     settings = field_table(TABLE).settings(problem, plan.layout, version, DERIVED)
-    if problem.launch.program:
-        settings = {key: value for key, value in settings.items() if not key.startswith("model.")}
-    return json.dumps(nest_settings(settings), indent=2, sort_keys=True) + "\n"
+    tree = nest_settings(settings)
+    decoder, transformers = tree.pop("model"), tree.pop("hf")
+    if kind:
+        tree["model"] = decoder if kind == "decoder" else transformers
+    return json.dumps(tree, indent=2, sort_keys=True) + "\n"

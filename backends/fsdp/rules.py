@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.common_rules import SEQUENCE_SHARD, always_violated_rule
+from parc.backends.shared.common_rules import SEQUENCE_SHARD
+from parc.backends.shared.torch.emitted_program import program_rules
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -12,10 +13,7 @@ from parc.backends.shared.torch.rules import (
     torch_rules,
     unsupported_pin_rules,
 )
-from parc.backends.shared.unsupported_features import (
-    explain_unsupported_model,
-    unsupported_model_features,
-)
+from parc.backends.shared.unsupported_features import unsupported_model_features
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -34,11 +32,7 @@ def fsdp_rules(problem: Problem) -> tuple[Rule, ...]:
     ]
     found += [replicas_need_shards_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    lacks = unsupported_model_features(problem.model)
-    if lacks and not problem.launch.program:
-        finding = explain_unsupported_model(problem.model.name, lacks, NAME)
-        found.append(always_violated_rule("E10", ("model", "launch.program"), finding))
-    return tuple(found)
+    return (*found, *program_rules(problem, NAME, unsupported_model_features))
 
 
 def _violates_sequence_parallel(problem: Problem, layout: Layout) -> bool:

@@ -9,6 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.torch.verify_program_start import python_path_command, start_of_program
+from parc.backends.shared.verify_emitted_program import (
+    builds_with_transformers,
+    transformers_settings,
+    users_program,
+    verify_imported_file,
+)
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
@@ -80,7 +86,6 @@ class FsdpVerifier(DeviceMeshVerifier):
         | UNUSED_IN_LLAMA
         | {
             "layout.cp_comm": "only relevant with context parallelism",
-            "problem.job.tokenizer_model": "the data are token ids",
             "problem.model.position.max_positions": "model.py has no limit on positions",
         }
     )
@@ -89,6 +94,10 @@ class FsdpVerifier(DeviceMeshVerifier):
         """Report emitted programs whose code differs from the code that PARC emits (A18)."""
         super().check_file_contents(artifacts, sink)
         verify_programs(artifacts, read_program_digests(__package__), sink)
+        if CONFIG in artifacts:
+            named = builds_with_transformers(json_settings(CONFIG, artifacts[CONFIG]))
+            module = "fsdp/hf_model.py" if named else "fsdp/model.py"
+            verify_imported_file(PROGRAM, module, artifacts, sink)
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
@@ -99,7 +108,7 @@ class FsdpVerifier(DeviceMeshVerifier):
         code.
         """
         start = start_of_program(plan, PROGRAM)
-        own = plan["problem"]["launch"]["program"]
+        own = users_program(plan)
         return replace(start, setup=(python_path_command("fsdp"),)) if own else start
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
@@ -110,7 +119,9 @@ class FsdpVerifier(DeviceMeshVerifier):
         yield from _read_sharding_settings(settings, sizes)
         yield from settings_fixed_by_framework(CONFIG)
         yield from _read_job_settings(settings, sizes)
-        if PROGRAM in artifacts:
+        if builds_with_transformers(settings):
+            yield from transformers_settings(settings)
+        elif PROGRAM in artifacts:
             yield from llama_model_settings(PROGRAM)
             yield DerivedSetting("problem.model.tied_embeddings", False, PROGRAM)
             for name, field in MODEL.items():
@@ -149,7 +160,10 @@ def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     )
     again = settings.get("activation_checkpointing")
     yield from read_recompute_settings(settings, again, "activation_checkpointing")
-    yield from single_stage_settings(settings, "model.layers")
+    tokenizer = settings.get("tokenizer", "missing") or None
+    yield settings.decide("problem.job.tokenizer_model", tokenizer, "tokenizer")
+    yield settings.read("problem.model.layers", "layers")
+    yield from single_stage_settings(settings, "layers")
 
 
 VERIFIER = FsdpVerifier(
@@ -164,7 +178,8 @@ VERIFIER = FsdpVerifier(
             (CONFIG, "fsdp/parallelize.py"),
             (CONFIG, "fsdp/train.py"),
             ("fsdp/parallelize.py", "fsdp/train.py"),
-            ("fsdp/model.py", "fsdp/train.py"),
+            ("fsdp/data.py", "fsdp/train.py"),
+            ("fsdp/learning_rate.py", "fsdp/train.py"),
         ),
     ),
 )

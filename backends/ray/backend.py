@@ -84,6 +84,16 @@ def _check_setup_and_environment(plan: ServingPlan, sink: Sink) -> None:
         text = f"ray/serve.py cannot run the {len(launch.setup)} commands of launch.setup"
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L30", finding, at="launch.setup")
+    if plan.problem.service.setup.pool != "both":
+        finding = Finding(
+            "ray/serve.py cannot set the address at which an engine offers its KV cache",
+            label="each process needs the address of its host",
+            help="serve.sh of the engine sets it: start the pool with slurm, kubernetes, or on the "
+            "hosts themselves",
+            fix="remove ray from emit",
+            targets=TARGETS,
+        )
+        sink.report("V45", finding, at="job.pool")
     for name in launch.env_inherited:
         text = f"ray/serve.py cannot pass {name} from the environment of one host to another"
         finding = Finding(text, help=help_text, targets=TARGETS)

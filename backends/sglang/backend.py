@@ -14,6 +14,7 @@ from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
+from parc.backends.shared.serving.pool_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import EngineProcess, ServeProgram, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -35,7 +36,7 @@ PROGRAM = "sglang.launch_server"
 LOCAL = "localhost"
 """Host of the router's engines if the plan has a single host without a name."""
 FORMATS = FormatSupport("SGLang", "--kv-cache-dtype is auto or fp8_e4m3")
-RULES: tuple[ServingRule, ...] = (*LAYOUT_RULES, *EXPERT_RULES)
+RULES: tuple[ServingRule, ...] = (*LAYOUT_RULES, *EXPERT_RULES, POOL_RULE)
 """All rules of SGLang, in the order in which the search counts violations."""
 STRATEGIES: dict[str, str] = {
     "dp": "--attn-dp-size; replicas of engines",
@@ -162,7 +163,9 @@ class Sglang:
         )
         running = plan_processes(plan)
         script = serve_script(plan, program, running)
-        return (script, _router_script(plan, running)) if plan.layout.replicas > 1 else (script,)
+        # Requests of a pool need a router that knows both pools.
+        balanced = plan.layout.replicas > 1 and plan.problem.service.setup.pool == "both"
+        return (script, _router_script(plan, running)) if balanced else (script,)
 
 
 def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Artifact:

@@ -162,6 +162,12 @@ def speculative_num_draft_tokens(plan: ServingPlan) -> int | None:
     return None if draft is None else draft.tokens + 1
 
 
+def disaggregation_mode(plan: ServingPlan) -> str | None:
+    """Return the pool of the engines; None, which omits the flag, if they serve whole requests."""
+    pool = plan.problem.service.setup.pool
+    return None if pool == "both" else pool
+
+
 def disables_prefix_caching(plan: ServingPlan) -> bool:
     """Return True if the spec turns off prefix caching, which is on by default."""
     return not plan.problem.service.prefix_caching

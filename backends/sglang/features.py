@@ -12,6 +12,7 @@ DRAFT_METHODS = frozenset(("eagle", "eagle3", "draft-model", "ngram"))
 LORA_FAMILIES = frozenset(("llama", "mistral", "qwen2", "qwen3"))
 """Dense families whose projections have the names that lora/utils.py expects. PARC does not plan
 adapters of experts."""
+POOLS = ("pool:prefill", "pool:decode")
 
 
 def service_features(model: Model) -> frozenset[str]:
@@ -20,4 +21,4 @@ def service_features(model: Model) -> frozenset[str]:
     others = {"lora"} if model.family in LORA_FAMILIES else set()
     # Only keys and values of tokens are copied to host memory, not recurrent states.
     others |= {"kv_offload"} if model.linear is None and model.mamba is None else set()
-    return frozenset((*others, *(f"speculative:{method}" for method in methods)))
+    return frozenset((*POOLS, *others, *(f"speculative:{method}" for method in methods)))

@@ -15,6 +15,10 @@ from parc.compiler.ir import ServingPlan
 RENDEZVOUS_PORTS = 8
 """Consecutive ports that an engine uses from its rendezvous port on (server_args.py, PortArgs)."""
 
+BOOTSTRAP, BOOTSTRAP_PORT = "--disaggregation-bootstrap-port", 8998
+"""Flag and default of the port at which decode engines learn where a prefill engine offers its KV
+cache (server_args.py). Each prefill engine on a host needs another port."""
+
 
 def plan_processes(plan: ServingPlan) -> tuple[EngineProcess, ...]:
     """Return the processes that all hosts run, sorted by host and then by engine."""
@@ -31,6 +35,8 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
     port = plan.problem.endpoint.port + place.slot
     # Only the engine's first host has an API server.
     own: tuple[Flag, ...] = (("--port", port),) if place.index_in_engine == 0 else ()
+    if plan.problem.service.setup.pool == "prefill":
+        own = (*own, (BOOTSTRAP, BOOTSTRAP_PORT + place.slot))
     return EngineProcess(
         node=place.node,
         replica=place.replica,

@@ -34,6 +34,7 @@ from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_program import verify_program
 
 ROUTER = "sglang/router.sh"
+BOOTSTRAP, BOOTSTRAP_PORT = "disaggregation-bootstrap-port", 8998
 SIZES = ("tp-size", "pp-size")
 DEFAULT_PORT, DEFAULT_MASTER_PORT = 30000, 29501
 RENDEZVOUS = "dist-init-addr"
@@ -55,6 +56,8 @@ class Deployment:
     ranks_per_host: int
     port: int
     master_port: int
+    is_prefill: bool
+    """True if the engines are the prefill pool of a disaggregated service."""
 
     @property
     def engine_hosts(self) -> int:
@@ -241,6 +244,7 @@ class SglangVerifier(ServeScriptVerifier):
             gpus,
             port.number("port", DEFAULT_PORT) if port else DEFAULT_PORT,
             int(master) if master.isdecimal() and len(master) < 6 else DEFAULT_MASTER_PORT,
+            read_shared(script.common)["disaggregation-mode"].text == "prefill",
         )
 
 
@@ -261,6 +265,7 @@ def _expected_processes(plan: Deployment) -> Iterator[ExpectedProcess]:
             part, port = node % hosts, plan.port + slot
             master = plan.master_port + slot * RENDEZVOUS_PORTS
             own = {} if part else {"port": str(port)}
+            own |= {BOOTSTRAP: str(BOOTSTRAP_PORT + slot)} if plan.is_prefill else {}
             if hosts > 1:
                 own |= {"nnodes": str(hosts), "node-rank": str(part)}
                 own[RENDEZVOUS] = f"host {node - part}:{master}"

@@ -35,7 +35,7 @@ VALUES = (
     *("moe-dense-tp-size", "speculative-algorithm", "speculative-draft-model-path"),
     *("max-loras-per-batch", "max-lora-rank", "hicache-size"),
     *("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"),
-    "speculative-ngram-max-bfs-breadth",
+    *("speculative-ngram-max-bfs-breadth", "disaggregation-mode"),
 )
 ADAPTERS = "lora-paths"
 """Flag with any number of values, one per adapter."""
@@ -82,6 +82,8 @@ def read_flag_settings(
     yield from _read_formats(shared)
     yield from _read_limits(shared)
     yield _read_draft(shared)
+    mode = shared["disaggregation-mode"]
+    yield mode.derive("problem.service.setup.pool", mode.text or "both")
     yield from _read_adapters(shared)
     uncached = shared["disable-radix-cache"]
     yield uncached.derive("problem.service.prefix_caching", uncached.text is None)

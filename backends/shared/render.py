@@ -1,11 +1,13 @@
-"""Rendering of the Jinja templates in ``templates/``, which print values but compute nothing."""
+"""Rendering of the Jinja templates, which print values but compute nothing, and of YAML."""
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,6 +27,22 @@ def shell_word(value: object) -> str:
 def one_line(value: object) -> str:
     """Return ``value`` as one line of text, with a space for each unprintable character."""
     return "".join(char if char.isprintable() else " " for char in str(value))
+
+
+_PLAIN_YAML = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z][A-Za-z0-9_./-]*", re.I)
+"""Texts that YAML reads as texts without quotes."""
+
+
+def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
+    """Return nested mappings as YAML text, sorted by key."""
+    lines = []
+    for key, value in sorted(tree.items()):
+        if isinstance(value, Mapping):
+            lines.append(f"{indent}{key}:\n{yaml_text(value, indent + '  ')}")
+            continue
+        is_plain = isinstance(value, str) and _PLAIN_YAML.fullmatch(value)
+        lines.append(f"{indent}{key}: {value if is_plain else json.dumps(value)}\n")
+    return "".join(lines)
 
 
 @cache

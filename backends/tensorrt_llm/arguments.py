@@ -12,8 +12,8 @@ from parc.backends.shared.field_table import (
     public_functions,
     value_at_path,
 )
+from parc.backends.shared.render import yaml_text
 from parc.backends.shared.serving.serve_script import Argument
-from parc.backends.shared.yaml_text import yaml_text
 from parc.backends.tensorrt_llm import computed_settings
 from parc.compiler.ir import ServingPlan
 

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from parc.backends.shared.torch.emitted_program import why_not_in_transformers
 from parc.backends.shared.unsupported_features import (
     hybrid_model_features,
     unsupported_model_features,
@@ -168,10 +169,24 @@ def explain_unknown_model(model: Model) -> Finding:
         message=f"torchtitan has no model with the sizes of {model.name}",
         label="a model outside of torchtitan's registry cannot have "
         f"{' or '.join(missing_model_features(model))}",
-        help=f"valid models: plain decoders of any size; {'; '.join(names)}",
-        fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else "emit: [megatron]",
+        help=f"valid models: plain decoders of any size; {'; '.join(names)}{_other_route(model)}",
+        fix=f"model: {{base: {model.name}, mtp_layers: 0}}"
+        if mtp
+        else f"emit: [{_nearest_framework(model)}]",
         targets=("torchtitan",),
     )
+
+
+def _nearest_framework(model: Model) -> str:
+    """Return the framework to suggest for a model that torchtitan cannot build."""
+    return "megatron" if why_not_in_transformers(model) else "fsdp"
+
+
+def _other_route(model: Model) -> str:
+    """Return the end of a help text that names the framework which builds ``model``, if any."""
+    if why_not_in_transformers(model):
+        return ""
+    return f"; fsdp trains {model.name} with the library transformers"
 
 
 def _explain_changed_features(model: Model, flavor: Flavor) -> Finding:
@@ -185,8 +200,9 @@ def _explain_changed_features(model: Model, flavor: Flavor) -> Finding:
         message=f"torchtitan's {flavor.module} {flavor.name} has the sizes of {model.name}, "
         "but other features",
         label="; ".join(f"{path} is {mine}, not {value}" for path, (mine, value) in values.items()),
-        help="torchtitan takes all features of a registered model from its registry",
-        fix=f"{path}: {value}" if len(values) == 1 else "emit: [megatron]",
+        help="torchtitan takes all features of a registered model from its registry"
+        f"{_other_route(model)}",
+        fix=f"{path}: {value}" if len(values) == 1 else f"emit: [{_nearest_framework(model)}]",
         targets=("torchtitan",),
     )
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
-from parc.backends.shared.serving.serve_script import ServeProgram, serve_script
+from parc.backends.shared.serving.pool_rules import POOL_RULE
+from parc.backends.shared.serving.serve_script import ServeProgram, SideChannel, serve_script
 from parc.backends.vllm.arguments import engine_command_words, shared_arguments
-from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
+from parc.backends.vllm.defaults import (
+    SIDE_CHANNEL_PORT,
+    SIDE_CHANNEL_STEP,
+    context_tokens,
+    default_batch,
+    engine_constants,
+)
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.features import service_features
 from parc.backends.vllm.plan_checks import check_vllm
@@ -33,7 +40,7 @@ PATH = "vllm/serve.sh"
 VERSIONS = ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
 DEFAULT_VERSION = VERSIONS[-1]
 FORMATS = FormatSupport("vLLM", "kv_cache_dtype must equal the model's dtype, or be fp8")
-RULES: tuple[ServingRule, ...] = (*TENSOR_PARALLEL_RULES, *EXPERT_RULES, *AXIS_RULES)
+RULES: tuple[ServingRule, ...] = (*TENSOR_PARALLEL_RULES, *EXPERT_RULES, *AXIS_RULES, POOL_RULE)
 """All rules of vLLM, in the order in which the search counts violations."""
 STRATEGIES: dict[str, str] = {
     "dp": "--data-parallel-size; replicas of engines",
@@ -44,6 +51,13 @@ STRATEGIES: dict[str, str] = {
     "etp": "experts split by tp x dp, without --enable-expert-parallel",
 }
 """Strategy of ``backends/shared/strategies.py`` -> flags that express it."""
+
+SIDE_CHANNEL = SideChannel(
+    "VLLM_NIXL_SIDE_CHANNEL_HOST",
+    "VLLM_NIXL_SIDE_CHANNEL_PORT",
+    SIDE_CHANNEL_PORT,
+    SIDE_CHANNEL_STEP,
+)
 
 
 class Vllm:
@@ -172,6 +186,7 @@ class Vllm:
             address_variable="VLLM_HOST_IP",
             environment=serving_environment(plan),
             arguments=shared_arguments(plan),
+            side_channel=None if plan.problem.service.setup.pool == "both" else SIDE_CHANNEL,
         )
         return (serve_script(plan, program, plan_processes(plan)),)
 

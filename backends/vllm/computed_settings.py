@@ -9,6 +9,8 @@ import json
 
 from parc.compiler.ir import ServingPlan
 
+KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+"""Pool -> role in the transfer of the KV cache (config/kv_transfer.py)."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -102,6 +104,12 @@ def speculative_config(plan: ServingPlan) -> str | None:
     if draft.checkpoint is not None:
         config["model"] = draft.checkpoint
     return json.dumps({**config, "num_speculative_tokens": draft.tokens})
+
+
+def kv_transfer_config(plan: ServingPlan) -> str | None:
+    """Return the value of --kv-transfer-config as JSON; None for engines that are in no pool."""
+    role = KV_ROLES.get(plan.problem.service.setup.pool)
+    return None if role is None else json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
 
 
 def disables_prefix_caching(plan: ServingPlan) -> bool:

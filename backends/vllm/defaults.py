@@ -13,6 +13,10 @@ LARGE_GIB, MIDDLE_GIB = 160, 70
 LOW_LATENCY_TOKENS = 256
 """Default tokens per step and data-parallel rank with DeepEP's low-latency kernels
 (config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
+SIDE_CHANNEL_PORT = 5600
+"""First port at which an engine offers its KV cache (envs.py, VLLM_NIXL_SIDE_CHANNEL_PORT)."""
+SIDE_CHANNEL_STEP = 100
+"""Ports per process: rank k of data parallelism uses the k-th one (nixl/base_scheduler.py)."""
 DP_RPC_PORT = 29550
 SUPERVISOR_PORT = 9256
 

@@ -22,6 +22,7 @@ LORA_FAMILIES = frozenset(
 )
 """Dense families whose classes in model_executor/models are SupportsLoRA. PARC does not plan
 adapters of experts."""
+POOLS = ("pool:prefill", "pool:decode")
 
 
 def service_features(model: Model) -> frozenset[str]:
@@ -30,4 +31,4 @@ def service_features(model: Model) -> frozenset[str]:
     others = {"lora"} if model.family in LORA_FAMILIES else set()
     # Only keys and values of tokens are copied to host memory, not recurrent states.
     others |= {"kv_offload"} if model.linear is None and model.mamba is None else set()
-    return frozenset((*others, *(f"speculative:{method}" for method in methods)))
+    return frozenset((*POOLS, *others, *(f"speculative:{method}" for method in methods)))

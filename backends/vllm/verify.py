@@ -61,7 +61,18 @@ class VllmVerifier(ServeScriptVerifier):
     """Derives the ranks and settings of all engines from the processes that the script starts."""
 
     file = SCRIPT
-    script = ServeFormat(SCRIPT, "vllm serve", "VLLM_HOST_IP")
+    script = ServeFormat(
+        SCRIPT,
+        "vllm serve",
+        "VLLM_HOST_IP",
+        channel_flag="--kv-transfer-config",
+        channel=(
+            ("channel_host", "VLLM_NIXL_SIDE_CHANNEL_HOST"),
+            ("channel_port", "VLLM_NIXL_SIDE_CHANNEL_PORT"),
+            ("channel_first", "5600"),
+            ("channel_step", "100"),
+        ),
+    )
     partition = PARTITION
     builder = "vLLM"
     axes = ("replica", "dp", "pp", "cp", "tp")

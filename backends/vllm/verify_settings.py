@@ -52,7 +52,11 @@ LORA = ("max-loras", "max-lora-rank", "max-cpu-loras")
 OFFLOAD = "kv-offloading-size"
 ADAPTERS = "lora-modules"
 """Flag with any number of values, one per adapter."""
-OTHERS = ("distributed-executor-backend", "eplb-config", "speculative-config", *LORA, OFFLOAD)
+TRANSFER = "kv-transfer-config"
+OTHERS = (
+    *("distributed-executor-backend", "eplb-config", "speculative-config", TRANSFER),
+    *(*LORA, OFFLOAD),
+)
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -162,6 +166,7 @@ def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[
     for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
     yield _read_draft(shared, file)
+    yield _read_pool(shared, file)
     yield from _read_adapters(shared, file)
     uncached = shared["no-enable-prefix-caching"]
     setting, path = uncached.setting("no-enable-prefix-caching"), "problem.service.prefix_caching"
@@ -247,6 +252,17 @@ def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
         setting,
         accepts=lambda planned: contains_values(planned, value),
     )
+
+
+def _read_pool(shared: SharedArguments, file: str) -> DerivedSetting:
+    """Return the pool that --kv-transfer-config expresses, or its text if that is another one."""
+    config = shared[TRANSFER]
+    pools = {None: "both"} | {
+        json.dumps({"kv_connector": "NixlConnector", "kv_role": role}): pool
+        for role, pool in (("kv_producer", "prefill"), ("kv_consumer", "decode"))
+    }
+    path, pool = "problem.service.setup.pool", pools.get(config.text, config.text)
+    return DerivedSetting(path, pool, file, config.line, config.setting(TRANSFER))
 
 
 def _read_adapters(shared: SharedArguments, file: str) -> Iterator[DerivedSetting]:

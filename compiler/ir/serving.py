@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
-from parc.compiler.ir.model import Model
 from parc.compiler.ir.serialize import NOT_SERIALIZED
+from parc.compiler.ir.serving_features import Lora, Speculative
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"]
 WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
 """Weights that share one scale along a split dimension: DeepSeek's format for fp8, AWQ and GPTQ for
 int4, NVIDIA's format for nvfp4. Engines pad mxfp4 weights to whole blocks on each rank."""
 KvPrecision = Literal["bf16", "fp16", "fp8"]
+Pool = Literal["both", "prefill", "decode"]
+"""Phase of requests that engines process: a pool of a disaggregated service, or ``both``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,50 +79,6 @@ def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, 
     return tuple(stages)
 
 
-SpeculativeMethod = Literal["mtp", "eagle", "eagle3", "draft-model", "ngram"]
-
-
-@dataclass(frozen=True, slots=True)
-class Speculative:
-    """Speculative decoding: its draft, and the share of the draft tokens that is accepted."""
-
-    method: SpeculativeMethod
-    tokens: int
-    """Number of draft tokens per request and step."""
-    acceptance: float
-    """Probability that a draft token is accepted if all draft tokens before it were accepted."""
-    checkpoint: str | None
-    """Checkpoint of the draft; None if it has no checkpoint of its own."""
-    model: Model | None = field(default=None, metadata=NOT_SERIALIZED)
-    """Layers that the draft computes; None for ngram, which computes none."""
-    own_elements: float = 0.0
-    """Weights of the draft, in elements per rank, that are not in ``model``: the matrix that
-    combines hidden states with embeddings."""
-    is_whole_model: bool = False
-    """True if the draft has its own embedding and output projection."""
-
-    @property
-    def accepted_tokens(self) -> float:
-        """Mean number of tokens per step and request: accepted draft tokens, and one of the model.
-
-        Leviathan et al., Fast Inference from Transformers via Speculative Decoding
-        (arXiv:2211.17192), equation 1.
-        """
-        return (1 - self.acceptance ** (self.tokens + 1)) / (1 - self.acceptance)
-
-
-@dataclass(frozen=True, slots=True)
-class Lora:
-    """LoRA adapters that an engine can apply."""
-
-    adapters: tuple[tuple[str, str], ...]
-    """(name in requests, checkpoint) of each adapter."""
-    active: int
-    """Maximum number of adapters that one step uses and that GPU memory stores."""
-    rank: int
-    """Largest rank of the adapters."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServingSetup:
     """Number formats, measured constants and limits with which an engine serves a model."""
@@ -139,6 +97,8 @@ class ServingSetup:
     overhead_bytes: float | None = None
     """Measured bytes per rank that activations, CUDA graphs and buffers need; None if PARC
     estimates this number."""
+    pool: Pool = "both"
+    """Phase of requests that the engines process."""
     prefill_apart: bool = False
     """True if other GPUs process the prompts (disaggregated serving), so that steps only decode."""
     accepted_tokens: float = 1.0
@@ -390,6 +350,8 @@ class ServingEstimate:
     solved_request_rate: float | None = None
     """Largest number of requests per second within the latency limits, for which all figures are
     estimated; None if the traffic states a load, or if there are no limits."""
+    transfer_seconds: float = 0.0
+    """Seconds in which the decode pool receives the KV cache of a prompt; 0 for other engines."""
     simulated: ServiceStatistics | None = None
     """Statistics of an event simulation under the load; None without a load."""
     intervals: ServingIntervals | None = None

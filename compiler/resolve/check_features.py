@@ -38,6 +38,8 @@ def section_path(path: str) -> str:
 
 def _features(job: ServiceSpec) -> Iterator[tuple[str, str]]:
     """Yield (spec path, name of the feature) for each feature that the job uses."""
+    if job.pool != "both":
+        yield "job.pool", f"pool:{job.pool}"
     if job.speculative is not None:
         yield "job.speculative.method", f"speculative:{job.speculative.method}"
     if job.lora is not None:

@@ -35,6 +35,41 @@ def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
         sink.report("X01", finding, at=path, key=True)
 
 
+def check_pool(spec: ServingSpec, sink: Sink) -> None:
+    """Report settings that the pool of a disaggregated service cannot have (V45)."""
+    if spec.job.pool == "both":
+        return
+    if spec.job.kv_offload is not None:
+        finding = Finding(
+            f"the {spec.job.pool} pool cannot keep copies of its KV cache in host memory",
+            label="an engine has one connector, which already transfers the cache between pools",
+            fix="remove job.kv_offload",
+            causes=(Cause("job.pool", f"the pool is {spec.job.pool}"),),
+        )
+        sink.report("V45", finding, at="job.kv_offload", key=True)
+    _check_goals_of_pool(spec, sink)
+
+
+def _check_goals_of_pool(spec: ServingSpec, sink: Sink) -> None:
+    """Report limits on latencies that the pool of the spec does not determine (V45)."""
+    for name in ("tpot", "e2e"):
+        if getattr(spec.goals, name) is None:
+            continue
+        if spec.job.pool == "decode" and name == "tpot":
+            continue
+        other = {"tpot": "decode", "e2e": "both"}[name]
+        finding = Finding(
+            f"the {spec.job.pool} pool does not determine the latency {name}",
+            label="the other pool processes a part of this time",
+            help=f"set goals.{name} in the spec of the decode pool"
+            if other == "decode"
+            else "limit goals.ttft in both pools, and goals.tpot in the decode pool",
+            fix=f"remove goals.{name}",
+            causes=(Cause("job.pool", f"the pool is {spec.job.pool}"),),
+        )
+        sink.report("V45", finding, at=f"goals.{name}", key=True)
+
+
 def _check_traffic(traffic: Traffic, sink: Sink) -> None:
     """Report traffic that sets both the concurrency and the request rate (V22)."""
     if traffic.concurrency is None or traffic.request_rate is None:

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir.serving import Lora, ServingSetup, Traffic
+from parc.compiler.ir.serving import ServingSetup, Traffic
+from parc.compiler.ir.serving_features import Lora
 from parc.compiler.spec.acceleration_spec import KvOffloadSpec, LoraSpec
 
 AT = "job.lora"

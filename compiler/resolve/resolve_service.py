@@ -27,7 +27,11 @@ from parc.compiler.ir.serving_plan import (
     ServingProblem,
 )
 from parc.compiler.resolve.check_features import check_features, check_prefix_caching
-from parc.compiler.resolve.check_service import check_service, report_training_keys
+from parc.compiler.resolve.check_service import (
+    check_pool,
+    check_service,
+    report_training_keys,
+)
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import resolve_service_factors
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
@@ -40,10 +44,15 @@ from parc.compiler.resolve.resolve_launch import (
 )
 from parc.compiler.resolve.resolve_speculative import resolve_speculative, with_speculative
 from parc.compiler.resolve.resolve_targets import resolve_targets
-from parc.compiler.resolve.resolve_traffic import resolve_traffic, without_prefix_hits
+from parc.compiler.resolve.resolve_traffic import (
+    resolve_traffic,
+    traffic_of_pool,
+    without_prefix_hits,
+)
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
 from parc.compiler.spec.service_spec import (
     LatencyLimitSpec,
+    ServiceSpec,
     ServingGoalsSpec,
     ServingLayoutSpec,
     ServingLimitsSpec,
@@ -61,13 +70,11 @@ def resolve_service(
     ``library`` reads the trace of the traffic, the model of a draft, and the calibration file.
     """
     report_training_keys(spec, sink)
+    check_pool(spec, sink)
     _check_latency_limits(spec.goals, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = resolve_checkpoint(spec.job, model, sink)
-    traffic = resolve_traffic(spec.job.traffic, library, sink)
-    if traffic is not None and not spec.job.prefix_caching:
-        check_prefix_caching(spec.job, sink)
-        traffic = without_prefix_hits(traffic)
+    traffic = _resolve_traffic_of_engines(spec.job, library, sink)
     speculative = resolve_speculative(spec.job.speculative, model, library, sink)
     if targets is None or checkpoint is None or traffic is None:
         return None
@@ -115,6 +122,17 @@ def resolve_service(
     )
 
 
+def _resolve_traffic_of_engines(job: ServiceSpec, library: Library, sink: Sink) -> Traffic | None:
+    """Return the part of the traffic that the engines process; None after reporting errors."""
+    traffic = resolve_traffic(job.traffic, library, sink)
+    if traffic is None:
+        return None
+    if not job.prefix_caching:
+        check_prefix_caching(job, sink)
+        traffic = without_prefix_hits(traffic)
+    return traffic_of_pool(job.pool, traffic)
+
+
 def _digested(model: Model, cluster: Cluster, service: Service) -> tuple[object, ...]:
     """Return the objects on which the plan depends besides the spec itself."""
     draft, trace = service.setup.speculative, service.traffic.trace
@@ -144,6 +162,7 @@ def _resolve_number_formats_and_limits(
     return ServingSetup(
         engine=engine,
         weights=job.precision,
+        pool=job.pool,
         kv=activations if job.kv_precision == "auto" else job.kv_precision,
         # Emitted as a flag, so binary rounding errors must not show.
         memory_share=round(1 - spec.goals.memory_headroom, 4),

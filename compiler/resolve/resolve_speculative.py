@@ -8,7 +8,8 @@ from dataclasses import replace
 from parc.compiler.catalog.find_model import Library
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model
-from parc.compiler.ir.serving import ServingSetup, Speculative, SpeculativeMethod
+from parc.compiler.ir.serving import ServingSetup
+from parc.compiler.ir.serving_features import Speculative, SpeculativeMethod
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.acceleration_spec import SpeculativeSpec
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from parc.compiler.catalog.library import FileRule, TextReader, read_user_file
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.ir.serving import Lengths, Trace, TraceRequest, Traffic
+from parc.compiler.ir.serving import Lengths, Pool, Trace, TraceRequest, Traffic
 from parc.compiler.spec.service_spec import LengthsSpec, TrafficSpec
 
 AT = "job.traffic"
@@ -95,6 +95,20 @@ def without_prefix_hits(traffic: Traffic) -> Traffic:
         requests = tuple(replace(one, blocks=()) for one in trace.requests)
         trace = replace(trace, requests=requests)
     return replace(traffic, prefix_hit=0.0, trace=trace)
+
+
+def traffic_of_pool(pool: Pool, traffic: Traffic) -> Traffic:
+    """Return the part of the traffic that the engines of ``pool`` process.
+
+    Prompts end with one token in the prefill pool. The decode pool receives the KV cache of a
+    prompt, and computes only its last token, as if the other tokens were in its prefix cache.
+    """
+    if pool == "prefill":
+        lengths = replace(traffic.lengths, output_cv=0.0)
+        return replace(traffic, output_tokens=1.0, lengths=lengths)
+    if pool == "decode":
+        return replace(traffic, prefix_hit=1 - 1 / traffic.input_tokens)
+    return traffic
 
 
 def _check_combination(spec: TrafficSpec, sink: Sink) -> None:

@@ -103,6 +103,12 @@ class ServiceSpec(StrictModel):
     prefix_caching: bool = True
     """Let the engine keep the KV cache of prompts, so that later prompts with the same beginning
     are not computed again."""
+    pool: Literal["both", "prefill", "decode"] = "both"
+    """Phase of requests that the engines process. both serves whole requests. prefill and decode
+    are the two pools of a disaggregated service, each planned with a spec of its own: the prefill
+    pool computes the KV cache of prompts, and the decode pool reads it over the network and
+    generates the answers. goals.ttft limits the part of the time to the first token that the pool
+    needs: the prompt, or the transfer and one step."""
     speculative: SpeculativeSpec | None = None
     """Speculative decoding; absent: each step yields one token per request."""
     lora: LoraSpec | None = None

@@ -37,7 +37,7 @@ FRAMEWORKS = {
 }
 MODULES = {**FRAMEWORKS, "sglang": (sglang,), "tensorrt_llm": (tensorrt_llm,), "vllm": (vllm,)}
 GROUPED = ("deepspeed", "megatron", "sglang", "tensorrt_llm", "vllm")
-TORCH = ("accelerate", "fsdp", "torchtitan")
+TORCH = ("accelerate", "deepspeed", "fsdp", "torchtitan")
 SHARED = {
     *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
     *("uses_fsdp2", "format_pattern", "uses_autotp"),

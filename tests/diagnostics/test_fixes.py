@@ -133,7 +133,10 @@ def test_a_constant_without_an_argument_is_a_warning_and_megatron_is_emitted() -
     assert "beta_fast" in found.finding.message
 
 
-@pytest.mark.parametrize(("model", "fix"), [("falcon-180b", ""), ("mixtral-8x7b", "[megatron]")])
+@pytest.mark.parametrize(
+    ("model", "fix"),
+    [("grok-1", ""), ("ling-lite-1.5", "[megatron]"), ("falcon-180b", "[fsdp]")],
+)
 def test_another_target_is_offered_only_if_it_can_train_the_model(model: str, fix: str) -> None:
     spec = changed(TRAINED, {**FALCON, "model": model, "emit": ["torchtitan"]})
     sink = Sink()

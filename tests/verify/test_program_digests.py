@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
 
@@ -22,13 +23,28 @@ EMITTED_BY = {
     "deepspeed": ("llama-65b-pipeline",),
     "accelerate": ("llama-3-8b-accelerate",),
 }
-"""Backend -> examples that have all of its programs."""
+"""Backend -> examples that have its programs, except for those of ``launch.program``."""
+WORDS = {
+    "fsdp": ("transformers",),
+    "deepspeed": ("transformers",),
+    "accelerate": ("transformers", "trainer"),
+}
+"""Backend -> values of ``launch.program`` that name an emitted program."""
+
+
+def plans_of(backend: str) -> Iterator[Plan]:
+    """Yield plans whose files are all programs of ``backend``."""
+    for name in EMITTED_BY[backend]:
+        plan = cast(Plan, example(name))
+        yield plan
+        for word in WORDS[backend]:
+            launch = replace(plan.problem.launch, program=word)
+            yield replace(plan, problem=replace(plan.problem, launch=launch))
 
 
 def programs_of(backend: str) -> Files:
     """Return the Python files that ``backend`` emits, before they are verified."""
-    plans = (example(name) for name in EMITTED_BY[backend])
-    artifacts = (one for plan in plans for one in framework(backend).emit(plan))
+    artifacts = (one for plan in plans_of(backend) for one in framework(backend).emit(plan))
     return {one.path: one.text for one in artifacts if one.path.endswith(".py")}
 
 

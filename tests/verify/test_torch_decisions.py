@@ -144,14 +144,14 @@ EDITS = [
         "deepspeed/train.json",
         '"seed": 1234',
         '"seed": 1',
-        'problem.job.seed is 1234 in plan.json, but 1 on line 29: "seed": 1,',
+        'problem.job.seed is 1234 in plan.json, but 1 on line 31: "seed": 1,',
     ),
     (
         "plugin",
         "accelerate/job.json",
         '"steps": 1000',
         '"steps": 10',
-        'problem.job.steps is 1000 in plan.json, but 10 on line 39: "steps": 10,',
+        'problem.job.steps is 1000 in plan.json, but 10 on line 40: "steps": 10,',
     ),
     (
         "accelerate",
@@ -165,7 +165,7 @@ EDITS = [
         "fsdp/config.json",
         '"reshard_after_forward": true',
         '"reshard_after_forward": false',
-        'layout.zero_stage is 3 in plan.json, but 2 on line 42: "reshard_after_forward": false,',
+        'layout.zero_stage is 3 in plan.json, but 2 on line 43: "reshard_after_forward": false,',
     ),
     (
         "torchtitan",

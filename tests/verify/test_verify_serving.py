@@ -132,3 +132,43 @@ def test_the_ranks_of_an_unknown_engine_are_not_verified_silently() -> None:
     lone = {"rankmap.csv": files["rankmap.csv"], "rankmap.json": files["rankmap.json"]}
     assert "A13" not in verification_codes(lone), "rankmap.json names the engine"
     assert "A13" in verification_codes({"rankmap.csv": files["rankmap.csv"]})
+
+
+POOL = {"tp": 4, "replicas": 2}
+MANY_PORTS = "VLLM_NIXL_SIDE_CHANNEL_PORT=$((5600 + 100 *"
+
+
+@pytest.mark.parametrize("pool", ["prefill", "decode"])
+@pytest.mark.parametrize("interface", [{}, {"network_interface": "eth0"}], ids=["any", "named"])
+def test_emitted_files_of_a_pool_pass(pool: str, interface: dict[str, str]) -> None:
+    assert verification_codes(pool_files(pool, **interface)) == set()
+
+
+def pool_files(pool: str, **launch: str) -> dict[str, str]:
+    """Return the files of a pool with two engines on one host."""
+    tree = spec("llama-3.1-8b", "dgx-h100", job={"pool": pool}, layout=POOL, launch=launch)
+    return compiled.emitted(plan_of(tree | EMIT))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "codes"),
+    [
+        ("kv_producer", "kv_consumer", {"A14"}),
+        ("NixlConnector", "LMCacheConnectorV1", {"A14"}),
+        (MANY_PORTS, MANY_PORTS.replace("100", "1"), {"A18"}),
+        ("export VLLM_NIXL_SIDE_CHANNEL_HOST=$address", "true", {"A18"}),
+        ("address=$(hostname -I", "address=$(hostname -i", {"A18"}),
+    ],
+)
+def test_a_change_of_a_pool_is_found(old: str, new: str, codes: set[str]) -> None:
+    files = pool_files("prefill")
+    assert old in files["vllm/serve.sh"]
+    text = files["vllm/serve.sh"].replace(old, new)
+    assert verification_codes(files | {"vllm/serve.sh": text}) - {"A15"} == codes
+
+
+def test_a_pool_without_its_flag_is_found() -> None:
+    files = pool_files("decode")
+    lines = files["vllm/serve.sh"].split("\n")
+    text = "\n".join(line for line in lines if "--kv-transfer-config" not in line)
+    assert {"A14", "A18"} <= verification_codes(files | {"vllm/serve.sh": text})

@@ -119,3 +119,32 @@ def test_a_damaged_size_is_reported(flag: str, size: str) -> None:
 def test_a_change_of_the_router_is_found(old: str, new: str) -> None:
     files = emitted("many")
     assert "A18" in verification_codes(swapped("sglang/router.sh", old, new)(files))
+
+
+@pytest.mark.parametrize(("pool", "ports"), [("prefill", 2), ("decode", 0)])
+def test_each_prefill_engine_of_a_host_has_its_own_bootstrap_port(pool: str, ports: int) -> None:
+    files = pool_files(pool)
+    found = re.findall(r"--disaggregation-bootstrap-port (\d+)", files[SCRIPT])
+    assert found == ["8998", "8999"][:ports]
+    assert "sglang/router.sh" not in files
+    assert verification_codes(files) == set()
+
+
+def pool_files(pool: str) -> dict[str, str]:
+    """Return the files of a pool with two engines on one host."""
+    tree = spec("llama-3.1-8b", "dgx-h100", job={"pool": pool}, layout={"tp": 4, "replicas": 2})
+    return compiled.emitted(plan_of(tree | EMIT))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("--disaggregation-mode prefill", "--disaggregation-mode decode", "A14"),
+        ("--disaggregation-mode prefill", "", "A14"),
+        ("bootstrap-port 8999", "bootstrap-port 8998", "A18"),
+    ],
+)
+def test_a_change_of_a_pool_is_found(old: str, new: str, code: str) -> None:
+    files = pool_files("prefill")
+    assert old in files[SCRIPT]
+    assert code in verification_codes(files | {SCRIPT: files[SCRIPT].replace(old, new)})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from parc.backends.deepspeed.rules.experts import expert_rules
 from parc.backends.deepspeed.rules.optimizer import OPTIMIZER_RULES
-from parc.backends.deepspeed.rules.program import PROGRAM_RULES
+from parc.backends.deepspeed.rules.program import PROGRAM_RULES, missing_model_parts
 from parc.backends.deepspeed.rules.sequence import SEQUENCE_RULES
 from parc.backends.deepspeed.rules.tensor import TENSOR_RULES
 from parc.backends.deepspeed.rules.unsupported_combinations import COMBINATION_RULES
 from parc.backends.deepspeed.rules.zero import ZERO_RULES
 from parc.backends.deepspeed.split import find_split, why_no_split
 from parc.backends.shared.common_rules import BATCH
+from parc.backends.shared.torch.emitted_program import program_rules
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -20,6 +21,7 @@ def deepspeed_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout of ``problem`` must satisfy, in the order of the checks."""
     return (
         *PROGRAM_RULES,
+        *program_rules(problem, "deepspeed", missing_model_parts),
         *COMBINATION_RULES,
         *TENSOR_RULES,
         *expert_rules(problem),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.deepspeed.rules.program import emitted_program
 from parc.backends.shared.common_rules import NO_EXPERTS, expert_count_rule, experts_of
 from parc.backends.shared.valid_values import (
     divisors,
@@ -53,7 +54,7 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="DeepSpeed does not support ZeRO-3 for models with experts",
         label="zero_stage 3, must be 2 or less",
-        help="valid zero_stage: 0, 1, 2",
+        help="valid zero_stage: 0, 1, 2; with launch.program transformers also 3",
         fix="layout.zero_stage: 2",
         causes=(Cause("model", f"{experts_of(problem).count} experts"),),
         targets=("deepspeed",),
@@ -67,7 +68,7 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
     """
     if problem.model.experts is None:
         return (NO_EXPERTS,)
-    return (
+    common = (
         expert_count_rule(lambda problem, layout: layout.dp),
         Rule(
             "D10",
@@ -76,11 +77,15 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
             _explain_expert_groups,
             ("ep", "etp", *WORLD_FIELDS),
         ),
-        Rule(
-            "M08",
-            ("layout.zero_stage", "model"),
-            _violates_zero_stage,
-            _explain_zero_stage,
-            ("zero_stage",),
-        ),
     )
+    # The experts of transformers are ordinary weights, which ZeRO-3 partitions like all others.
+    return common if emitted_program(problem) == "transformers" else (*common, _STAGE)
+
+
+_STAGE = Rule(
+    "M08",
+    ("layout.zero_stage", "model"),
+    _violates_zero_stage,
+    _explain_zero_stage,
+    ("zero_stage",),
+)

@@ -1,10 +1,12 @@
 """Rules on models and jobs that DeepSpeed (E08) or the emitted train.py (E10) cannot train.
 
-The limits of train.py do not apply if ``launch.program`` names the user's own program.
+The limits of train.py apply only if it is the emitted program: transformers builds the models that
+train.py lacks, and ``launch.program`` can name the user's own program.
 """
 
 from __future__ import annotations
 
+from parc.backends.shared.torch.emitted_program import ProgramKind, program_kind
 from parc.backends.shared.unsupported_features import never_supported_features
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Experts, Layout, Model, Problem
@@ -12,11 +14,10 @@ from parc.compiler.ir.rule import Rule
 
 # Activations that templates/deepspeed/model.py.j2 implements.
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
-CUSTOM_PROGRAM_FIX = "launch.program: train.py"
 
 
 def missing_model_parts(model: Model) -> list[str]:
-    """Return descriptions of the model's parts that the emitted train.py does not implement."""
+    """Return descriptions of the model's parts that PARC's decoder for DeepSpeed lacks."""
     position = model.position
     found = {
         f"activation {model.ffn.activation}": model.ffn.activation not in ACTIVATIONS,
@@ -43,37 +44,15 @@ def _unsupported_expert_parts(experts: Experts) -> list[str]:
     return [name for name, there in found.items() if there]
 
 
-def _violates_program_model(problem: Problem, layout: Layout) -> bool:
-    return not problem.launch.program and bool(missing_model_parts(problem.model))
-
-
-def _explain_program_model(problem: Problem, layout: Layout) -> Finding:
-    return Finding(
-        message=f"the emitted train.py cannot build {problem.model.name}",
-        label=f"train.py does not implement: {', '.join(missing_model_parts(problem.model))}",
-        help="set launch.program to your own program, or choose a model without these parts",
-        fix=CUSTOM_PROGRAM_FIX,
-        targets=("deepspeed",),
-    )
-
-
-def _violates_program_data(problem: Problem, layout: Layout) -> bool:
-    return not problem.launch.program and bool(problem.job.data)
-
-
-def _explain_program_data(problem: Problem, layout: Layout) -> Finding:
-    return Finding(
-        message="the emitted train.py reads no data: it trains on random token ids",
-        label="job.data would be ignored",
-        help="remove job.data, or set launch.program to your own program",
-        fix=CUSTOM_PROGRAM_FIX,
-        targets=("deepspeed",),
-    )
+def emitted_program(problem: Problem) -> ProgramKind:
+    """Return which program PARC emits for DeepSpeed; "" if the job starts the user's program."""
+    return program_kind(problem, missing_model_parts)
 
 
 def _violates_program_experts(problem: Problem, layout: Layout) -> bool:
     split = layout.tp > 1 or layout.pp > 1
-    return not problem.launch.program and problem.model.experts is not None and split
+    decoder = emitted_program(problem) == "decoder"
+    return decoder and problem.model.experts is not None and split
 
 
 def _explain_program_experts(problem: Problem, layout: Layout) -> Finding:
@@ -126,8 +105,6 @@ PROGRAM_RULES: tuple[Rule, ...] = (
         _explain_dispatcher,
         (),
     ),
-    Rule("E10", ("model", "launch.program"), _violates_program_model, _explain_program_model, ()),
-    Rule("E10", ("job.data", "launch.program"), _violates_program_data, _explain_program_data, ()),
     Rule(
         "E10",
         ("layout.pp", "layout.tp", "model"),

@@ -115,6 +115,20 @@ def devices_of(plan: ServingPlan, place: EngineHost) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class SideChannel:
+    """Variables with the address at which an engine offers its KV cache to other engines."""
+
+    host: str
+    """Variable with the address of the host."""
+    port: str
+    """Variable with the first port of the process."""
+    first: int
+    """First port of the first process on a host."""
+    step: int
+    """Distance between the first ports of two processes on a host."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServeProgram:
     """Engine that the script starts, and everything about it that the script contains."""
 
@@ -132,6 +146,8 @@ class ServeProgram:
     environment: tuple[Variable, ...]
     arguments: tuple[Argument, ...]
     """Arguments that all processes share."""
+    side_channel: SideChannel | None = None
+    """Variables for the transfer of KV caches; None if the processes need none."""
     exports_hosts: bool = False
     """True if the command reads the node rank and the names of all hosts from the environment."""
 
@@ -159,6 +175,7 @@ def serve_script(
         "named": problem.cluster.named,
         "hosts": [host.name for host in placement.hosts],
         "visible": _DEVICE_VARIABLES[problem.cluster.gpu.vendor],
+        "channel": engine.side_channel,
         "interface": (engine.address_variable and problem.launch.network_interface) or "",
         "exports_hosts": engine.exports_hosts,
         "environment": engine.environment,

@@ -73,6 +73,10 @@ class ServeFormat:
     """Variable with the address of the host; empty if the engine has none."""
     exports_hosts: bool = False
     """True if the command reads the node rank and the names of all hosts from the environment."""
+    channel_flag: str = ""
+    """Flag with which an engine needs a side channel for KV caches; empty if it never needs one."""
+    channel: tuple[tuple[str, str], ...] = ()
+    """Text of each placeholder of the side channel in ``serve.sh.lines``."""
 
     @property
     def start(self) -> re.Pattern[str]:
@@ -214,8 +218,12 @@ def compare_program(script: ServeScript, setup: bool, inherited: Sequence[str]) 
     conditions |= {"environment"} if script.exports else set()
     conditions |= {"inherited"} if inherited else set()
     conditions |= {"interface"} if script.interface else set()
+    flag = script.format.channel_flag
+    if flag and any(word.text.partition("=")[0] == flag for word in script.common):
+        conditions |= {"channel"} if script.interface else {"channel", "default-address"}
     conditions |= {"exported"} if script.format.exports_hosts else set()
     texts = {
+        **dict(script.format.channel),
         "inherited": shlex.join(inherited),
         "command": script.format.command,
         "address_variable": script.format.address_variable,

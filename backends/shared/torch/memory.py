@@ -79,3 +79,23 @@ def ddp_autocast_memory(program: ProgramMemory, norm_copies: float) -> ProgramMe
         head_input_bytes=2.0 + 4.0 * norm_copies,
         replicated=None,
     )
+
+
+def transformers_memory() -> ProgramMemory:
+    """Return the memory model of a program that trains a decoder of transformers, under FSDP2.
+
+    The field ``replicated`` of the result is the memory model of the same program under DDP.
+    """
+    program = replace(
+        with_transformers_decoder(emitted_decoder_memory()), name="transformers", replicated=None
+    )
+    return replace(program, replicated=ddp_autocast_memory(program, norm_copies=2.0))
+
+
+def with_transformers_decoder(program: ProgramMemory) -> ProgramMemory:
+    """Return ``program`` with the saved activations of the decoder in the library transformers.
+
+    Each norm saves its input as an fp32 copy and its result in 16 bits. The 16-bit logits are freed
+    before the backward pass of the loss, because no operator reads them again.
+    """
+    return replace(program, norm_copies=3.0, loss_bytes=12.0, head_input_bytes=8.0)

@@ -5,6 +5,7 @@ Each ``fields.yaml`` refers to them by name.
 
 from __future__ import annotations
 
+from parc.backends.shared.torch.emitted_program import transformers_source
 from parc.backends.shared.torch.mesh import replicate_and_shard_sizes
 from parc.compiler.ir import Layout, Problem
 
@@ -40,3 +41,16 @@ def checkpoint_dir(problem: Problem, layout: Layout) -> str:
 def load_dir(problem: Problem, layout: Layout) -> str:
     """Return the folder of the checkpoint from which training starts; "" to start from scratch."""
     return problem.job.load_dir or ""
+
+
+def hf_source(problem: Problem, layout: Layout) -> str | None:
+    """Return the hub repository or the path of the config.json that the program reads.
+
+    None if the model has neither.
+    """
+    return transformers_source(problem.model) or None
+
+
+def tokenizer(problem: Problem, layout: Layout) -> str:
+    """Return the folder or hub repository of the tokenizer for text files; "" if there is none."""
+    return problem.job.tokenizer_model or ""

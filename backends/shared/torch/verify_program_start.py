@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from parc.backends.shared.verify_emitted_program import users_program
 from parc.backends.verifier import LaunchedProgram
 
 
@@ -25,6 +26,6 @@ def start_of_program(
         arguments: shell words that precede those of ``launch.args``.
     """
     launch = plan["problem"]["launch"]
-    own, words = launch["program"], tuple(map(shlex.quote, launch["args"]))
+    own, words = users_program(plan), tuple(map(shlex.quote, launch["args"]))
     program = shlex.quote(own) if own else f'"$here/../{script}"'
     return LaunchedProgram(program=program, arguments=" ".join((*arguments, *words)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
+from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import (
     kv_bytes_per_token,
     request_cache_bytes,
@@ -67,7 +68,8 @@ class SteadyState:
     step_seconds: float
     """Mean duration of a step, including the prompts of other requests."""
     prefill_seconds: float
-    """Seconds that the prompt of one request adds to the steps of other requests."""
+    """Seconds that the prompt of one request adds to the steps of other requests; in a decode pool,
+    the time of the transfer of its KV cache if that is longer."""
     first_seconds: float
     """Seconds from admission to the first token: earlier prompts, the prompt of the request, one
     step."""
@@ -119,6 +121,7 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
         decode=steady.decode,
         prefill_seconds=steady.prefill_seconds,
         waiting=(present - inside) * busy,
+        transfer_seconds=transfer_seconds(deployment, traffic),
     )
 
 
@@ -259,18 +262,21 @@ def steady_state(
     decode = seconds_through_all_stages(deployment, StepBatch(running, context))
     steps = decode_steps(setup, traffic)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
-    queue = queue_ahead(prefill)
+    transfer = transfer_seconds(deployment, traffic)
+    # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
+    serial = max(prefill, transfer)
+    queue = queue_ahead(serial)
     step = decode.total_seconds
     if not setup.prefill_apart:
         later = engine.arrivals.later_share if queue.present else 1.0
         step += later * max(running - 1, 0.0) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    first += seconds_until_prompt_runs(engine.arrivals, queue, prefill, step)
+    first += transfer + seconds_until_prompt_runs(engine.arrivals, queue, serial, step)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
-        first = max(first, queue.present * prefill - steps * step)
-    return SteadyState(running, decode, step, prefill, first, first + steps * step)
+        first = max(first, queue.present * serial - steps * step)
+    return SteadyState(running, decode, step, serial, first, first + steps * step)
 
 
 def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:

@@ -48,6 +48,7 @@ def serving_summary(plan: ServingPlan) -> str:
             f"{limits.full_requests:.1f} requests of {limits.max_model_len:,} tokens",
         ),
         ("draft", format_draft(plan.problem.service.setup)),
+        ("pool", format_pool(plan)),
         ("load", format_load(plan)),
         (
             "latency",
@@ -61,6 +62,17 @@ def serving_summary(plan: ServingPlan) -> str:
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
+
+
+def format_pool(plan: ServingPlan) -> str:
+    """Return the part of requests that the engines process; empty if they serve whole requests."""
+    pool = plan.problem.service.setup.pool
+    if pool == "both":
+        return ""
+    if pool == "prefill":
+        return "prefill: latencies end with the prompt; the decode pool adds its own"
+    seconds = format_seconds(plan.estimate.transfer_seconds)
+    return f"decode: latencies start with the transfer of the KV cache, {seconds} per prompt"
 
 
 def _format_intervals(estimate: ServingEstimate) -> str:

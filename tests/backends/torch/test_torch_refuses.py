@@ -77,11 +77,13 @@ def test_specs_with_remainders_are_rejected() -> None:
         ),
     ],
 )
-def test_the_label_lists_the_parts_that_the_emitted_program_lacks(model: str, lacks: str) -> None:
-    _, sink = planned(valid_spec("accelerate", 0) | {"model": model})
+def test_the_label_lists_the_parts_that_the_emitted_programs_lack(model: str, lacks: str) -> None:
+    changed_model = {"base": model, "vocab": 64000}
+    _, sink = planned(valid_spec("accelerate", 0) | {"model": changed_model})
     (label,) = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
-    assert label.startswith("the program has no ")
+    assert label.startswith("PARC's own decoder has no ")
     assert lacks in label
+    assert label.endswith("the spec changes a catalog model, so no config.json describes it")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,22 @@ def test_a_host_of_the_plan_rejects_the_node_rank_of_another_host(tmp_path: Path
     assert stage.run(HOST="h2", NODE_RANK="0", PARC_HOSTS="h2 h9").returncode == 0
 
 
+def test_each_engine_of_a_pool_offers_its_cache_at_another_port_of_its_host(tmp_path: Path) -> None:
+    layout = {"tp": 2, "replicas": 4}
+    plan = plan_of(spec("llama-3.1-8b", "dgx-h100", job={"pool": "prefill"}, layout=layout))
+    stage = Stage(tmp_path, plan)
+    where = '"$VLLM_NIXL_SIDE_CHANNEL_HOST:$VLLM_NIXL_SIDE_CHANNEL_PORT"'
+    # The first engine that ends stops the others, so each one waits for them to start.
+    program = VLLM.replace("%s ' ", f"%s ' {where} ").replace("exit", "sleep 1; exit")
+    (tmp_path / "vllm").write_text(program, encoding="utf-8")
+    (tmp_path / "hostname").write_text("#!/bin/bash\necho 10.0.0.7 172.17.0.1\n", encoding="utf-8")
+    assert stage.run().returncode == 0
+    places = [call.split()[:2] for call in stage.calls()]
+    assert places == [
+        [f"10.0.0.7:{5600 + 100 * slot}", f"{2 * slot},{2 * slot + 1}"] for slot in range(4)
+    ]
+
+
 def test_a_host_with_several_engines_stops_all_when_the_first_ends(
     tmp_path: Path,
 ) -> None:

@@ -23,7 +23,7 @@ def main() -> None:
     settings["topology"] = dict.fromkeys(settings["topology"], 1)
     settings["recompute"] = False
     alone = Path(sys.argv[2])
-    for name in ("model.py", "train.py"):
+    for name in ("model.py", "train.py", "data.py"):
         (alone / name).write_text((folder / name).read_text("utf-8"), "utf-8")
     (alone / "train.json").write_text(json.dumps(settings), "utf-8")
     sys.path.insert(0, str(alone))

@@ -41,7 +41,7 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from build_model import count_parameters
-from emulated_gpu import hardware, make_megatron_importable
+from emulated_gpu import hardware, make_megatron_importable, read_docstrings_once
 from hybrid_stages import divide_mamba, model_config, segment
 from megatron_optimizer import optimizer_settings, precision_aware_optimizer
 
@@ -365,22 +365,6 @@ def shown_default(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value)
     return getattr(value, "name", value)
-
-
-def read_docstrings_once() -> None:
-    """Cache the docstrings of config classes, because every parser reads the source of each class
-    again for its help.
-    """
-    from megatron.training.argument_utils import ArgumentGroupFactory as Factory
-
-    read, known = Factory._get_field_docstrings, {}
-
-    def remember(self: Any, config: type) -> dict[str, str]:
-        if config not in known:
-            known[config] = read(self, config)
-        return dict(known[config])
-
-    Factory._get_field_docstrings = remember
 
 
 def main() -> int:

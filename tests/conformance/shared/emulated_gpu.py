@@ -100,3 +100,19 @@ def swapped(swaps: list[tuple[Any, str, Any]]) -> Iterator[None]:
     finally:
         for (owner, name, _), value in zip(swaps, before, strict=True):
             setattr(owner, name, value)
+
+
+def read_docstrings_once() -> None:
+    """Cache the docstrings of config classes, because every parser reads the source of each class
+    again for its help.
+    """
+    from megatron.training.argument_utils import ArgumentGroupFactory as Factory
+
+    read, known = Factory._get_field_docstrings, {}
+
+    def remember(self: Any, config: type) -> dict[str, str]:
+        if config not in known:
+            known[config] = read(self, config)
+        return dict(known[config])
+
+    Factory._get_field_docstrings = remember

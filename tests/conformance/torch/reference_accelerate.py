@@ -19,6 +19,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     sys.path.insert(0, str(folder / "accelerate"))
     import torch
+    from hf_model import loss_of
     from train import JOB, Sequences
 
     model = model_of(folder / "deepspeed/ds_config.json")
@@ -26,12 +27,11 @@ def main() -> None:
         model.parameters(), lr=0.02, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.3
     )
     schedule = schedule_of(folder / "deepspeed/ds_config.json", optimizer)
-    samples = Sequences(JOB["steps"])
+    samples = Sequences(JOB["steps"], model.config.vocab_size)
     for step in range(JOB["steps"]):
         first = step * JOB["global_batch"]
         numbers = range(first, first + JOB["global_batch"])
-        tokens = torch.stack([samples[number]["input_ids"] for number in numbers])
-        loss = model(input_ids=tokens, labels=tokens).loss
+        loss = loss_of(model, torch.stack([samples[number] for number in numbers]))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()

@@ -35,19 +35,20 @@ OPTIMIZER: dict[str, Any] = {
     "gradient_clipping": 0.5,
 }
 ONE_PROCESS = """
-import torch, torch.nn.functional as F
-from model import Transformer
+import torch
+from data import sequence
+from model import build_model, initialize, loss_of
 from parallelize import CONFIG
-from train import SEED, sequences
-model = Transformer(CONFIG["model"])
-model.reset(SEED)
+model = build_model()
+initialize(model)
 optimizer = torch.optim.AdamW(
     model.parameters(), lr=0.01, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.3
 )
 for step, rate in enumerate((0.01, 0.01, 0.0055)):
     optimizer.param_groups[0]["lr"] = rate
-    tokens = sequences(step, 0, CONFIG["global_batch"])
-    loss = F.cross_entropy(model(tokens[:, :-1]).float().flatten(0, 1), tokens[:, 1:].flatten())
+    batch = CONFIG["global_batch"]
+    rows = range(step * batch, (step + 1) * batch)
+    loss = loss_of(model, torch.stack([sequence(row, CONFIG["model"]["vocab"]) for row in rows]))
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()

@@ -16,7 +16,7 @@ from tests.conformance.tool_checkers import vllm_verdicts
 from tests.conformance.vllm.cases import case_of, cases_of, differences
 from tests.conformance.vllm.specs import valid_service
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
-from tests.search.serving_specs import planned
+from tests.search.serving_specs import plan_of, planned, spec
 
 pytestmark = pytest.mark.conformance
 SPECS = 210
@@ -128,3 +128,12 @@ def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> Non
         assert plan is not None, [found.finding.message for found in sink.diagnostics]
         plans.append(plan)
     assert plan_differences(plans) == {}
+
+
+@pytest.mark.parametrize("version", ["0.28"])
+def test_the_commands_of_both_pools_of_a_disaggregated_service_are_accepted(version: str) -> None:
+    plans = [
+        plan_of(spec("llama-3.1-8b", "dgx-h100", job={"pool": pool}, layout={"tp": 4}))
+        for pool in ("prefill", "decode")
+    ]
+    assert plan_differences(plans, version) == {}

@@ -13,7 +13,8 @@ from parc.compiler.cost.serving.memory import serving_memory
 from parc.compiler.cost.serving.shard import weights_bytes
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.ir import ServingProblem
-from parc.compiler.ir.serving import ServingLayout, Speculative, StepTerms
+from parc.compiler.ir.serving import ServingLayout, StepTerms
+from parc.compiler.ir.serving_features import Speculative
 from tests.search import serving_specs
 
 BATCH = StepBatch(8, 1000)

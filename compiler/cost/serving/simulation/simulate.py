@@ -14,6 +14,7 @@ from random import Random
 from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine, FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
@@ -28,6 +29,7 @@ from parc.compiler.cost.serving.simulation.step_times import build_step_times
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir.serving import (
     Distribution,
+    Pool,
     ServiceStatistics,
     ServingEstimate,
     Traffic,
@@ -105,11 +107,14 @@ def simulate(
     ]
     random = Random(sampling.seed)
     caches = _prefix_caches(deployment, limits, layout.dp * replicas)
-    maker = request_maker(traffic, random, limits.longest_request, caches)
+    whole = request_maker(traffic, random, limits.longest_request, caches)
+    maker = _in_pool(deployment.setup.pool, whole)
+    transfer = transfer_seconds(deployment, traffic)
     # The steps until a busy engine accepts a request were measured in closed loops only.
     front = FrontEnd(
-        arrivals.front_seconds,
-        arrivals.admission_seconds / replicas,
+        arrivals.front_seconds + transfer,
+        # The transfers to one rank follow one another.
+        max(arrivals.admission_seconds, transfer / layout.dp) / replicas,
         0.0 if load.concurrency is None else arrivals.poll_steps,
     )
     renew = None if load.concurrency is None else maker
@@ -121,6 +126,22 @@ def simulate(
     if not request_limits:
         return statistics
     return replace(statistics, within_limits=_share_within(found.requests, request_limits))
+
+
+def _in_pool(pool: Pool, maker: RequestAt) -> RequestAt:
+    """Return a function that creates the part of a request that ``pool`` processes.
+
+    The prefill pool yields one token. In the decode pool, all tokens of the prompt but the last
+    one are in the transferred KV cache.
+    """
+
+    def request_at(now: float) -> Request:
+        whole = maker(now)
+        if pool == "prefill":
+            return Request(now, whole.prompt, 1, whole.cached)
+        return Request(now, whole.prompt, whole.output, whole.prompt - 1)
+
+    return maker if pool == "both" else request_at
 
 
 def _prefix_caches(deployment: Deployment, limits: RankLimits, ranks: int) -> PrefixCaches:

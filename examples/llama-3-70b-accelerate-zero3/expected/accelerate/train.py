@@ -1,7 +1,7 @@
-"""Train a Llama with the sizes in accelerate/job.json. Requires torch, accelerate and transformers; start
-it with torchrun/launch.sh, which runs `accelerate launch` with config.yaml in this folder.
+"""Train the model of accelerate/job.json with a plain loop. Requires torch, accelerate and transformers;
+start it with torchrun/launch.sh, which runs `accelerate launch` with config.yaml in this folder.
 
-Data: random tokens, or the files of int32 token ids that `data` in job.json lists.
+hf_model.py builds the model, data.py reads the training data.
 """
 
 import argparse
@@ -14,36 +14,26 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, DummyOptim, GradientAccumulationPlugin
+from data import announce, sequence
+from hf_model import build_model, has_pretrained_weights, loss_of, pretrained_model
 from learning_rate import learning_rate
 from torch.utils.data import DataLoader, Dataset
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 JOB = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
-SEED = JOB["seed"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Sequences(Dataset):
     """Training sequences; sequence n does not depend on the number of ranks."""
 
-    def __init__(self, steps: int) -> None:
-        self.count = steps * JOB["global_batch"]
+    def __init__(self, steps: int, vocab: int) -> None:
+        self.count, self.vocab = steps * JOB["global_batch"], vocab
 
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, number: int) -> dict:
-        length = JOB["sequence_length"]
-        if JOB["data"]:
-            path = JOB["data"][number % len(JOB["data"])]
-            size = os.path.getsize(path) // 4
-            place = number * length % (size - length + 1)
-            tokens = torch.from_file(path, size=size, dtype=torch.int32)[place : place + length].long()
-        else:
-            generator = torch.Generator().manual_seed(SEED + number)
-            vocab = JOB["model"]["vocab_size"]
-            tokens = torch.randint(vocab, (length,), generator=generator)
-        return {"input_ids": tokens, "labels": tokens}
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return sequence(number, self.vocab)
 
 
 def accumulation() -> GradientAccumulationPlugin:
@@ -69,11 +59,11 @@ def set_reduce_format(accelerator: Accelerator) -> None:
 
 def build() -> torch.nn.Module:
     """Return the model; with DeepSpeed's ZeRO-3, transformers creates it in shards."""
-    torch.manual_seed(SEED)
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**JOB["model"], use_cache=False))
+    torch.manual_seed(JOB["seed"])
+    model = pretrained_model() if has_pretrained_weights() else build_model()
     if JOB["gradient_checkpointing"]:
         model.gradient_checkpointing_enable()
-    return model
+    return model.train()
 
 
 def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.optim.Optimizer:
@@ -89,28 +79,48 @@ def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.opti
     )
 
 
+def resume(accelerator: Accelerator) -> int:
+    """Load the newest checkpoint, if any, and return the number of its step."""
+    for folder in filter(None, (JOB["checkpoint_dir"], JOB["load_dir"])):
+        found = {int(one.name[5:]): one for one in Path(folder).glob("step-*")}
+        if found:
+            accelerator.load_state(str(found[max(found)]))
+            return max(found)
+    return 0
+
+
+def export(accelerator: Accelerator, model: torch.nn.Module) -> None:
+    """Save the weights in the format of Hugging Face."""
+    accelerator.unwrap_model(model).save_pretrained(
+        f"{JOB['checkpoint_dir']}/hugging-face",
+        is_main_process=accelerator.is_main_process,
+        state_dict=accelerator.get_state_dict(model),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=JOB["steps"])
     args = parser.parse_args()
     accelerator = Accelerator(gradient_accumulation_plugin=accumulation())  # other settings: config.yaml
+    if accelerator.is_main_process:
+        announce()
     if accelerator.is_fsdp2:
         set_reduce_format(accelerator)
     model = build()
     optimizer = optimizer_of(model, accelerator)
-    loader = DataLoader(Sequences(args.steps), batch_size=JOB["micro_batch"])
+    loader = DataLoader(Sequences(args.steps, model.config.vocab_size), batch_size=JOB["micro_batch"])
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    if JOB["load_dir"]:
-        accelerator.load_state(JOB["load_dir"])
-    step, losses, start = 0, [], time.perf_counter()
-    for batch in loader:
+    step, losses, start = resume(accelerator), [], time.perf_counter()
+    batches = accelerator.skip_first_batches(loader, step * JOB["gradient_accumulation_steps"])
+    for tokens in batches:
         if accelerator.distributed_type != DistributedType.DEEPSPEED:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, JOB)
         with accelerator.accumulate(model):
             if accelerator.is_fsdp2:  # all-reduce over replicas once per step
                 model.set_requires_all_reduce(accelerator.sync_gradients)
-            loss = model(**batch).loss
+            loss = loss_of(model, tokens)
             accelerator.backward(loss)
             if accelerator.sync_gradients and JOB["max_norm"]:
                 accelerator.clip_grad_norm_(model.parameters(), JOB["max_norm"])
@@ -126,6 +136,8 @@ def main() -> None:
         losses, start = [], time.perf_counter()
         if JOB["checkpoint_dir"] and step % JOB["checkpoint_interval"] == 0:
             accelerator.save_state(f"{JOB['checkpoint_dir']}/step-{step}")
+    if JOB["checkpoint_dir"]:
+        export(accelerator, model)
     accelerator.end_training()
 
 

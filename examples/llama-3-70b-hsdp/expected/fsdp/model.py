@@ -6,6 +6,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from parallelize import CONFIG, place_part
 from torch import nn
 
 
@@ -103,27 +104,26 @@ class Transformer(nn.Module):
             x = layer(x, cos, sin)
         return self.output(self.norm(x))
 
-    @torch.no_grad()
-    def reset(self, seed: int) -> None:
-        """Initialize weights independently of the mesh: draw whole tensors, keep this rank's part."""
-        generator = torch.Generator().manual_seed(seed)
-        for name, weight in self.named_parameters():
-            if name.endswith("norm.weight"):
-                weight.fill_(1.0)
-            elif name.endswith("bias"):
-                weight.zero_()
-            else:
-                place_part(weight, 0.02 * torch.randn(weight.shape, generator=generator))
+
+def build_model() -> Transformer:
+    """Return the planned model on the current device."""
+    return Transformer(CONFIG["model"])
 
 
-def place_part(weight: torch.Tensor, whole: torch.Tensor) -> None:
-    """Copy this rank's part of ``whole`` into ``weight``, which may be a DTensor."""
-    from torch.distributed.tensor import DTensor, distribute_tensor
+@torch.no_grad()
+def initialize(model: nn.Module) -> None:
+    """Initialize weights independently of the mesh: draw whole tensors, keep this rank's part."""
+    generator = torch.Generator().manual_seed(CONFIG["seed"])
+    for name, weight in model.named_parameters():
+        if name.endswith("norm.weight"):
+            weight.fill_(1.0)
+        elif name.endswith("bias"):
+            weight.zero_()
+        else:
+            place_part(weight, 0.02 * torch.randn(weight.shape, generator=generator))
 
-    if isinstance(weight, DTensor):
-        device = weight.to_local().device
-        mesh, placements = weight.device_mesh, weight.placements
-        part = distribute_tensor(whole.to(device), mesh, placements, src_data_rank=None)
-        weight.to_local().copy_(part.to_local())
-    else:
-        weight.copy_(whole)
+
+def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss of sequences with one more token for the labels."""
+    logits = model(tokens[:, :-1])
+    return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())

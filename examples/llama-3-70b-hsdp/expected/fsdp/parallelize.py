@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -47,17 +47,30 @@ def data_parallel_place(mesh: DeviceMesh) -> tuple[int, int]:
     return replicate * MESH["dp_shard"] + shard, MESH["dp_replicate"] * MESH["dp_shard"]
 
 
+def blocks_of(model: nn.Module) -> nn.ModuleList:
+    """Return the list of the model's blocks; exit if no list has as many as the plan."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    for found in lists:  # outer modules come first, so lists inside a block are not found
+        if len(found) == CONFIG["layers"]:
+            return found
+    raise SystemExit(
+        f"the plan has {CONFIG['layers']} blocks; the lists in {type(model).__name__} have "
+        f"{sorted({len(found) for found in lists})}: compile a spec of this model"
+    )
+
+
 def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) -> nn.Module:
     """Parallelize ``model`` over ``mesh``; ``dtype`` replaces the planned format.
 
-    The model may be on the meta device and must have ``layers`` (its blocks). With tp > 1, its
-    modules must have the names of model.py in this folder; otherwise adapt ``TENSOR_PLAN``.
+    The model may be on the meta device. With tp > 1, its modules must have the names of model.py that
+    PARC writes; otherwise adapt ``TENSOR_PLAN``.
     """
+    blocks = blocks_of(model)
     if MESH["tp"] > 1:
         split_tensors(model, mesh["tp"])
     if CONFIG["activation_checkpointing"] == "full":
-        for place, block in enumerate(model.layers):
-            model.layers[place] = checkpoint_wrapper(block)
+        for place, block in enumerate(blocks):
+            blocks[place] = checkpoint_wrapper(block)
     if CONFIG["strategy"] == "ddp":
         return model  # DDP needs real weights, so replicate() wraps the model later
     policy = MixedPrecisionPolicy(
@@ -66,10 +79,21 @@ def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) 
     )
     dp = mesh["dp_replicate", "dp_shard"] if MESH["dp_replicate"] > 1 else mesh["dp_shard"]
     reshard = CONFIG["reshard_after_forward"]
-    for block in model.layers:
+    for block in blocks:
         fully_shard(block, mesh=dp, mp_policy=policy, reshard_after_forward=reshard)
     # the root unit has the embedding and the head, and keeps them gathered until backward
     return fully_shard(model, mesh=dp, mp_policy=policy, reshard_after_forward=reshard)
+
+
+def place_part(weight: torch.Tensor, whole: torch.Tensor) -> None:
+    """Copy this rank's part of ``whole`` into ``weight``, which may be a DTensor."""
+    if isinstance(weight, DTensor):
+        device = weight.to_local().device
+        mesh, placements = weight.device_mesh, weight.placements
+        part = distribute_tensor(whole.to(device), mesh, placements, src_data_rank=None)
+        weight.to_local().copy_(part.to_local())
+    else:
+        weight.copy_(whole)
 
 
 def replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
@@ -112,5 +136,5 @@ TENSOR_PLAN = {
 def split_tensors(model: nn.Module, mesh: DeviceMesh) -> None:
     """Apply tensor and sequence parallelism over ``mesh``."""
     parallelize_module(model, mesh, ROOT_PLAN)
-    for block in model.layers:
+    for block in blocks_of(model):
         parallelize_module(block, mesh, TENSOR_PLAN)

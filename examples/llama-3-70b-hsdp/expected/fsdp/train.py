@@ -1,6 +1,7 @@
-"""Train the model of fsdp/config.json. Requires only torch; start it with torchrun/launch.sh.
+"""Train the model of fsdp/config.json; start it with torchrun/launch.sh.
 
-Data: random tokens, or the files of int32 token ids that `data` in the config lists.
+A model with a `source` in the config is built by transformers (hf_model.py), any other by model.py.
+data.py reads the training data.
 """
 
 import argparse
@@ -12,32 +13,22 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.nn.functional as F
+from data import announce, sequence
 from learning_rate import learning_rate
-from model import Transformer
 from parallelize import CONFIG, DTYPES, apply, build_mesh, data_parallel_place, replicate
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.distributed.device_mesh import DeviceMesh
 
-SEED = CONFIG["seed"]
-
-
-def sequences(step: int, first: int, count: int) -> torch.Tensor:
-    """Return sequences ``first`` to ``first + count`` of a step, with one more token for the labels."""
-    length = CONFIG["sequence_length"] + 1
-    start = step * CONFIG["global_batch"] + first
-    if not CONFIG["data"]:
-        rows = []
-        for number in range(start, start + count):
-            generator = torch.Generator().manual_seed(SEED + number)
-            rows.append(torch.randint(CONFIG["model"]["vocab"], (length,), generator=generator))
-        return torch.stack(rows)
-    path = CONFIG["data"][step % len(CONFIG["data"])]
-    size = os.path.getsize(path) // 4
-    tokens = torch.from_file(path, size=size, dtype=torch.int32)
-    places = (torch.arange(start, start + count) * length) % (size - length + 1)
-    return torch.stack([tokens[place : place + length] for place in places.tolist()]).long()
+if "source" in CONFIG["model"]:
+    from hf_model import build_model, initialize, loss_of
+else:
+    from model import build_model, initialize, loss_of
 
 
 def micro_batches(step: int, mesh: DeviceMesh) -> Iterator[torch.Tensor]:
@@ -45,15 +36,16 @@ def micro_batches(step: int, mesh: DeviceMesh) -> Iterator[torch.Tensor]:
     place, places = data_parallel_place(mesh)
     size = CONFIG["micro_batch"]
     for number in range(CONFIG["gradient_accumulation_steps"]):
-        yield sequences(step, (number * places + place) * size, size)
+        first = step * CONFIG["global_batch"] + (number * places + place) * size
+        rows = range(first, first + size)
+        yield torch.stack([sequence(row, CONFIG["model"]["vocab"]) for row in rows])
 
 
 def backward(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Accumulate the gradients of one micro-batch and return its loss."""
     ddp = CONFIG["strategy"] == "ddp" and dtype != torch.float32
     with torch.autocast(tokens.device.type, dtype) if ddp else contextlib.nullcontext():
-        logits = model(tokens[:, :-1])
-    loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        loss = loss_of(model, tokens)
     (loss / CONFIG["gradient_accumulation_steps"]).backward()
     return loss.detach()
 
@@ -93,10 +85,10 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 def build(mesh: DeviceMesh, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
     """Return the parallelized model with initialized weights."""
     with torch.device("meta"):
-        model = Transformer(CONFIG["model"])
+        model = build_model()
     apply(model, mesh, dtype)
     model.to_empty(device=device)
-    model.reset(SEED)
+    initialize(model)
     return replicate(model, mesh) if CONFIG["strategy"] == "ddp" else model
 
 
@@ -140,6 +132,15 @@ class Checkpoints:
             state = {"model": model, "optimizer": optimizer}
             dcp.save(state, checkpoint_id=f"{self.folder}/step-{step}")
 
+    def export(self) -> None:
+        """Save the weights in the format of Hugging Face, which model.py does not have."""
+        whole = getattr(self.model, "module", self.model)
+        if self.folder and hasattr(whole, "save_pretrained"):
+            options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+            state = get_model_state_dict(self.model, options=options)
+            if dist.get_rank() == 0:
+                whole.save_pretrained(f"{self.folder}/hugging-face", state_dict=state)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -156,6 +157,8 @@ def main() -> None:
     model = build(mesh, device, dtype)
     optimizer = optimizer_of(model)
     checkpoints = Checkpoints(model, optimizer)
+    if dist.get_rank() == 0:
+        announce()
     for step in range(checkpoints.load(), args.steps):
         start = time.perf_counter()
         for group in optimizer.param_groups:
@@ -167,6 +170,7 @@ def main() -> None:
             mean, seconds = loss.item() / dist.get_world_size(), time.perf_counter() - start
             print(f"step {step + 1} loss {mean:.6f} seconds {seconds:.3f}", flush=True)
         checkpoints.save(step + 1)
+    checkpoints.export()
     dist.barrier()
     dist.destroy_process_group()
 

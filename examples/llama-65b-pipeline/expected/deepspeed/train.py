@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Train the transformer of model.py with DeepSpeed as planned, on random token ids.
+"""Train the transformer of model.py with DeepSpeed as planned.
 
 Reads train.json (sizes, topology, stages) in this folder and the --deepspeed_config file. In the
 topology, pipe > 1 builds a PipelineModule, sequence > 1 exchanges heads for tokens (Ulysses), and
-expert > 1 distributes the experts of DeepSpeed's MoE layers. Replace `batch` with your data.
+expert > 1 distributes the experts of DeepSpeed's MoE layers. data.py reads the training data.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import deepspeed
 import torch
+from data import announce, sequence
 from deepspeed import comm as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
@@ -23,7 +24,6 @@ from model import (
     MODEL,
     PIPE,
     PLAN,
-    SEED,
     SEQUENCE,
     TENSOR,
     Block,
@@ -63,9 +63,7 @@ def batch(number, size, replica, device):
     """Return micro-batch ``number`` of a replica: tokens and labels of this rank's sequence part."""
     rows = []
     for row in range(size):
-        sample = (number * DATA + replica) * size + row
-        dice = torch.Generator().manual_seed(SEED + sample)
-        rows.append(torch.randint(MODEL["vocab"], (PLAN["sequence_length"] + 1,), generator=dice))
+        rows.append(sequence((number * DATA + replica) * size + row, MODEL["vocab"]))
     ids = torch.stack(rows)
     tokens, labels = ids[:, :-1], ids[:, 1:]
     if SEQUENCE > 1:
@@ -128,6 +126,8 @@ def main():
     deepspeed.init_distributed()
     if math.prod((PIPE, DATA, SEQUENCE, TENSOR)) != dist.get_world_size():
         raise SystemExit(f"train.json needs another number of ranks than {dist.get_world_size()}")
+    if dist.get_rank() == 0:
+        announce()
     device = torch.device(get_accelerator().current_device_name())
     topology = PipeModelDataParallelTopology(PIPE, TENSOR, DATA) if PIPE > 1 else None
     Groups.create(topology)

@@ -1,0 +1,168 @@
+"""Training programs that PARC emits for fsdp, accelerate and deepspeed.
+
+``launch.program`` contains the path of the user's program, or one of the words in ``EMITTED``. If
+the spec does not set it, the emitted program builds PARC's own decoder if the decoder has all
+features of the model, and otherwise the model of the library transformers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from parc.backends.shared.common_rules import always_violated_rule
+from parc.backends.shared.render import render
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import Artifact, Layout, Model, Problem
+from parc.compiler.ir.cluster import CHANGED_SUFFIX
+from parc.compiler.ir.rule import Rule
+
+ProgramKind = Literal["", "decoder", "transformers", "trainer"]
+EMITTED = ("transformers", "trainer")
+"""Values of ``launch.program`` that name a program which PARC emits."""
+_REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)/?")
+# transformers 5.20: models whose code is only in their repositories, and multi-modal models.
+_REMOTE_CODE = ("bailing_moe", "bailing_moe_v2", "grok", "kimi_k2", "mimo")
+_NO_CAUSAL_CLASS = (
+    *("glm4v_text", "glm4v_moe_text", "qwen2_vl_text", "qwen2_5_vl_text"),
+    *("qwen3_vl_text", "qwen3_vl_moe_text"),
+)
+MissingParts = Callable[[Model], Sequence[str]]
+"""Function that returns descriptions of the features which PARC's decoder for a target lacks."""
+
+
+def own_program(problem: Problem) -> str:
+    """Return the path of the user's training program; empty if PARC emits the program."""
+    program = problem.launch.program
+    return "" if program in EMITTED else program
+
+
+def program_kind(problem: Problem, missing_parts: MissingParts) -> ProgramKind:
+    """Return which program PARC emits; "" if the job starts the user's program."""
+    word = problem.launch.program
+    if word == "trainer":
+        return "trainer"
+    if word == "transformers":
+        return "transformers"
+    if word:
+        return ""
+    return "transformers" if missing_parts(problem.model) else "decoder"
+
+
+def transformers_source(model: Model) -> str:
+    """Return the hub repository or the path of the config.json of ``model``; "" if it has none.
+
+    A changed catalog model has none, because no file contains the changes.
+    """
+    if model.name.endswith(CHANGED_SUFFIX):
+        return ""
+    source = model.source.strip()
+    found = _REPOSITORY.fullmatch(source)
+    if found:
+        return found[1]
+    path = source.partition("#")[0]
+    return path if path.endswith(".json") and "://" not in path else ""
+
+
+def why_not_in_transformers(model: Model) -> str:
+    """Return why the library transformers cannot build ``model``; empty if it can."""
+    if model.family in _REMOTE_CODE:
+        return f"the code of family {model.family} is not part of transformers"
+    if model.family in _NO_CAUSAL_CLASS:
+        return f"transformers has no causal language model of family {model.family}"
+    if model.name.endswith(CHANGED_SUFFIX):
+        return "the spec changes a catalog model, so no config.json describes it"
+    if not transformers_source(model):
+        return "the model comes neither from a Hugging Face repository nor from a config.json"
+    return ""
+
+
+def program_rules(
+    problem: Problem, framework: str, missing_parts: MissingParts
+) -> tuple[Rule, ...]:
+    """Return rules (E10) for the model and the layout of the program that PARC emits."""
+    kind = program_kind(problem, missing_parts)
+    if kind == "trainer" and framework != "accelerate":
+        return (always_violated_rule("E10", ("launch.program",), _explain_trainer(framework)),)
+    if kind not in EMITTED:
+        return ()
+    why = why_not_in_transformers(problem.model)
+    if why:
+        lacks = missing_parts(problem.model) if not problem.launch.program else ()
+        finding = _explain_no_program(problem, framework, why, lacks)
+        return (always_violated_rule("E10", ("model", "launch.program"), finding),)
+    return (_data_parallel_rule(framework),)
+
+
+def _explain_no_program(
+    problem: Problem, framework: str, why: str, lacks: Sequence[str]
+) -> Finding:
+    has_not = f"PARC's own decoder has no {', no '.join(lacks)}; " if lacks else ""
+    return Finding(
+        message=f"PARC emits no program for {framework} that builds {problem.model.name}",
+        label=f"{has_not}{why}",
+        help="set model to the path of a config.json that transformers supports, or launch.program "
+        "to your own program, which imports the emitted files",
+        fix="launch.program: train.py",
+        targets=(framework,),
+    )
+
+
+def _explain_trainer(framework: str) -> Finding:
+    other = "[accelerate, deepspeed, ...]" if framework == "deepspeed" else "[accelerate, ...]"
+    return Finding(
+        message=f"PARC emits no program with Hugging Face's Trainer for {framework}",
+        label="the Trainer needs the launcher of Accelerate",
+        help=f"valid with {framework}: transformers, or the path of your program; for the Trainer, "
+        f"emit: {other}",
+        fix="launch.program: transformers",
+        targets=(framework,),
+    )
+
+
+def _is_split_model(problem: Problem, layout: Layout) -> bool:
+    return max(layout.tp, layout.cp, layout.pp, layout.ep) > 1
+
+
+def _data_parallel_rule(framework: str) -> Rule:
+    """Return the rule that transformers' models are not split over tp, cp, pp or ep."""
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        axes = {name: getattr(layout, name) for name in ("tp", "cp", "pp", "ep")}
+        above = {name: size for name, size in axes.items() if size > 1}
+        return Finding(
+            message="the emitted transformers program shards the model only over data-parallel "
+            "ranks",
+            label=", ".join(f"{name} is {size}, must be 1" for name, size in above.items()),
+            help="valid: tp, cp, pp and ep 1 with any zero_stage and dp_shard; or set "
+            "launch.program to your own program",
+            fix=", ".join(f"layout.{name}: 1" for name in above),
+            targets=(framework,),
+        )
+
+    fields = ("tp", "cp", "pp", "ep")
+    paths = tuple(f"layout.{name}" for name in fields)
+    return Rule("E10", (*paths, "launch.program"), _is_split_model, explain, fields)
+
+
+def data_file(folder: str, plan: str) -> Artifact:
+    """Return ``<folder>/data.py``, which reads the sequences that the JSON file ``plan`` sets."""
+    return Artifact(f"{folder}/data.py", render("torch", "data.py.j2", {"plan": plan}))
+
+
+def model_file(
+    folder: str,
+    plan: str,
+    load: str = 'PLAN["load_dir"]',
+    meta: bool = False,
+    sizes: bool = False,
+) -> Artifact:
+    """Return ``<folder>/hf_model.py``, which builds the model that the JSON file ``plan`` names.
+
+    ``load`` is the Python expression of the folder in the plan from which the run starts. With
+    ``meta``, the module also initializes a model that was created on the device
+    meta. With ``sizes``, it also builds a Llama from the sizes in ``plan``.
+    """
+    values = {"plan": plan, "load": load, "meta": meta, "sizes": sizes}
+    return Artifact(f"{folder}/hf_model.py", render("torch", "hf_model.py.j2", values))

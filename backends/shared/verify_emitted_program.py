@@ -1,0 +1,53 @@
+"""Verification of the programs that build models with the library transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parc.backends.verifier import DerivedSetting
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.emitted_settings import EmittedSettings
+
+HUB = "https://huggingface.co/"
+EMITTED = ("", "transformers", "trainer")
+"""Values of ``launch.program`` with which the job starts an emitted program."""
+SIZES = {"layers": "layers", "hidden": "hidden", "vocab": "vocab"}
+SIZES |= {"aux_loss_coefficient": "experts.aux_loss_coefficient"}
+"""Setting in section ``model`` -> field of the model."""
+DATA_FILES = ("data.py", "learning_rate.py")
+
+
+def users_program(plan: Mapping[str, Any]) -> str:
+    """Return the path of the user's program in a plan; empty if PARC emits the program."""
+    program = str(plan["problem"]["launch"]["program"])
+    return "" if program in EMITTED else program
+
+
+def builds_with_transformers(settings: EmittedSettings) -> bool:
+    """Return True if the section ``model`` names the repository or config.json of the model."""
+    return "model.source" in settings
+
+
+def transformers_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
+    """Yield the settings in the section ``model``, which transformers completes from its source."""
+    source = settings.get("model.source")
+
+    def is_source(planned: Any) -> bool:
+        text = str(planned).strip()
+        hub = text.removeprefix(HUB).rstrip("/") if text.startswith(HUB) else ""
+        return source in (hub, "" if "://" in text else text.partition("#")[0])
+
+    yield settings.decide("problem.model.source", source, "model.source", is_source)
+    for name, field in SIZES.items():
+        if f"model.{name}" in settings or name in ("layers", "hidden", "vocab"):
+            yield settings.read(f"problem.model.{field}", f"model.{name}")
+
+
+def verify_imported_file(
+    file: str, imported: str, artifacts: Mapping[str, str], sink: Sink
+) -> None:
+    """Report that ``imported``, a module that the program ``file`` imports, is missing (A03)."""
+    if file in artifacts and imported not in artifacts:
+        message = f"{file} needs {imported}, which is missing, or not a regular file"
+        sink.report("A03", message, span=Span(imported, 1, 1))

@@ -1,0 +1,60 @@
+"""The causal language model of job.json, built by the library transformers (5.0 or newer)."""
+
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel
+
+PLAN = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
+MODEL = PLAN["model"]
+LOAD = PLAN["load_dir"]  # weights to start from; empty: random weights
+SIZES = {"num_hidden_layers": "layers", "hidden_size": "hidden", "vocab_size": "vocab"}
+BALANCE = MODEL.get("aux_loss_coefficient", 0.0)  # weight of the load balance of experts
+
+
+def model_config() -> PreTrainedConfig:
+    """Return the config of the model; exit if it is not the model of the plan."""
+    if "source" not in MODEL:  # a Llama with the sizes of the spec
+        return LlamaConfig(**MODEL, use_cache=False)
+    source = LOAD if has_pretrained_weights() else MODEL["source"]
+    if source.endswith(".json"):  # relative to the folder of the spec, in or above this folder
+        folders = (Path.cwd(), *Path(__file__).resolve().parents)
+        source = next((str(one / source) for one in folders if (one / source).is_file()), source)
+    config = AutoConfig.from_pretrained(source).get_text_config()
+    for name, key in SIZES.items():
+        if getattr(config, name) != MODEL[key]:
+            found = getattr(config, name)
+            raise SystemExit(f"{source} has {name} {found}, but the plan has {MODEL[key]}")
+    config.use_cache = False
+    if BALANCE and hasattr(config, "output_router_logits"):
+        config.output_router_logits = True
+    return config
+
+
+def build_model(dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """Return the model on the current device; on the device meta it needs no memory."""
+    return AutoModelForCausalLM.from_config(model_config(), dtype=dtype)
+
+
+def has_pretrained_weights() -> bool:
+    """Return True if LOAD is a hub repository or has a config.json; checkpoints have none."""
+    folder = Path(LOAD or ".")
+    is_repository = LOAD.count("/") == 1 and not folder.exists()
+    return bool(LOAD) and (is_repository or (folder / "config.json").is_file())
+
+
+def pretrained_model(dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """Return the model with the weights of LOAD: a folder, or the name of a hub repository."""
+    config = model_config()
+    return AutoModelForCausalLM.from_pretrained(LOAD, config=config, dtype=dtype)
+
+
+def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss of sequences with one more token for the labels."""
+    outputs = model(input_ids=tokens[:, :-1])
+    loss = F.cross_entropy(outputs.logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+    balance = getattr(outputs, "aux_loss", None)
+    return loss if balance is None else loss + BALANCE * balance

@@ -1,0 +1,82 @@
+"""PARC emits a program for the models that its own decoder or the library transformers builds."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from parc.compiler.catalog.library import Library
+from tests.compiled import changed, error_codes, files_of, planned, verification_codes
+
+NOT_IN_TRANSFORMERS = ("grok-1", "kimi-k2")
+"""Models whose code only their repositories have, and which PARC's decoder lacks parts of."""
+MISTRAL: dict[str, Any] = {
+    **{"parc": 1, "name": "mistral", "model": "mistral-7b-v0.1"},
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "job": {"sequence_length": 4096, "global_batch": 64},
+}
+
+
+def random_spec(seed: int) -> dict[str, Any]:
+    """Return a DeepSpeed spec of a random catalog model and a random job."""
+    dice = Random(seed)
+    names = [one for one in Library().names("models") if one not in NOT_IN_TRANSFORMERS]
+    return {
+        **{"parc": 1, "name": "random", "model": dice.choice(names)},
+        "cluster": {"node": dice.choice(("dgx-h100", "dgx-a100")), "nodes": dice.choice((2, 16))},
+        "job": {"sequence_length": 1024, "global_batch": dice.choice((256, 512))},
+        "layout": {"zero_stage": dice.choice((1, 2, 3)), "micro_batch": 1},
+        "emit": ["deepspeed", "torchrun"],
+    }
+
+
+def test_no_random_deepspeed_spec_is_refused_for_want_of_a_program() -> None:
+    refused = []
+    for seed in range(40):
+        _, sink = planned(random_spec(seed))
+        if "PARC-E10" in {one.code for one in sink.diagnostics}:
+            refused.append(random_spec(seed)["model"])
+    assert refused == []
+
+
+@pytest.mark.parametrize("target", ["fsdp", "accelerate", "deepspeed"])
+def test_a_model_of_transformers_gets_its_repository_and_sizes(target: str) -> None:
+    files = files_of(MISTRAL | {"emit": [target, "torchrun"]})
+    name = {"fsdp": "config", "accelerate": "job", "deepspeed": "train"}[target]
+    model = json.loads(files[f"{target}/{name}.json"])["model"]
+    sizes = {"layers": 32, "hidden": 4096, "vocab": 32000}
+    assert model == {"source": "mistralai/Mistral-7B-v0.1", **sizes}
+    assert {f"{target}/hf_model.py", f"{target}/data.py"} <= files.keys()
+    assert f"{target}/model.py" not in files
+
+
+def test_a_changed_repository_or_a_missing_module_is_reported() -> None:
+    files = files_of(MISTRAL | {"emit": ["fsdp", "rankmap", "torchrun"]})
+    text = files["fsdp/config.json"].replace("mistralai/Mistral-7B-v0.1", "someone/else")
+    assert "A14" in verification_codes(files | {"fsdp/config.json": text})
+    less = {path: text for path, text in files.items() if path != "fsdp/hf_model.py"}
+    assert "A03" in verification_codes(less)
+
+
+@pytest.mark.parametrize("target", ["fsdp", "deepspeed"])
+def test_the_trainer_is_refused_without_accelerate(target: str) -> None:
+    spec = MISTRAL | {"emit": [target, "torchrun"], "launch": {"program": "trainer"}}
+    assert "E10" in error_codes(spec)
+
+
+def test_a_pinned_tensor_parallel_size_is_refused_for_a_model_of_transformers() -> None:
+    spec = changed(MISTRAL | {"emit": ["fsdp", "torchrun"]}, {"layout.tp": 2})
+    _, sink = planned(spec)
+    (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-E10"]
+    assert found.label == "tp is 2, must be 1"
+    assert found.fix == "layout.tp: 1"
+
+
+def test_a_repository_name_with_shell_text_reaches_no_script() -> None:
+    hostile = {"source": "https://huggingface.co/$(id)/`id`", "name": "x", "window": 512}
+    spec = MISTRAL | {"model": {"base": "mistral-7b-v0.1", **hostile}, "emit": ["fsdp", "torchrun"]}
+    _, sink = planned(spec)
+    assert "PARC-E10" in {one.code for one in sink.diagnostics}

@@ -1,0 +1,105 @@
+"""The programs that build models with transformers train: four ranks reach one process's losses.
+
+Every family and strategy was run in the same way by hand; this file keeps one run per program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.reading.source import SpecSource
+from tests.compiled import emitted, messages_of
+from tests.conformance.real_runs import reference, run_script
+from tests.conformance.torch.test_accelerate_runs import CPU_RANKS, set_fp32
+
+pytestmark = pytest.mark.conformance
+REFERENCE = Path(__file__).with_name("reference_transformers.py")
+SIZES = {
+    **{"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 128},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256},
+    **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+}
+"""Keys that all families here share."""
+MIXTRAL = SIZES | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+QWEN3 = SIZES | {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": False}
+OPTIMIZER: dict[str, Any] = {
+    **{"learning_rate": 0.01, "lr_decay": "constant", "warmup_steps": 0, "gradient_clipping": 0.5},
+    **{"adam_beta1": 0.8, "adam_beta2": 0.9, "adam_epsilon": 1e-6, "weight_decay": 0.3},
+}
+
+
+def write_files(config: dict[str, Any], spec: dict[str, Any], folder: Path) -> None:
+    """Write the files of a spec whose model is ``config``, changed for a CPU: fp32."""
+    (folder / "model").mkdir()
+    (folder / "model/config.json").write_text(json.dumps(config))
+    whole = {
+        **{"parc": 1, "name": "tiny", "model": "model/config.json"},
+        "cluster": {"node": {"base": "dgx-h100", "gpus_per_node": 4, "nvlink_domain": 4}},
+        **spec,
+        "job": {"sequence_length": 32, "global_batch": 8, "steps": 3} | OPTIMIZER | spec["job"],
+        "layout": {"micro_batch": 1} | spec["layout"],
+        "emit": [*spec["emit"], "torchrun"],
+    }
+    whole["cluster"]["nodes"] = 1
+    sink = Sink()
+    plan = plan_spec(SpecSource("spec.yaml", json.dumps(whole), folder), (), sink)
+    assert plan is not None, messages_of(sink)
+    for path, text in emitted(plan).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+
+
+def losses(output: str) -> list[float]:
+    return [float(one) for one in re.findall(r"step \d+ loss (\d+\.\d{6})", output)]
+
+
+def test_fsdp_trains_experts_with_hybrid_sharding_and_saves_them(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    job = {"checkpoint_dir": str(saved), "checkpoint_interval": 2}
+    layout = {"zero_stage": 3, "dp_shard": 2, "recompute": "full"}
+    write_files(MIXTRAL, {"job": job, "layout": layout, "emit": ["fsdp"]}, tmp_path)
+    output = run_script(tmp_path / "torchrun/launch.sh", "--device", "cpu", "--dtype", "fp32")
+    alone = losses(reference(REFERENCE, str(tmp_path / "fsdp")))
+    assert "NO DATA: this run trains on random tokens" in output
+    assert losses(output) == pytest.approx(alone, abs=2e-6)
+    assert len(alone) == 3
+    written = json.loads((saved / "hugging-face/config.json").read_text())
+    assert written["architectures"] == ["MixtralForCausalLM"]
+    assert (saved / "hugging-face/model.safetensors").exists()
+    assert (saved / "step-2/.metadata").exists()
+
+
+def test_deepspeed_trains_a_model_in_shards(tmp_path: Path) -> None:
+    job = {"warmup_steps": 2}
+    spec = {"job": job, "layout": {"zero_stage": 3}, "launch": {"program": "transformers"}}
+    write_files(QWEN3, {**spec, "emit": ["deepspeed"]}, tmp_path)
+    set_fp32(tmp_path / "deepspeed/ds_config.json")
+    found = losses(run_script(tmp_path / "torchrun/launch.sh"))
+    assert found == pytest.approx(
+        losses(reference(REFERENCE, str(tmp_path / "deepspeed"))), abs=2e-6
+    )
+    assert len(set(found)) == 3
+
+
+def test_the_trainer_reaches_the_losses_of_a_plain_loop(tmp_path: Path) -> None:
+    job = {"gradient_precision": "bf16"}
+    spec = {"job": job, "layout": {"zero_stage": 3}, "launch": {"program": "trainer"}}
+    write_files(QWEN3, {**spec, "emit": ["accelerate"]}, tmp_path)
+    config, program = tmp_path / "accelerate/config.yaml", tmp_path / "accelerate/hf_trainer.py"
+    config.write_text(config.read_text().replace("mixed_precision: bf16", "mixed_precision: 'no'"))
+    (tmp_path / "accelerate/cpu_ranks.py").write_text(CPU_RANKS.read_text())
+    text = program.read_text().replace("import os\n", "import os\nimport cpu_ranks\n", 1)
+    program.write_text(text)
+    output = run_script(tmp_path / "torchrun/launch.sh", ACCELERATE_TORCH_DEVICE="cpu")
+    found = [float(one) for one in re.findall(r"'loss': '?(\d+\.\d+)", output)]
+    alone = losses(reference(REFERENCE, str(tmp_path / "accelerate")))
+    assert found == pytest.approx(alone, abs=1e-3)  # the Trainer prints four digits
+    assert len(alone) == 3
