@@ -229,7 +229,7 @@ def _script_conditions(plan: Mapping[str, Any], start: LaunchedProgram) -> Itera
         yield "program"
     if start.setup:
         yield "setup"
-    if not problem["job"]["data"] and problem["launch"]["program"] is None:
+    if not problem["job"]["data"]:
         yield "mock-data"
     # The hosts file of this launcher has more words after each name.
     yield "slots" if start.launcher[:1] == ("deepspeed",) else "no-slots"

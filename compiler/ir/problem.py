@@ -332,6 +332,6 @@ class Problem(Task):
     def trains_on_mock_data(self) -> bool:
         """True if the job has no data, so that the program of the framework generates some.
 
-        A program of the user (``launch.program``) may have data of which the spec contains nothing.
+        A program of the user may load data of which the spec contains nothing.
         """
-        return not self.job.data and self.launch.program is None
+        return not self.job.data

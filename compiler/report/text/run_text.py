@@ -18,7 +18,7 @@ LIKELY = 0.9
 """Probability from which a run without checkpoints is expected to finish."""
 
 
-MOCK_DATA = "job.data is not set: the program trains on mock data"
+MOCK_DATA = "mock data, because job.data is not set (your own program may load its data itself)"
 
 
 def run_rows(plan: Plan) -> tuple[tuple[str, str], ...]:
