@@ -92,12 +92,22 @@ def _resolve(
     that one run reports all mistakes.
     """
     tree = read_spec_tree(source, overrides, sink)
+    if tree is not None and "site" in tree:
+        from parc.compiler.resolve.apply_site import apply_site
+
+        tree = apply_site(tree, _library_of(source), sink)
+        after("apply_site")
     if tree is not None and isinstance(tree.get("cluster"), list):
         from parc.compiler.choose_cluster import choose_cluster
 
         tree = choose_cluster(tree, sink, partial(_plan_tree, source))
         after("choose_cluster")
     return None if tree is None else _resolve_tree(tree, source, sink, after)
+
+
+def _library_of(source: SpecSource) -> Library:
+    """Return the catalog, with the files of the user that the spec may read."""
+    return Library(source.folder, source.root or source.folder or Path())
 
 
 def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> AnyPlan | None:
@@ -112,7 +122,7 @@ def _resolve_tree(
     """Return the problem of the spec in ``tree``; None after reporting errors."""
     spec = validate_spec_tree(tree, sink)
     after("load_spec")
-    library = Library(source.folder, source.root or source.folder or Path())
+    library = _library_of(source)
     if spec is None:
         # The sections that can be read are still checked for mistakes.
         sections = salvage_sections(tree)

@@ -29,7 +29,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.spec.similar_names import has_same_numbers
 
-KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
+KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes", "sites")
 """Kinds of catalog entries, which are also the names of the folders."""
 LIMIT_BYTES = 4 * 1024 * 1024
 """Size limit of a user's file in bytes, far above the size of any config.json."""
@@ -150,6 +150,7 @@ LABELS = {
     "gpus": "GPU",
     "models": "model",
     "nodes": "node type",
+    "sites": "site",
 }
 """Kind of catalog entries -> name of one entry in messages."""
 USER_FILES = ("fabrics", "generations", "gpus", "nodes")

@@ -32,7 +32,7 @@ class _NoSuchPathError(Exception):
 def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> SpecTree:
     """Return the spec tree with all overrides applied in order; report invalid overrides (X15)."""
     # YAML aliases share nodes, and an override of one must not change the other
-    value = _copy_tree(tree.value) if overrides else tree.value
+    value = copy_tree(tree.value) if overrides else tree.value
     values, keys = dict(tree.values), dict(tree.keys)
     for number, text in enumerate(overrides, start=1):
         path, equals, _ = text.partition("=")
@@ -160,7 +160,7 @@ def _remove_value_at_path(
     # After an entry of a list is removed, the later entries have other indexes.
     changed = _join_path(parts[:-1] if isinstance(last, int) else parts)
     for table in positions:
-        for path in [path for path in table if _is_path_below(path, changed)]:
+        for path in [path for path in table if is_path_below(path, changed)]:
             del table[path]
         if isinstance(last, str):
             table.pop(changed, None)
@@ -198,15 +198,17 @@ def _created_positions(
 
 def _remove_spans(table: dict[str, Span], where: str) -> None:
     """Remove the entries of the spec path ``where`` and of all paths below it from ``table``."""
-    for path in [path for path in table if path == where or _is_path_below(path, where)]:
+    for path in [path for path in table if path == where or is_path_below(path, where)]:
         del table[path]
 
 
-def _is_path_below(path: str, where: str) -> bool:
+def is_path_below(path: str, where: str) -> bool:
+    """Return True if the spec path ``path`` is a key or an entry below ``where``."""
     return path.startswith((f"{where}.", f"{where}["))
 
 
-def _copy_tree(value: Any) -> Any:
+def copy_tree(value: Any) -> Any:
+    """Return a copy of a plain tree in which no two places share a mapping or a list."""
     if isinstance(value, dict):
-        return {key: _copy_tree(inner) for key, inner in value.items()}
-    return [_copy_tree(inner) for inner in value] if isinstance(value, list) else value
+        return {key: copy_tree(inner) for key, inner in value.items()}
+    return [copy_tree(inner) for inner in value] if isinstance(value, list) else value

@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 
 from parc.compiler.spec.annotations import describe_expected, model_of, union_members
 from parc.compiler.spec.service_spec import ServingSpec
+from parc.compiler.spec.site_spec import SiteSpec
 from parc.compiler.spec.spec import Spec
 
 
@@ -81,7 +82,7 @@ def spec_schema() -> dict[str, Any]:
     # Sections that both kinds of job share have equal definitions in both schemas.
     definitions = {**train.pop("$defs"), **serve.pop("$defs")}
     definitions |= {"Spec": train, "ServingSpec": serve}
-    _set_descriptions(definitions)
+    _set_descriptions(definitions, Spec, ServingSpec)
     for root in (train, serve):
         # A list of clusters is replaced by one of its entries before the models validate a spec.
         one = root["properties"]["cluster"]["anyOf"]
@@ -99,9 +100,27 @@ def spec_schema() -> dict[str, Any]:
     }
 
 
-def _set_descriptions(definitions: dict[str, Any]) -> None:
-    """Set the description of each property in ``definitions`` to the docstring of its field."""
-    for model in {*_models_below(Spec), *_models_below(ServingSpec)}:
+def site_schema_text() -> str:
+    """Return the JSON Schema of a site file, with sorted keys and a final newline."""
+    site = SiteSpec.model_json_schema()
+    definitions = {**site.pop("$defs"), "SiteSpec": site}
+    _set_descriptions(definitions, SiteSpec)
+    _remove_titles_and_section_defaults(definitions)
+    schema = {
+        "$schema": DRAFT,
+        "title": "PARC site file",
+        "$ref": "#/$defs/SiteSpec",
+        "$defs": definitions,
+    }
+    return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _set_descriptions(definitions: dict[str, Any], *roots: type[BaseModel]) -> None:
+    """Set the description of each property in ``definitions`` to the docstring of its field.
+
+    The definitions are those of the models ``roots`` and of all models below them.
+    """
+    for model in {model for root in roots for model in _models_below(root)}:
         properties = definitions[model.__name__]["properties"]
         for name, text in docstrings_of_fields(model).items():
             properties[name]["description"] = text
@@ -165,6 +184,19 @@ def training_fields() -> Mapping[str, FieldDoc]:
 def serving_fields() -> Mapping[str, FieldDoc]:
     """Return (spec path -> documentation) of all fields of a serving spec."""
     return MappingProxyType({doc.path: doc for doc in _field_docs_below(ServingSpec, "")})
+
+
+@cache
+def site_fields() -> Mapping[str, FieldDoc]:
+    """Return (path -> documentation) of the fields of a site file, with paths below ``site``.
+
+    Fields of the sections that a site file shares with a spec are left out.
+    """
+    shared = tuple(f"site.{name}." for name in ("cluster", "launch"))
+    found = {doc.path: doc for doc in _field_docs_below(SiteSpec, "site")}
+    return MappingProxyType(
+        {path: doc for path, doc in found.items() if not path.startswith(shared)}
+    )
 
 
 def _field_docs_below(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:

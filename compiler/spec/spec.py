@@ -33,6 +33,10 @@ class TaskSpec(StrictModel):
     cluster: str | ClusterSpec
     """Cluster: a catalog name, or a mapping. A list of clusters makes PARC plan the job on each of
     them and choose the best one by goals.maximize."""
+    site: str | None = None
+    """Settings of the computing site, which several specs share: a preset that `parc catalog sites`
+    lists, or the path of a site file. `parc schema site` prints the keys of the file. Values of the
+    spec take precedence."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Target version of each backend: {megatron: "0.19", slurm: "24.11"}. A backend that is not
     listed has the default version that `parc backends` prints."""

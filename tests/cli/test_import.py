@@ -15,6 +15,8 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
 from parc.compiler.tools.importers.import_files import import_formats
+from parc.compiler.tools.importers.site_fragment import site_of_fragment
+from parc.compiler.topology.readers.reader_state import Fragment
 from tests.cli.specs import SPEC, parc
 from tests.goldens import emitted_by
 
@@ -247,3 +249,39 @@ def test_emitted_megatron_files_read_back_as_the_layout_and_model_of_the_plan(
     slurm = parc("import", "auto", str(folder / "slurm" / "job.sbatch"), "--format", "json")
     cluster = json.loads(slurm.stdout)["spec"]["cluster"]
     assert cluster["node"]["gpus_per_node"] == plan["problem"]["cluster"]["node"]["gpus"]
+
+
+SBATCH = """\
+#!/bin/bash
+#SBATCH --partition=gpu --account=lab --constraint=h100
+#SBATCH --nodes=4 --gpus-per-node=8 --time=1-00:00:00 --job-name=run
+#SBATCH --container-image=/a.sqsh
+export NCCL_DEBUG=INFO HF_TOKEN=hunter2
+srun bash -c 'module load cuda/12.4; module load mpi; ulimit -l unlimited; torchrun train.py'
+"""
+SITE = """\
+cluster:
+  node: {gpus_per_node: 8}
+launch:
+  env: {NCCL_DEBUG: INFO, HF_TOKEN: {from: environment}}
+  slurm: {partition: gpu, account: lab, constraint: h100, container_image: "/a.sqsh"}
+"""
+
+
+def test_a_site_file_has_what_jobs_share_and_no_secret(tmp_path: Path) -> None:
+    result = parc("import", "sbatch", written(tmp_path, SBATCH), "--site")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines(keepends=True)
+    assert "".join(line for line in lines if not line.startswith("#")) == SITE
+    assert "hunter2" not in result.output
+    spec = "parc: 1\nname: a\nmodel: llama-3-8b\nsite: site.yaml\n"
+    spec += "cluster: {node: dgx-h100, nodes: 1}\njob: {sequence_length: 8192, global_batch: 64}\n"
+    written(tmp_path, result.stdout, "site.yaml")
+    assert parc("check", written(tmp_path, spec, "spec.yaml")).exit_code == 0
+
+
+def test_modules_at_the_start_of_the_setup_become_modules_of_the_site() -> None:
+    setup = ("module load cuda/12.4", "module load mpi", "ulimit -l unlimited", "module load x")
+    site = site_of_fragment(Fragment(spec={"launch": {"setup": setup}, "name": "a"})).spec
+    rest = ["ulimit -l unlimited", "module load x"]
+    assert site == {"launch": {"setup": rest}, "modules": ["cuda/12.4", "mpi"]}

@@ -61,6 +61,7 @@ SERVING = (SERVICE, WIDE)
 PAIRS: dict[str, tuple[Any, ...]] = {
     r"name|cluster.*\.name|model\.name": ("one", "two"),
     r".*source": ("one", "two"),
+    r"site": ("slurm-pyxis-efa", "kubernetes-roce"),
     r"model": ("llama-3-8b", "llama-3-70b"),
     r"model\.base": ("llama-3-8b", "llama-2-7b"),
     r"model\.family": ("llama", "gemma2"),

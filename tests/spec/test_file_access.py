@@ -40,6 +40,7 @@ FIELDS = {
         for kind in ("slurm-topology", "scontrol-nodes", "nvidia-smi-topo", "ibnetdiscover", "aws")
     },
     "calibration": "cluster: {{node: dgx-h100, nodes: 1, calibration: {path}.json}}",
+    "site": "site: ./{path}.yaml",
     "node": "cluster: {{node: ./{path}.yaml, nodes: 1}}",
     "gpu": "cluster: {{node: dgx-h100, gpu: ./{path}.yaml, nodes: 1}}",
     "fabric": "cluster: {{node: dgx-h100, fabric: ./{path}.yaml, nodes: 1}}",

@@ -6,12 +6,12 @@ import click
 
 from parc.compiler.cli import command_steps, options
 
-KINDS = ("gpus", "generations", "nodes", "fabrics", "models", "clusters")
+KINDS = ("gpus", "generations", "nodes", "fabrics", "models", "clusters", "sites")
 
 
 @click.command("catalog")
 @click.argument(
-    "kind", metavar="gpus|generations|nodes|fabrics|models|clusters", type=click.Choice(KINDS)
+    "kind", metavar="gpus|generations|nodes|fabrics|models|clusters|sites", type=click.Choice(KINDS)
 )
 @click.argument("name", metavar="[NAME]", required=False)
 @options.format_option("text", "json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -40,8 +41,15 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
     type=click.Path(path_type=Path),
     help="Write the fragment to FILE instead of standard output.",
 )
+@click.option(
+    "--site",
+    is_flag=True,
+    help="Print a site file: only the settings that other jobs share, without values of secrets.",
+)
 @options.format_option("yaml", "json")
-def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) -> None:
+def command(
+    kind: str, files: tuple[str, ...], output: Path | None, *, site: bool, style: str
+) -> None:
     """Print the spec fragment that is read from ``files``, or write it to the file ``output``."""
     from parc.compiler.catalog.huggingface.config import split_config_path
     from parc.compiler.diagnostics import Sink, SpecPositions
@@ -61,6 +69,10 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     # As for the files of a spec, findings show only words: the output may go to a public log.
     sink.positions = SpecPositions(files[0], lines=lines, word_only=frozenset(lines))
     found = import_files(kind, texts, sink)
+    if found is not None and site:
+        from parc.compiler.tools.importers.site_fragment import site_of_fragment
+
+        found = replace(found, fragment=site_of_fragment(found.fragment))
     text = ""
     if found is not None and style == "yaml":
         text = fragment_yaml(found.fragment, found.kinds, sink)

@@ -236,10 +236,10 @@ def schema_text(name: str) -> str:
     The schemas of spec, plan and lock are generated. The schema of the rank map is written by hand,
     so its file is returned.
     """
-    if name == "spec":
+    if name in {"spec", "site"}:
         from parc.compiler.spec import schema
 
-        return schema.schema_text()
+        return schema.schema_text() if name == "spec" else schema.site_schema_text()
     if name == "rankmap":
         return (files("parc.schemas") / "rankmap.schema.json").read_text("utf-8")
     document = plan_schema() if name == "plan" else lock_schema()

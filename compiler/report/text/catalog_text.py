@@ -16,6 +16,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("kind", "latency_seconds", "oversubscription"),
     "models": ("family", "layers", "hidden", "heads", "vocab"),
     "clusters": ("node", "nodes"),
+    "sites": ("cluster", "modules"),
 }
 """Kind of catalog entry -> fields that are columns in the list of these entries."""
 

@@ -86,9 +86,9 @@ def _indented_example(name: str, text: str) -> str:
 
 def _spec_fields() -> dict[str, Any]:
     # Imported only here, because this module imports pydantic, which slows down every start.
-    from parc.compiler.spec.schema import all_fields
+    from parc.compiler.spec.schema import all_fields, site_fields
 
-    return dict(all_fields())
+    return {**all_fields(), **site_fields()}
 
 
 def _explain_field(topic: str) -> str | None:
