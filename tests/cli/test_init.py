@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from parc.compiler.catalog.library import Library
 from parc.compiler.tools.starter.hardware import find_gpu, node_for_gpu
 from tests.cli.specs import parc
 
@@ -48,6 +49,10 @@ def uncomment_fields(text: str) -> str:
         ((), "\nmodel: llama-3-8b "),
         (("--kind", "finetune", "--model", "qwen3-0.6b", "--gpu", "V100", "--gpus", "4"), "fp16"),
         (("--kind", "serve", "--model", "gpt2-small", "--gpu", "l4", "--gpus", "1"), "l4-24gb"),
+        (
+            ("--kind", "serve", "--model", "llama-65b", "--gpu", "b300", "--gpus", "4"),
+            "checkpoint:",
+        ),
         (("--kind", "serve", "--model", "gpt-oss-20b", "--gpus", "1"), "precision: mxfp4"),
     ],
 )
@@ -61,10 +66,20 @@ def test_a_starter_spec_compiles_without_an_edit(words: tuple[str, ...], part: s
 
 
 def test_a_model_without_a_program_gets_one_of_the_user() -> None:
-    result = parc("init", "--model", "falcon-7b", "--gpus", "2")
-    assert "has no program for this model: write it.\nlaunch: {program: train.py}" in re.sub(
-        r"launch:\n  program: train.py", "launch: {program: train.py}", result.stdout
-    )
+    result = parc("init", "--model", "grok-1")
+    assert result.exit_code == 0, result.output
+    assert "has no program for this model: write it.\n" in result.stdout
+    assert "program: train.py" in result.stdout
+
+
+@pytest.mark.parametrize("name", Library().names("sites"))
+def test_each_site_of_the_catalog_compiles(name: str) -> None:
+    result = parc("init", "--model", "qwen3-0.6b", "--preset", name, "--gpus", "8")
+    assert result.exit_code == 0, result.output
+    assert f"site: {name}\n" in result.stdout
+    facts = Library().entry("sites", name)
+    assert facts["source"]
+    assert ("kubernetes" in facts["launch"]) == ("emit: [kubernetes, " in result.stdout)
 
 
 @pytest.mark.parametrize("kind", ["train", "serve"])
@@ -115,6 +130,7 @@ def test_hosts_come_from_a_list_of_kubernetes(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--gpu", "h9"), "the catalog has no GPU 'h9'"),
+        (("--preset", "x"), "the catalog has no site 'x'; valid names: coreweave-sunk, "),
         (("--gpus", "20"), "20 GPUs are not divisible by 8 GPUs per host; use --gpus 16 or 24"),
         (("--from-slurm", "NODES", "--gpus", "16"), "use a multiple of 4 up to 8"),
         (("--from-slurm", "NODES", "--from-kubernetes", "NODES"), "cannot be combined"),

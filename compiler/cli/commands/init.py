@@ -54,6 +54,9 @@ def _file_option(name: str, tool: str) -> options.Decorator:
 @click.option("--gpus", metavar="N", type=click.IntRange(1, 131_072), help="Number of GPUs.")
 @_file_option("slurm", "scontrol show nodes")
 @_file_option("kubernetes", "kubectl get nodes -o json")
+@click.option(
+    "--preset", metavar="NAME", help="Settings of a platform: a name of parc catalog sites."
+)
 @click.option("--image", help="Container image with the framework or engine.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="New file.")
 def command(output: Path | None, **given: Any) -> None:
@@ -81,9 +84,8 @@ def command(output: Path | None, **given: Any) -> None:
         raise click.UsageError(str(error)) from error
     text = None
     if cluster is not None:
-        request = StarterRequest(
-            kind, given["model"] or MODELS[kind], cluster, given["image"] or ""
-        )
+        model, image = given["model"] or MODELS[kind], given["image"] or ""
+        request = StarterRequest(kind, model, cluster, image, given["preset"] or "")
         text = write_starter(request, output.parent if output else Path(), sink)
     if text is None:
         if given["gpus"]:
@@ -113,20 +115,17 @@ def _prompt() -> dict[str, Any]:
 
 
 def _cluster(
-    sink: Sink,
-    gpu: str | None,
-    gpus: int | None,
-    from_slurm: tuple[str, ...],
-    from_kubernetes: tuple[str, ...],
-    **_: Any,
+    sink: Sink, gpu: str | None, gpus: int | None, preset: str | None, **given: Any
 ) -> StarterCluster | None:
+    """Return the cluster that the options describe; None after an error in a node list."""
     from parc.compiler.diagnostics import SpecPositions
     from parc.compiler.tools.starter.cluster import cluster_of_files, cluster_of_gpus
 
+    from_slurm, from_kubernetes = given["from_slurm"], given["from_kubernetes"]
     if from_slurm and from_kubernetes:
         raise click.UsageError("--from-slurm and --from-kubernetes cannot be combined")
     if not from_slurm and not from_kubernetes:
-        return cluster_of_gpus(gpu or GPU, gpus)
+        return cluster_of_gpus(gpu or ("" if preset else GPU), gpus, preset or "")
     scheduler = "slurm" if from_slurm else "kubernetes"
     files = _read_node_lists(scheduler, from_slurm or from_kubernetes)
     lines = {name: tuple(text.splitlines()) for text, name in files}

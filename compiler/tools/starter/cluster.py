@@ -15,6 +15,7 @@ from parc.compiler.tools.starter.hardware import (
     find_gpu,
     gpus_per_node,
     node_section,
+    part_of_host,
 )
 from parc.compiler.topology.readers.cluster_section import cluster_section
 from parc.compiler.topology.readers.reader_state import Fragment
@@ -24,6 +25,9 @@ _GPU_NAMES = re.compile(
     r"|\bgpu:([A-Za-z][\w.-]*):[0-9]"
 )
 _INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
+
+
+Scheduler = Literal["slurm", "kubernetes"]
 
 
 class StarterError(ValueError):
@@ -39,7 +43,7 @@ class StarterCluster:
     gpus_per_node: int
     hosts: int | None
     """Number of hosts that can run the job; None if ``parc init`` chooses the number."""
-    scheduler: Literal["slurm", "kubernetes"] = "slurm"
+    scheduler: Scheduler = "slurm"
 
     @property
     def has_names(self) -> bool:
@@ -47,28 +51,29 @@ class StarterCluster:
         return "racks" in self.section
 
 
-def cluster_of_gpus(gpu: str, gpus: int | None, node: str = "") -> StarterCluster:
+def cluster_of_gpus(gpu: str, gpus: int | None, preset: str = "") -> StarterCluster:
     """Return a cluster of ``gpus`` GPUs of type ``gpu``, whose hosts have no names yet.
 
-    ``node`` is the node type of the catalog; if it is empty, the usual one of the GPU.
+    Without ``gpu``, the node type is that of the site ``preset``.
 
     Raises:
-        StarterError: the catalog has no such GPU, or the hosts would not be full.
+        StarterError: the catalog has no such GPU or site, or the hosts would not be full.
     """
-    name = _gpu_name(gpu) if gpu else Library().entry("nodes", node)["gpu"]
-    section = node_section(name, None, node)
+    site = _site(preset) if preset else {}
+    scheduler: Scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
+    section = {"node": site["cluster"]["node"]} if not gpu else node_section(_gpu_name(gpu), None)
     size = gpus_per_node(section)
     if gpus is None:
-        return StarterCluster(section, size, None)
+        return StarterCluster(section, size, None, scheduler)
     if gpus < size:
-        return StarterCluster(node_section(name, gpus, node), gpus, 1)
+        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler)
     if gpus % size:
         low = gpus // size * size
         raise StarterError(
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, size, gpus // size)
+    return StarterCluster(section, size, gpus // size, scheduler)
 
 
 def cluster_of_files(
@@ -98,10 +103,15 @@ def cluster_of_files(
     fragment = _limit_hosts(found.fragment, size, gpus)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
     hosts = len(fragment.hosts) - len(fragment.unavailable)
-    kubernetes = "k8s-nodes" in found.kinds
-    return StarterCluster(
-        {**section, **racks}, size, hosts, "kubernetes" if kubernetes else "slurm"
-    )
+    scheduler: Scheduler = "kubernetes" if "k8s-nodes" in found.kinds else "slurm"
+    return StarterCluster({**section, **racks}, size, hosts, scheduler)
+
+
+def _site(name: str) -> dict[str, Any]:
+    names = Library().names("sites")
+    if name not in names:
+        raise StarterError(f"the catalog has no site {name!r}; valid names: {', '.join(names)}")
+    return Library().entry("sites", name)
 
 
 def _gpu_name(text: str) -> str:

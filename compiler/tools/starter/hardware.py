@@ -120,19 +120,23 @@ def node_section(gpu: str, gpus_per_node: int | None, node: str = "") -> dict[st
     exact = True
     if not node:
         node, exact = node_for_gpu(gpu)
-    facts = Library().entry("nodes", node)
-    section: dict[str, Any] = {} if exact else {"gpu": gpu}
-    if gpus_per_node in (None, facts["gpus_per_node"]):
-        return {**section, "node": node}
+    section: dict[str, Any] = {"node": node} if exact else {"gpu": gpu, "node": node}
+    same = gpus_per_node in (None, Library().entry("nodes", node)["gpus_per_node"])
+    return section if same or gpus_per_node is None else part_of_host(section, gpus_per_node)
+
+
+def part_of_host(section: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """Return ``section``, a result of ``node_section``, for hosts with ``gpus`` GPUs."""
+    node = section["node"] if isinstance(section["node"], dict) else {"base": section["node"]}
+    facts = Library().entry("nodes", node["base"])
     # A domain of several hosts (NVL72) has no meaning for hosts of another size.
-    domain = gpus_per_node if facts["nvlink_domain"] > 1 else 1
-    changed = {"base": node, "gpus_per_node": gpus_per_node, "nvlink_domain": domain}
-    return {**section, "node": changed}
+    domain = gpus if facts["nvlink_domain"] > 1 else 1
+    return {**section, "node": {**node, "gpus_per_node": gpus, "nvlink_domain": domain}}
 
 
 def gpus_per_node(section: dict[str, Any]) -> int:
     """Return the number of GPUs per host of a result of ``node_section``."""
     node = section["node"]
-    if isinstance(node, dict):
-        return int(node["gpus_per_node"])
-    return int(Library().entry("nodes", node)["gpus_per_node"])
+    if not isinstance(node, dict):
+        node = {"base": node}
+    return int((Library().entry("nodes", node["base"]) | node)["gpus_per_node"])

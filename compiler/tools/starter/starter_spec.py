@@ -64,7 +64,7 @@ job:
   # The traffic of all engines together; request_rate: 4 instead of concurrency sets a rate.
   traffic: {{input_tokens: {input}, output_tokens: {output}, concurrency: {concurrency}}}
   precision: {precision}   # of the checkpoint: bf16, fp16, fp8, int4, nvfp4, mxfp4
-  max_model_len: auto   # the context of the model, or less if it does not fit
+{checkpoint}  max_model_len: auto   # the context of the model, or less if it does not fit
 goals:
   maximize: throughput   # throughput, latency, fewest-gpus
   memory_headroom: 8%
@@ -75,6 +75,7 @@ _OTHER_NODE = """\
 # No node type of the catalog has this GPU. Links and NICs are those of a similar host: adjust them
 # if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
 """
+_CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
 _LAYOUT = """\
 # layout: {tp: auto}   # fixed values, such as tp: 8; PARC chooses all others
 """
@@ -105,9 +106,9 @@ class Attempt:
     """Framework or engine."""
     precision: str
     hosts: int
-    own_program: bool
-    """True if the user must write the training program, because no framework has one for the
-    model."""
+    own_files: bool
+    """True if the user must write the training program, because no framework has one for the model,
+    or must name the checkpoint to serve, because the catalog has none."""
 
 
 def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | None:
@@ -126,20 +127,18 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
     model = resolve_model(request.model, library, sink)
     if model is None:
         return None
-    shown = None
+    shown, serves = None, request.kind == "serve"
     for hosts in _host_counts(request, model, library):
         failed: list[Sink] = []
         for attempt in _attempts(request, hosts):
-            # Another program does not need less memory.
-            if attempt.own_program and any(map(_is_oversized, failed)):
-                break
             text = starter_text(request, attempt, model)
             found = Sink()
             check_spec(SpecSource("<parc init>", text, folder), (), found)
             if not found.failed():
                 return text
             failed.append(found)
-            if _is_oversized(found) and request.cluster.hosts is None:
+            # A quantized checkpoint may fit; for training, only more hosts help.
+            if _is_oversized(found) and (not serves or request.cluster.hosts is None):
                 break
         # A job that does not fit with one precision may have no checkpoint with another one.
         shown = next(filter(_is_oversized, failed), failed[0])
@@ -175,8 +174,8 @@ def _attempts(request: StarterRequest, hosts: int) -> Iterator[Attempt]:
     role: Literal["engine", "framework"] = "engine" if request.kind == "serve" else "framework"
     targets = [one.name for one in built_in_backends(role)]
     if request.kind == "serve":
-        for precision, target in product(_CHECKPOINT_PRECISIONS, targets):
-            yield Attempt(target, precision, hosts, own_program=False)
+        for own, precision, target in product((False, True), _CHECKPOINT_PRECISIONS, targets):
+            yield Attempt(target, precision, hosts, own)
         return
     # fp16 is for GPUs before Ampere, which have no bf16.
     for own, precision, target in product((False, True), ("bf16", "fp16"), targets):
@@ -196,6 +195,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         "name": f"{name}-serve" if request.kind == "serve" else name,
         "precision": attempt.precision,
         "kind": "finetune" if request.kind == "finetune" else "pretrain",
+        "checkpoint": _CHECKPOINT.format(path=f"/models/{name}") if attempt.own_files else "",
         "load": _LOAD if request.kind == "finetune" else "",
         "sequence": min(8192, context),
         "batch": gpus * math.ceil(_TRAINING_SEQUENCES / gpus),
@@ -220,7 +220,7 @@ def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
     """Return section ``launch`` of a starter spec, commented out if it needs no key."""
     launch: dict[str, Any] = {}
     hints: list[str] = []
-    if attempt.own_program:
+    if attempt.own_files and request.kind != "serve":
         launch["program"] = "train.py"
         hints.append(f"# {attempt.target} has no program for this model: write it.\n")
     if request.cluster.scheduler == "kubernetes":
