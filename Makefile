@@ -15,7 +15,7 @@ BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/byte
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check conformance golden schemas docs accuracy layouts benchmark mutants clean
+.PHONY: help demo test check conformance golden schemas docs site accuracy layouts benchmark mutants clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,12 +27,13 @@ demo: $(RUN) ## compile an example into build/ and show what a reviewer reads
 test: $(DEV) ## the tests, without those that need a framework
 	$(BYTECODE) $(BIN)/python -m pytest -q -n auto --dist loadfile
 
-check: $(DEV) ## lint, format, types, shell, language, and that generated files are current
+check: $(DEV) ## lint, format, types, shell, language, links, and that generated files are current
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck .ci/run tests/conformance/run
+	$(BIN)/shellcheck .ci/run .github/action/check.sh tests/conformance/run
 	$(BIN)/python -m tests.check_language
+	$(BIN)/python -m pytest -q tests/test_documents.py -k 'link or navigation'
 	@$(MAKE) --no-print-directory DOCS=$(VENV)/docs SCHEMA_DIR=$(VENV)/schemas docs schemas
 	@(diff -r $(VENV)/docs docs; diff -r $(VENV)/schemas schemas) | grep -v '^Only in [ds]' > $(NEW); \
 	  test ! -s $(NEW) || { cat $(NEW); echo "generated files are stale: run make docs schemas" >&2; exit 1; }
@@ -51,7 +52,13 @@ docs: $(DEV) ## write the generated pages of docs/
 	@mv $(NEW) $(DOCS)/diagnostics.md
 	$(BIN)/python -m parc.compiler.cli.help_page > $(NEW)
 	@mv $(NEW) $(DOCS)/cli.md
+	$(BIN)/python -m parc.compiler.report.text.spec_page > $(NEW)
+	@mv $(NEW) $(DOCS)/spec.md
 	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.text.backend_tables README.md
+
+site: $(DEV) ## build the website of docs/ into build/site; warnings and dead links fail
+	$(PIP) install --quiet --editable '.[docs]'
+	$(BIN)/zensical build --clean --strict
 
 SCHEMA_DIR := schemas
 schemas: $(DEV) ## write the generated schemas: spec, plan, lock

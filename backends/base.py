@@ -8,7 +8,7 @@ of both combine smaller protocols, so that each can be read, implemented and tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -173,7 +173,7 @@ class CostTraits(Protocol):
         """Return the number of embedding rows after the framework has padded the vocabulary."""
 
 
-class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Protocol):
+class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Hashable, Protocol):
     """A backend whose rank order and rules determine the layout of training jobs."""
 
     default_version: str

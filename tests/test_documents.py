@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,8 @@ def test_the_schema_in_the_modeline_exists() -> None:
 
 
 def test_the_example_in_the_readme_is_one_of_the_examples() -> None:
-    shown = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert shown
-    assert shown[1] in {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
+    shown = re.findall(r"^```yaml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert set(shown) & {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
 
 
 def test_the_readme_lists_exactly_the_commands() -> None:
@@ -56,14 +56,48 @@ def test_make_targets_in_documents_are_in_the_makefile() -> None:
 
 
 def test_links_between_documents_have_targets() -> None:
-    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
     broken = [
         f"{document.name}: {target}"
         for document in documents
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
-        if not (document.parent / target).exists()
+        for target in re.findall(r"\]\(([^)\s]+)\)", _without_code(document.read_text("utf-8")))
+        if not target.startswith(("http", "mailto:")) and not _exists(document, target)
     ]
     assert not broken
+
+
+def test_a_link_to_a_missing_heading_is_noticed() -> None:
+    assert _exists(ROOT / "README.md", "docs/spec.md#serving-job.traffic")
+    assert _exists(ROOT / "docs/index.md", "#install")
+    assert not _exists(ROOT / "README.md", "docs/spec.md#no-such-heading")
+    assert not _exists(ROOT / "README.md", "docs/no-such-page.md")
+
+
+def test_the_navigation_of_the_website_lists_every_page() -> None:
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    assert sorted(listed) == sorted(pages)
+
+
+def _exists(document: Path, link: str) -> bool:
+    """Return True if the file of a relative link exists and has the heading or anchor."""
+    name, _, anchor = link.partition("#")
+    path = document.parent / name if name else document
+    return path.exists() and (not anchor or anchor in _anchors(path))
+
+
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    text = page.read_text("utf-8")
+    headings = re.findall(r"^#+ (.*)$", _without_code(text), re.MULTILINE)
+    plain = (re.sub(r"[^\w -]", "", heading.lower()).strip() for heading in headings)
+    return frozenset(
+        {re.sub(r" +", "-", one) for one in plain} | set(re.findall(r'<a id="([^"]+)">', text))
+    )
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_licence_is_apache_2() -> None:

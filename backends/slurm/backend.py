@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from textwrap import wrap
+
 from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_launch
 from parc.backends.shared.launch_script import (
@@ -77,7 +80,7 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
     shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": slurm_directives(plan),
-        "unset": [(" ".join(names), why) for why, names in directive_table()["unset"].items()],
+        "unset": wrap(" ".join(chain(*directive_table()["unset"].values())), 146),
         "inherited": plan.problem.launch.env_inherited,
         "gpus": plan.placement.ranks_per_node,
         "nodes": len(plan.placement.hosts),

@@ -38,7 +38,7 @@ def compare_job_script(
         homes = list(rack_name_by_host(plan, artifacts))
         racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
         conditions = {*_script_conditions(plan), *(("stops",) if stop_test else ())}
-        conditions |= {"racks"} if len(racks) > 1 else set()
+        conditions.add("racks" if len(racks) > 1 else "one-rack")
         runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
         inherited = plan["problem"]["launch"]["env_inherited"]
         conditions |= {"inherited"} if inherited else set()
@@ -87,8 +87,7 @@ def _script_values(plan: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
 
 def _script_conditions(plan: Mapping[str, Any]) -> Iterator[str]:
     problem = plan["problem"]
-    if problem["cluster"]["named"]:
-        yield "named"
+    yield "named" if problem["cluster"]["named"] else "nameless"
     if _is_serving(plan):
         yield "serving"
     if problem["launch"]["slurm"]["container_image"] is not None:

@@ -20,7 +20,8 @@ COMMANDS: dict[str, str] = {
     "lint": "Apply the rules of PARC to launch scripts that PARC did not write.",
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "Rank the layouts that fit SPEC and compare them with the chosen one.",
-    "calibrate": "Fit the cost model to RUNS, a CSV of measured step times.",
+    "sweep": "Estimate SPEC for a grid or a list of field values, and find the best point.",
+    "calibrate": "Fit the cost model to RUNS: measured steps, or results of a serving benchmark.",
     "replan": "Move the ranks of drained hosts to spare or idle hosts; other ranks stay.",
     "import": "Print a spec fragment made from files of other tools.",
     "explain": "Explain a diagnostic code, a spec field, a cost term or a pass.",
@@ -30,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "backends": "List the backends, their versions, and the strategies that each supports.",
     "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",
     "init": "Print a starter spec.",
+    "mcp": "Serve check, estimate, search, explain and diff to AI assistants over MCP.",
 }
 """Name of a command -> first line of its help. The module ``commands/<name>.py`` defines each
 command as ``command``."""

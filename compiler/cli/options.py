@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-spec_argument: Decorator = click.argument("spec", metavar="SPEC")
+
+def complete_path(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the item that makes the shell complete ``incomplete`` as the path of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+spec_argument: Decorator = click.argument("spec", metavar="SPEC", shell_complete=complete_path)
 
 set_option: Decorator = click.option(
     "--set",

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from math import ceil, log2
 
+from parc.backends.base import Framework
 from parc.compiler.cost.counts.params import layer_params_on_rank
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
@@ -184,15 +185,26 @@ def _search_on_hosts(cost_model: CostModel, nodes: int) -> Search | None:
     """Return the result of the layout search on the first ``nodes`` hosts; None without layouts."""
     problem = cost_model.problem
     fewer = replace(problem, cluster=_with_fewer_hosts(problem.cluster, nodes))
+    return _search_of_problem(fewer, cost_model.framework)
+
+
+# Cached, because the points of a sweep over the number of hosts try the same smaller numbers.
+@lru_cache(maxsize=256)
+def _search_of_problem(problem: Problem, framework: Framework) -> Search | None:
+    """Return the result of the layout search for ``problem``; None without layouts."""
     # A separate sink, because errors of a hypothetical cluster must not be reported.
-    return search_layouts(cost_model_for(fewer, cost_model.framework), Sink())
+    return search_layouts(cost_model_for(problem, framework), Sink())
 
 
 def _with_fewer_hosts(cluster: Cluster, nodes: int) -> Cluster:
     """Return ``cluster`` with its first ``nodes`` hosts."""
     hosts = iter(cluster.hosts[:nodes])
     racks = [replace(rack, hosts=tuple(islice(hosts, len(rack.hosts)))) for rack in cluster.racks]
-    return replace(cluster, racks=tuple(rack for rack in racks if rack.hosts))
+    racks = [rack for rack in racks if rack.hosts]
+    # Nothing leaves a single rack, so the width of its uplinks does not matter. Without it, equal
+    # parts of clusters of different sizes share one cached search.
+    wired = () if len(racks) == 1 else cluster.wired_hosts
+    return replace(cluster, racks=tuple(racks), wired_hosts=wired)
 
 
 def _seconds(search: Search) -> float:

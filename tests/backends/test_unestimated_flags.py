@@ -27,7 +27,7 @@ CHANGING = {
     "parc.backends.vllm": (
         *("--enforce-eager", "--cpu-offload-gb", "--kv-cache-memory-bytes", "--enable-dbo"),
         *("--compilation-config", "--attention-backend", "--async-scheduling"),
-        *("--num-gpu-blocks-override", "--max-num-scheduled-tokens", "--kv-transfer-config"),
+        *("--num-gpu-blocks-override", "--max-num-scheduled-tokens"),
     ),
 }
 """Flags that change memory or time, and that no field of the spec sets."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.cli.specs import parc
 from tests.lint.scripts import MEGATRON
 
 ROOT = Path(__file__).parent.parent.parent
-EXAMPLE = "examples/llama-3-70b/spec.yaml"
 SERVICE = """\
 parc: 1
 name: svc
@@ -34,12 +32,6 @@ goals: {maximize: throughput}
 layout: {tp: 8, pp: 2}
 emit: [rankmap, slurm, vllm]
 """
-
-
-def example_spec() -> None:
-    """Copy the spec of the README."""
-    Path(EXAMPLE).parent.mkdir(parents=True)
-    shutil.copy(ROOT / EXAMPLE, EXAMPLE)
 
 
 def script_with_a_bad_batch() -> None:
@@ -67,7 +59,6 @@ class Quote:
 
 REPLAN = ("replan", "svc.yaml", "--drain", "r01n[02-03]", "-o", "build/svc")
 QUOTES = (
-    Quote("README.md", ("compile", EXAMPLE), example_spec),
     Quote("docs/lint.md", ("lint", "run.sh"), script_with_a_bad_batch),
     Quote("docs/placement.md", REPLAN, compiled_service),
 )

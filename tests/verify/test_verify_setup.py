@@ -64,7 +64,7 @@ EDITS = [
     (JOB, ".%A_%a.out", ".%j.out"),
     (JOB, "in KEY NCCL_IB_TIMEOUT;", "in KEY;"),
     (JOB, "SLURM_GPUS SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"),
-    (JOB, "unset SLURM_GPU_BIND", ": SLURM_GPU_BIND"),
+    (JOB, "SLURM_GPU_BIND ", ""),
     (JOB, " -ge 8 ]]", " -ge 1 ]]"),
     (JOB, "submitted=${submitted%%$'\\n'*}", "submitted="),
 ]

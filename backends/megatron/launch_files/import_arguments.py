@@ -207,7 +207,11 @@ def _derive_precision(written: dict[str, Any], job: dict[str, Any]) -> None:
     if "fp4" in written:
         job["precision"] = "nvfp4"
     elif "fp8" in written:
-        job["precision"] = "mxfp8" if written.get("recipe") == "mxfp8" else "fp8"
+        # Without --fp8-recipe, Megatron's scales are delayed.
+        recipe = written.get("recipe", "delayed")
+        job["precision"] = "mxfp8" if recipe == "mxfp8" else "fp8"
+        if recipe in ("delayed", "blockwise"):  # tensorwise is the default of a spec
+            job["fp8_recipe"] = recipe
 
 
 def _add_optimizer_defaults(

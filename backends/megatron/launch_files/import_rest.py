@@ -36,7 +36,6 @@ FREE_DEFAULTS = {
 FIXED_DEFAULTS = {
     "--attention-dropout": "0.1",
     "--hidden-dropout": "0.1",
-    "--fp8-recipe": "delayed",
 }
 """Flag that PARC sets in every plan -> Megatron's default. Only flags are listed with which the
 default would change the training."""
@@ -220,7 +219,7 @@ def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Readi
     added = [
         row.setting
         for row in flag_table(PACKAGE).rows
-        if row.constant and not row.free and row.setting in planned and row.setting not in stated
+        if row.constant and row.setting in planned.keys() - stated.keys() - passed
     ]
     if added:
         reading.notes.append(f"added by PARC: {', '.join(added)}")

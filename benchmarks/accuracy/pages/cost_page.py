@@ -244,6 +244,28 @@ def step_time_lines(accuracy: str) -> str:
     )
 
 
+PEERS = (
+    ("Calculon", "all dense", "formulas; searches layouts; writes no launch files"),
+    ("llm-analysis", "all dense", "formulas for a given layout; writes no launch files"),
+    ("boosted trees", "all dense", "machine learning, fitted to the same runs as PARC"),
+    ("boosted trees", "all MoE", "the same, for mixtures of experts"),
+    ("Calculon", "Selene", "the same, on the machine on which it was validated"),
+)
+"""Tools of the table in README.md: name, group of runs in docs/accuracy.md, and description."""
+
+
+def peer_table(accuracy: str) -> str:
+    """Return the table of README.md that compares errors of the step time with other tools."""
+    # columns: group, tool, rows, PARC's error, the tool's error, ...
+    table = table_under(accuracy, "Comparison with other tools")
+    found = {(row[0].removeprefix("locked: "), row[1]): row[2:5] for row in table.rows}
+    rows = []
+    for tool, group, description in PEERS:
+        runs, own, other = found[group, tool]
+        rows.append((tool, description, f"{group}, {runs}", f"{own} %", f"{other} %"))
+    return markdown(("tool", "what it is", "runs", "PARC's error", "its error"), rows, words=3)
+
+
 def choice_table(accuracy: str) -> str:
     """Return the table of regrets over sets of sweeps."""
     table = table_under(accuracy, "Choice of layout")

@@ -18,6 +18,7 @@ from benchmarks.accuracy.pages.comparison_plot import Point, ScatterChart, compa
 from benchmarks.accuracy.pages.cost_page import (
     fill_blocks,
     measured_blocks,
+    peer_table,
     step_time_lines,
     written_blocks,
 )
@@ -50,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     page = docs / "cost-model.md"
     page.write_text(fill_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     readme = docs.parent / "README.md"
-    text = fill_blocks(readme.read_text(encoding="utf-8"), {"step-time": step_time_lines(accuracy)})
+    tables = {"step-time": step_time_lines(accuracy), "peers": peer_table(accuracy)}
+    text = fill_blocks(readme.read_text(encoding="utf-8"), tables)
     readme.write_text(text, encoding="utf-8")
     return 0
 

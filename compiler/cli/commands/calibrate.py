@@ -12,7 +12,9 @@ from parc.compiler.cli import command_steps, options
 
 
 @click.command("calibrate")
-@click.argument("measured", metavar="RUNS", nargs=-1, required=True)
+@click.argument(
+    "measured", metavar="RUNS", nargs=-1, required=True, shell_complete=options.complete_path
+)
 @click.option(
     "--spec",
     metavar="SPEC",
@@ -37,7 +39,7 @@ from parc.compiler.cli import command_steps, options
 def command(
     measured: tuple[str, ...], spec: str | None, output: Path | None, style: str, **other: Any
 ) -> None:
-    """Fit the cost model to RUNS: measured training steps, or results of a serving benchmark.
+    """Fit the cost model to RUNS: measured steps, or results of a serving benchmark.
 
     For training, RUNS is one CSV. Each row has the measured seconds per step and describes the run:
     either by a spec, or by a model, a node type and all parallel sizes. For a service, RUNS are

@@ -28,7 +28,9 @@ _NAMED_FILES = ("*.yaml", "*.yml", "*.json", "*.conf")
 
 
 @click.command("check")
-@click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
+@click.argument(
+    "specs", metavar="SPEC...", nargs=-1, required=True, shell_complete=options.complete_path
+)
 @options.set_option
 @options.root_option
 @options.format_option("text", "json", "sarif", "github")

@@ -15,8 +15,8 @@ CHANGED = 3
 
 
 @click.command("diff")
-@click.argument("old", metavar="OLD")
-@click.argument("new", metavar="NEW")
+@click.argument("old", metavar="OLD", shell_complete=options.complete_path)
+@click.argument("new", metavar="NEW", shell_complete=options.complete_path)
 @options.root_option
 @options.format_option("text", "markdown", "json")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
@@ -98,11 +98,9 @@ def _read_or_compile_files(name: str, style: str, root: Path | None) -> dict[str
     ``name`` is an output directory, or a spec that is compiled in memory.
     """
     if Path(name).is_dir():
-        from parc.compiler.report.json.output_directory import decode_files, read_directory
+        from parc.compiler.report.json.output_directory import read_output_texts
 
-        # Line endings that a copy changed do not count as changes of the plan.
-        found = decode_files(read_directory(Path(name)))
-        return {path: text.replace("\r\n", "\n") for path, text in found.items()}
+        return read_output_texts(Path(name))
     from parc.compiler.pipeline import emit_plan
 
     plan, sink = command_steps.plan_or_exit(name, (), style=style, root=root)

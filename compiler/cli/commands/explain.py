@@ -5,8 +5,14 @@ from __future__ import annotations
 import click
 
 
+def _complete_topic(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from parc.compiler.report.text.explain import explainable_topics
+
+    return [topic for topic in explainable_topics() if topic.startswith(incomplete)]
+
+
 @click.command("explain")
-@click.argument("topic", metavar="CODE|FIELD|TERM|PASS")
+@click.argument("topic", metavar="CODE|FIELD|TERM|PASS", shell_complete=_complete_topic)
 def command(topic: str) -> None:
     """Explain a diagnostic code, a spec field, a cost term or a pass.
 

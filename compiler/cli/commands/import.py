@@ -33,7 +33,9 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
 
 @click.command("import", help=HELP)
 @click.argument("kind", metavar="KIND", type=click.Choice(KINDS))
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, shell_complete=options.complete_path
+)
 @click.option(
     "-o",
     "--output",

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 @click.command("lint")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, shell_complete=options.complete_path
+)
 @click.option(
     "--framework",
     type=click.Choice(["auto", *(one.name for one in all_declarations() if one.linter), "none"]),

@@ -8,10 +8,15 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
 """Columns of a rank map before the mesh coordinates, which depend on the framework."""
+UNUSED = ("rank", "node_rank", "gpu")
+"""Columns of PLACE that follow from the other columns, so that a diff does not store them."""
+ROWS_AT_ONCE = 4096
+"""Number of rows of the rank map that are read before they are stored as columns."""
 EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
 DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
@@ -111,10 +116,12 @@ def _parse_integer(digits: str) -> int | float:
 
 
 def _parse_rank_map(name: str, text: str) -> RankMapColumns:
-    rows = list(csv.reader(text.splitlines()))
-    if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        raise NotAnOutputDirectory(f"{name}/rankmap.csv is not a table with equally long rows")
-    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
+    try:
+        columns = _read_columns(text)
+    except ValueError:
+        raise NotAnOutputDirectory(
+            f"{name}/rankmap.csv is not a table with equally long rows"
+        ) from None
     missing = set(PLACE) - columns.keys()
     if missing or len(columns) == len(PLACE):
         gone = ", ".join(sorted(missing)) or "of mesh coordinates"
@@ -126,6 +133,28 @@ def _parse_rank_map(name: str, text: str) -> RankMapColumns:
         domains=columns["nvlink_domain"],
         coordinates={axis: column for axis, column in columns.items() if axis not in PLACE},
     )
+
+
+def _read_columns(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the columns of a table by their head; those in UNUSED are empty.
+
+    Raises:
+        ValueError: there are no rows, or rows of different lengths.
+    """
+    reader = csv.reader(text.splitlines())
+    head = next(reader, [])
+    columns: list[list[str]] = [[] for _ in head]
+    # Equal values share one string, and only few rows exist at a time, because the rows of a large
+    # cluster need more memory than the columns.
+    shared: dict[str, str] = {}
+    while rows := list(islice(reader, ROWS_AT_ONCE)):
+        cells = zip(*rows, strict=True)
+        for axis, column, texts in zip(head, columns, cells, strict=True):
+            if axis not in UNUSED:
+                column += map(shared.setdefault, texts, texts)
+    if not any(columns):
+        raise ValueError("the table has no rows")
+    return dict(zip(head, map(tuple, columns), strict=True))
 
 
 def _parse_arguments(script: str) -> dict[str, str]:

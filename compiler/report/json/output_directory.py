@@ -73,6 +73,18 @@ def decode_files(contents: Mapping[str, bytes]) -> dict[str, str]:
     return {path: data.decode("utf-8", "replace") for path, data in contents.items()}
 
 
+def read_output_texts(directory: Path) -> dict[str, str]:
+    """Return path -> text of each output file in ``directory``, with line endings of Unix.
+
+    Line endings that a copy changed do not count as changes of the plan.
+
+    Raises:
+        OSError: the directory or one of the files cannot be read.
+    """
+    texts = decode_files(read_directory(directory))
+    return {path: text.replace("\r\n", "\n") for path, text in texts.items()}
+
+
 def _files_in_lock(directory: Path) -> Iterator[Path]:
     """Yield the paths inside ``directory`` that its ``parc.lock`` lists.
 

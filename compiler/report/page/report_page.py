@@ -31,7 +31,12 @@ from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
 from parc.compiler.report.text.run_text import MOCK_DATA, describe_length, run_table
-from parc.compiler.report.text.serving_tables import format_intervals, format_latency_limits
+from parc.compiler.report.text.serving_tables import (
+    format_intervals,
+    format_latency_limits,
+    generates_answers,
+    output_unit,
+)
 from parc.compiler.report.text.summary import describe_job, describe_service, format_placement
 from parc.compiler.report.text.tie_note import tie_note
 
@@ -102,22 +107,23 @@ def _run_length(run: Run) -> str:
 
 def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
     estimate, limits = plan.estimate, plan.limits
-    intervals = format_intervals(estimate)
-    per_gpu = format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s")
+    intervals, unit = format_intervals(plan), output_unit(plan)
+    per_gpu = format_quantity(estimate.tokens_per_second_per_gpu, unit)
+    per_token = KeyFigure(
+        "time per token (estimate)",
+        format_seconds(estimate.tpot_seconds),
+        f"{intervals['tpot']}; {_limit_note(plan, 'tpot')}",
+    )
     return (
         KeyFigure(
             "time to first token (estimate)",
             format_seconds(estimate.ttft_seconds),
             f"{intervals['ttft']}; {_limit_note(plan, 'ttft')}",
         ),
-        KeyFigure(
-            "time per token (estimate)",
-            format_seconds(estimate.tpot_seconds),
-            f"{intervals['tpot']}; {_limit_note(plan, 'tpot')}",
-        ),
+        *((per_token,) if generates_answers(plan) else ()),
         KeyFigure(
             "output (estimate)",
-            format_quantity(estimate.tokens_per_second, " tokens/s"),
+            format_quantity(estimate.tokens_per_second, unit),
             f"{intervals['output']}; {per_gpu} per GPU",
         ),
         KeyFigure(

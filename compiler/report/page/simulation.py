@@ -31,7 +31,10 @@ class SimulationChart(NamedTuple):
 
 
 def simulation_chart(plan: ServingPlan) -> SimulationChart | None:
-    """Draw the percentiles of three latencies; return None if the plan was not simulated."""
+    """Draw the percentiles of the latencies; return None if the plan was not simulated.
+
+    Requests of a prefill pool have only a time to the first token.
+    """
     found, goals = plan.estimate.simulated, plan.problem.goals
     if found is None:
         return None
@@ -40,7 +43,7 @@ def simulation_chart(plan: ServingPlan) -> SimulationChart | None:
         ("time to first token", found.ttft_seconds, goals.ttft_seconds),
         ("time per token", found.tpot_seconds, goals.tpot_seconds),
         ("time of a request", found.e2e_seconds, goals.e2e_seconds),
-    )
+    )[: 3 if found.tpot_seconds.p99 else 1]
     width = (WIDTH - (len(charts) - 1) * GAP) / len(charts)
     for index, (title, one, limit) in enumerate(charts):
         _draw_percentiles(canvas, (index * (width + GAP), width), (title, one, limit))

@@ -11,6 +11,7 @@ from textwrap import fill
 from typing import Any
 
 from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
+from parc.compiler.report.text.field_examples import example_value
 
 PASS_PACKAGES = ("resolve", "search", "evaluate", "placement", "checks", "verify")
 """Packages below ``parc.compiler`` that contain passes, in the order of the pipeline."""
@@ -99,8 +100,10 @@ def _explain_field(topic: str) -> str | None:
         return None
     serving = _serving_difference(path, found)
     below = [name for name in _spec_fields() if name.startswith((f"{path}.", f"{path}["))]
-    default = "none, the field is required" if found.required else _format_default(found.default)
+    default = "none, the field is required" if found.required else format_default(found.default)
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
+    example = example_value(found)
+    lines += [f"example: {found.path.rpartition('.')[2]}: {example}"] if example else []
     lines += [serving] if serving else []
     lines += _effect_lines(path)
     lines += ["keys:", *(f"  {name}" for name in below)] if below else []
@@ -146,10 +149,11 @@ def _serving_difference(path: str, found: Any) -> str:
     other = serving_fields().get(path)
     if other is None or other == found:
         return ""
-    return f"serving: {other.description} {other.type}; default {_format_default(other.default)}"
+    return f"serving: {other.description} {other.type}; default {format_default(other.default)}"
 
 
-def _format_default(default: Any) -> str:
+def format_default(default: Any) -> str:
+    """Return the default of a spec field as text."""
     if default is None:
         return "absent"
     return default if isinstance(default, str) else json.dumps(default, default=str)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from parc.compiler.evaluate.evaluate_service import simulate_service
-from parc.compiler.ir import AnyProblem, ServingEstimate, ServingPlan
+from parc.compiler.ir import AnyProblem, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
 from parc.compiler.ir.serving_plan import LatencyName, ServingCandidate, ServingGoals
@@ -99,13 +99,13 @@ def _decode_step_table(plan: ServingPlan) -> str:
 
 def _latency_table(plan: ServingPlan) -> str:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
-    found = format_intervals(estimate)
+    unit, found = output_unit(plan), format_intervals(plan)
     rows = [
         ("ttft", format_seconds(estimate.ttft_seconds), found["ttft"]),
         ("tpot", format_seconds(estimate.tpot_seconds), found["tpot"]),
         ("prefill of a prompt", format_seconds(estimate.prefill_seconds), ""),
-        ("output", format_quantity(estimate.tokens_per_second, " tokens/s"), found["output"]),
-        ("output per GPU", format_quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
+        ("output", format_quantity(estimate.tokens_per_second, unit), found["output"]),
+        ("output per GPU", format_quantity(estimate.tokens_per_second_per_gpu, unit), ""),
         ("requests per second", format_without_exponent(estimate.requests_per_second, 3), ""),
         ("max concurrent requests", f"{estimate.max_concurrency:,.0f}", ""),
         ("KV cache per data-parallel rank", f"{limits.cache_tokens:,} tokens", ""),
@@ -118,19 +118,33 @@ def _latency_table(plan: ServingPlan) -> str:
     limited = {name: format_latency_limits(goals, name) for name in ("ttft", "tpot")}
     return table(
         ("", "estimated", "80 % interval", "limit"),
-        [(*row, limited.get(row[0], "")) for row in rows],
+        [
+            (*row, limited.get(row[0], ""))
+            for row in rows
+            if row[0] != "tpot" or generates_answers(plan)
+        ],
     )
 
 
-def format_intervals(estimate: ServingEstimate) -> dict[str, str]:
+def generates_answers(plan: ServingPlan) -> bool:
+    """Return False for a prefill pool, whose requests end with the prompt."""
+    return plan.problem.service.setup.pool != "prefill"
+
+
+def output_unit(plan: ServingPlan) -> str:
+    """Return the unit of the throughput; a prefill pool yields one token per prompt."""
+    return " tokens/s" if generates_answers(plan) else " prompts/s"
+
+
+def format_intervals(plan: ServingPlan) -> dict[str, str]:
     """Return the 80 % intervals of ttft, tpot and output as text, such as ``1.20 to 3.40 s``.
 
     The texts are empty if the estimate has no intervals.
     """
-    found = estimate.intervals
+    found = plan.estimate.intervals
     if found is None:
         return dict.fromkeys(("ttft", "tpot", "output"), "")
-    low, high = (format_quantity(end, " tokens/s") for end in found.tokens_per_second)
+    low, high = (format_quantity(end, output_unit(plan)) for end in found.tokens_per_second)
     rate = f"{low} to {high}" if low != high else "that of the given requests"
     return {
         "ttft": " to ".join(map(format_seconds, found.ttft_seconds)),
@@ -151,9 +165,12 @@ def percentile_rows(found: ServiceStatistics) -> list[tuple[str, ...]]:
         ("waiting requests per rank", found.queue, lambda value: f"{value:,.1f}"),
         ("KV cache in use", found.cache, format_percent),
     )
+    # Requests of a prefill pool end with their first token.
+    skipped = () if found.tpot_seconds.p99 else (found.tpot_seconds, found.e2e_seconds)
     return [
         (name, *(show(value) for value in (one.mean, one.p50, one.p90, one.p99)))
         for name, one, show in quantities
+        if not any(one is other for other in skipped)
     ]
 
 
@@ -162,10 +179,12 @@ def describe_simulation(found: ServiceStatistics) -> str:
     goodput = ""
     if found.within_limits is not None:
         goodput = f", {format_percent(found.within_limits)} of the requests within all limits"
+    tokens = ""
+    if found.tpot_seconds.p99:
+        tokens = f"{format_quantity(found.tokens_per_second, ' tokens/s')}, "
     return (
         f"{found.requests:,} requests; {format_without_exponent(found.requests_per_second, 3)} "
-        f"requests/s, {format_quantity(found.tokens_per_second, ' tokens/s')}, "
-        f"{format_count(found.preemptions, 'preemption')}{goodput}"
+        f"requests/s, {tokens}{format_count(found.preemptions, 'preemption')}{goodput}"
     )
 
 

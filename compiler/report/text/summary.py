@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import AnyPlan, Plan, ServingEstimate, ServingPlan
+from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import ServingGoals
@@ -22,7 +22,11 @@ from parc.compiler.report.formatting import (
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
 from parc.compiler.report.text.run_text import run_rows
-from parc.compiler.report.text.serving_tables import format_intervals
+from parc.compiler.report.text.serving_tables import (
+    format_intervals,
+    generates_answers,
+    output_unit,
+)
 from parc.compiler.report.text.tie_note import tie_summary
 
 
@@ -52,11 +56,11 @@ def serving_summary(plan: ServingPlan) -> str:
         ("load", format_load(plan)),
         (
             "latency",
-            f"TTFT {format_seconds(estimate.ttft_seconds)}, TPOT "
-            f"{format_seconds(estimate.tpot_seconds)}, "
-            f"{format_quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
+            f"TTFT {format_seconds(estimate.ttft_seconds)}, "
+            + (f"TPOT {format_seconds(estimate.tpot_seconds)}, " if generates_answers(plan) else "")
+            + f"{format_quantity(estimate.tokens_per_second, output_unit(plan))} (estimates)",
         ),
-        ("interval", _format_intervals(estimate)),
+        ("interval", _format_intervals(plan)),
         ("simulated", format_simulated(plan)),
         *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
@@ -75,9 +79,10 @@ def format_pool(plan: ServingPlan) -> str:
     return f"decode: latencies start with the transfer of the KV cache, {seconds} per prompt"
 
 
-def _format_intervals(estimate: ServingEstimate) -> str:
-    found = format_intervals(estimate)
-    return f"80 %: TTFT {found['ttft']}; TPOT {found['tpot']}; output {found['output']}"
+def _format_intervals(plan: ServingPlan) -> str:
+    found = format_intervals(plan)
+    tpot = f"TPOT {found['tpot']}; " if generates_answers(plan) else ""
+    return f"80 %: TTFT {found['ttft']}; {tpot}output {found['output']}"
 
 
 def format_draft(setup: ServingSetup) -> str:
@@ -98,9 +103,10 @@ def format_simulated(plan: ServingPlan) -> str:
     if found is None:
         return ""
     ttft, tpot = found.ttft_seconds, found.tpot_seconds
+    per_token = f"; TPOT p50 {format_seconds(tpot.p50)}, p99 {format_seconds(tpot.p99)}"
     return (
-        f"TTFT p50 {format_seconds(ttft.p50)}, p99 {format_seconds(ttft.p99)}; TPOT p50 "
-        f"{format_seconds(tpot.p50)}, p99 {format_seconds(tpot.p99)}"
+        f"TTFT p50 {format_seconds(ttft.p50)}, p99 {format_seconds(ttft.p99)}"
+        f"{per_token if generates_answers(plan) else ''}"
         f"{format_goodput(plan.problem.goals, found)}"
     )
 
@@ -120,8 +126,11 @@ def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
     cost = plan.cost_per_hour
     if cost is None:
         return ()
-    per_million = 1e6 * cost / (3600 * plan.estimate.tokens_per_second)
+    rate = plan.estimate.tokens_per_second
     tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
+    if isinstance(plan, ServingPlan) and not generates_answers(plan):
+        rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
+    per_million = 1e6 * cost / (3600 * rate)
     text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
     return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
 

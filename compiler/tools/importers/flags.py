@@ -140,9 +140,9 @@ def _set_field_of_flag(flag: LaunchFlag, row: FlagField, reading: Reading) -> No
     if value is None and row.words is not None:
         note_flag_not_imported(flag, reading)
         message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
-        finding = Finding(
-            message, help=f"valid values of {row.path}: {', '.join(map(str, row.words.values()))}"
-        )
+        # Several texts can have the same value.
+        valid = ", ".join(dict.fromkeys(map(str, row.words.values())))
+        finding = Finding(message, help=f"valid values of {row.path}: {valid}")
         reading.report("I04", finding, flag.values[0].span)
         return
     if value is None and re.search(r"\s|,", flag.values[0].text.strip()):

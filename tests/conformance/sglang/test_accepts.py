@@ -10,7 +10,7 @@ from parc.backends.sglang.arguments import PACKAGE
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from tests.conformance.sglang.cases import cases_of, differences
 from tests.conformance.sglang.specs import valid_sglang_service
-from tests.conformance.shared.feature_specs import feature_plans
+from tests.conformance.shared.feature_specs import feature_plans, pool_plans
 from tests.conformance.tool_checkers import sglang_verdicts
 from tests.search.serving_specs import planned
 
@@ -63,3 +63,18 @@ def test_optional_features_are_accepted_and_resolved_to_the_planned_values(tmp_p
     copies = {name: one["offload_gb"] for name, one in found.items() if one["offload_gb"]}
     assert copies == dict.fromkeys(("copies", "together"), 50)
     assert [name for name, one in found.items() if not one["prefix_caching"]] == ["uncached"]
+
+
+def test_both_pools_are_accepted_with_the_same_sizes_groups_and_ports() -> None:
+    plans = pool_plans("sglang")
+    running = [(key, *pair) for key, plan in plans.items() for pair in cases_of(plan)]
+    for (name, _), _, case in running:
+        case["config"] |= {"num_nextn_predict_layers": 1} if name == "drafts" else {}
+    verdicts = sglang_verdicts([case for _, _, case in running])
+    for (key, process, _), verdict in zip(running, verdicts, strict=True):
+        assert differences(plans[key], process, verdict) == [], key
+        found = verdict["sizes"]["features"]
+        first = 8998 if key[1] == "decode" else 8998 + process.replica
+        assert found["pool"] == [key[1], first]
+        # The decode pool receives prompts, so SGLang turns its prefix cache off.
+        assert found["prefix_caching"] == (key[1] == "prefill")

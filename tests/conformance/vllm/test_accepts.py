@@ -11,12 +11,12 @@ from parc.backends.registry import engine
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.ir import ServingPlan
 from tests.compiled import examples
-from tests.conformance.shared.feature_specs import feature_plans
+from tests.conformance.shared.feature_specs import POOLS, feature_plans, pool_plans
 from tests.conformance.tool_checkers import vllm_verdicts
 from tests.conformance.vllm.cases import case_of, cases_of, differences
 from tests.conformance.vllm.specs import valid_service
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
-from tests.search.serving_specs import plan_of, planned, spec
+from tests.search.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
 SPECS = 210
@@ -130,10 +130,16 @@ def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> Non
     assert plan_differences(plans) == {}
 
 
-@pytest.mark.parametrize("version", ["0.28"])
-def test_the_commands_of_both_pools_of_a_disaggregated_service_are_accepted(version: str) -> None:
-    plans = [
-        plan_of(spec("llama-3.1-8b", "dgx-h100", job={"pool": pool}, layout={"tp": 4}))
-        for pool in ("prefill", "decode")
-    ]
-    assert plan_differences(plans, version) == {}
+@pytest.mark.parametrize(("version", "names"), [("", tuple(POOLS)), ("0.28", ("dense",))])
+def test_both_pools_are_accepted_with_the_same_sizes_groups_and_roles(
+    version: str, names: tuple[str, ...]
+) -> None:
+    plans = pool_plans("vllm", names)
+    running = [(key, *pair) for key, plan in plans.items() for pair in cases_of(plan)]
+    for (name, _), _, case in running:
+        case["config"] |= {"num_nextn_predict_layers": 1} if name == "drafts" else {}
+    verdicts = vllm_verdicts([case for _, _, case in running], version)
+    for (key, process, _), verdict in zip(running, verdicts, strict=True):
+        assert differences(plans[key], process, verdict) == [], key
+        role = {"prefill": "kv_producer", "decode": "kv_consumer"}[key[1]]
+        assert verdict["sizes"]["features"]["pool"] == ["NixlConnector", role]

@@ -199,11 +199,13 @@ def sizes(config: Any) -> dict[str, Any]:
 def features(config: Any) -> dict[str, Any]:
     """Return the settings of the optional features that vLLM derived."""
     draft, lora = config.speculative_config, config.lora_config
+    transfer = config.kv_transfer_config
     return {
         "draft": None if draft is None else [draft.method, draft.num_speculative_tokens],
         "lora": None if lora is None else [lora.max_loras, lora.max_lora_rank, lora.max_cpu_loras],
         "offload_gib": config.cache_config.kv_offloading_size,
         "prefix_caching": config.cache_config.enable_prefix_caching,
+        "pool": None if transfer is None else [transfer.kv_connector, transfer.kv_role],
     }
 
 

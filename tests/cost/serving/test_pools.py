@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from statistics import fmean
 
 import pytest
 
 from benchmarks.accuracy.serving.engines import ENGINES
+from parc.backends.registry import engine as engine_of
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_bytes, transfer_seconds
 from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
@@ -19,8 +21,13 @@ from parc.compiler.cost.serving.simulation.simulate import rank_limits, simulate
 from parc.compiler.cost.serving.simulation.step_times import build_step_times
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir.serving import Pool, ServiceStatistics, ServingLayout, ServingSetup, Traffic
+from parc.compiler.report.page.report_page import report_artifact
+from parc.compiler.report.text.serving_tables import serving_estimate_text
+from parc.compiler.report.text.summary import summary_text
 from parc.compiler.resolve.resolve_traffic import traffic_of_pool
+from tests.cli.specs import parc
 from tests.cost.serving.serving_cases import cluster, model
+from tests.search.serving_specs import plan_of, spec
 
 WHOLE = Traffic(4000.0, 200.0, request_rate=4.0)
 
@@ -172,3 +179,31 @@ def test_ideally_split_pools_have_the_throughput_of_engines_that_serve_whole_req
     together = 1 / sum(1 / one.requests_per_second for one in rates)
     # Steps that contain prompts and decoding requests read the weights once instead of twice.
     assert 0.93 * whole.requests_per_second < together <= whole.requests_per_second
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_the_commands_of_a_pool_import_as_the_pool(engine: str, tmp_path: Path) -> None:
+    for pool in ("prefill", "decode"):
+        tree = spec("llama-3.1-8b", "dgx-h100", job={"pool": pool}, layout={"tp": 4})
+        (script,) = engine_of(engine).emit_serving(plan_of(tree | {"emit": [engine]}))
+        path = tmp_path / "serve.sh"
+        path.write_text(script.text)
+        fragment = parc("import", f"{engine}-args", str(path)).stdout
+        assert f"  pool: {pool}\n" in fragment
+        assert "not carried over" not in fragment
+
+
+def test_a_prefill_plan_counts_prompts_and_has_no_time_per_token() -> None:
+    job = {
+        "pool": "prefill",
+        "traffic": {"input_tokens": 4000, "output_tokens": 500, "request_rate": 8},
+    }
+    plan = plan_of(spec("llama-3.1-8b", "dgx-h100", job=job, layout={"tp": 4}))
+    for text in (summary_text(plan), serving_estimate_text(plan)):
+        assert "prompts/s" in text
+        assert "tokens/s" not in text
+        assert "tpot " not in text.lower()
+        assert "time per token" not in text
+    page = report_artifact(plan).text
+    assert "prompts/s" in page
+    assert "time per token (estimate)" not in page
