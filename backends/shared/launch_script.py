@@ -37,6 +37,7 @@ def launch_script(
         "inherited": launch.env_inherited,
         "setup": launch.setup,
         "start": command or launch_command_of_plan(plan),
+        "mock_data": plan.problem.trains_on_mock_data,
         "preflight": "preflight" in plan.problem.emit,
     }
     return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)

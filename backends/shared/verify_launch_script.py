@@ -229,6 +229,8 @@ def _script_conditions(plan: Mapping[str, Any], start: LaunchedProgram) -> Itera
         yield "program"
     if start.setup:
         yield "setup"
+    if not problem["job"]["data"]:
+        yield "mock-data"
     # The hosts file of this launcher has more words after each name.
     yield "slots" if start.launcher[:1] == ("deepspeed",) else "no-slots"
     if "preflight" in problem["emit"]:

@@ -327,3 +327,11 @@ class Problem(Task):
     calibration: tuple[tuple[str, float], ...]
     """Parameters of the cost model that the user measured with ``parc calibrate``, sorted by
     name."""
+
+    @property
+    def trains_on_mock_data(self) -> bool:
+        """True if the job has no data, so that the program of the framework generates some.
+
+        A program of the user may load data of which the spec contains nothing.
+        """
+        return not self.job.data

@@ -1,4 +1,4 @@
-"""Tests of check, estimate, search, explain, verify, catalog, backends, schema, init and diff."""
+"""Tests of check, estimate, search, explain, verify, catalog, backends, schema and diff."""
 
 from __future__ import annotations
 
@@ -245,13 +245,6 @@ def test_backends_lists_versions() -> None:
 def test_schema_prints_a_schema(name: str) -> None:
     schema = json.loads(parc("schema", name).stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
-
-
-def test_the_starter_spec_compiles(tmp_path: Path) -> None:
-    starter = parc("init").stdout
-    assert starter.startswith("# yaml-language-server: $schema=")
-    result = parc("check", "-", given=starter)
-    assert result.exit_code == 0, result.stdout
 
 
 def test_diff_compiles_specs_and_reads_directories(tmp_path: Path) -> None:

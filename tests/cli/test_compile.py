@@ -226,3 +226,20 @@ def test_a_spec_that_cannot_be_read_exits_with_2(spec: str) -> None:
     result = parc("compile", "missing.yaml")
     assert result.exit_code == 2
     assert result.stderr.startswith("parc: cannot read 'missing.yaml'")
+
+
+def test_a_launch_without_data_is_loud(tmp_path: Path) -> None:
+    """The summary, the page and the first line of the output of the script name the mock data."""
+    out = tmp_path / "out"
+    mock = "mock data, because job.data is not set"
+    summary = parc("compile", write_spec(tmp_path), "-o", str(out)).stdout
+    assert f"data      {mock}" in summary
+    script = (out / "torchrun" / "launch.sh").read_text("utf-8")
+    first = script.index("launch.sh: MOCK DATA")
+    assert first < script.index("launch.sh: node $NODE_RANK of")
+    assert mock in (out / "report.html").read_text("utf-8")
+    real = ("global_batch: 64}", "global_batch: 64, data: [/data/corpus]}")
+    summary = parc("compile", write_spec(tmp_path, real), "-o", str(out)).stdout
+    assert "mock data" not in summary
+    assert "MOCK DATA" not in (out / "torchrun" / "launch.sh").read_text("utf-8")
+    assert mock not in (out / "report.html").read_text("utf-8")

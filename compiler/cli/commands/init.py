@@ -2,82 +2,170 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from parc.backends.registry import built_in_backends
+from parc.compiler.cli import command_steps, options
 
-STARTER = """\
-# yaml-language-server: $schema=spec.schema.json
-# The line above lets an editor complete and check this file: parc schema spec > spec.schema.json
-parc: 1
-name: my-run
-model: llama-3-8b                  # parc catalog models, or a path to a config.json
-cluster:
-  node: dgx-h100                   # parc catalog nodes
-  racks:
-    - {name: r01, nodes: "r01n[01-04]"}
-    - {name: r02, nodes: "r02n[01-04]"}
-  spare: [r02n04]
-job:
-  kind: pretrain
-  sequence_length: 8192
-  global_batch: 448                # sequences per step, or {tokens: 4M}
-  precision: bf16
-goals:
-  maximize: throughput
-  memory_headroom: 8%
-layout:                            # pins; PARC chooses values that are absent or auto
-  tp: auto
-  pp: auto
-emit: [{emit}]
-"""
+if TYPE_CHECKING:
+    from parc.compiler.diagnostics import Sink
+    from parc.compiler.tools.starter.cluster import StarterCluster
+    from parc.compiler.tools.starter.starter_spec import Kind
+
+MODELS = {"train": "llama-3-8b", "finetune": "llama-3-8b", "serve": "llama-3.1-70b"}
+"""Kind of job -> model if none is given."""
+GPU = "h100-sxm-80gb"
+RUN_TOOLS = ""
+"""Value of --from-slurm and --from-kubernetes without FILE."""
+COMMANDS = {
+    "slurm": (("scontrol", "show", "nodes", "--json"), ("scontrol", "show", "topology")),
+    "kubernetes": (("kubectl", "get", "nodes", "-o", "json"),),
+}
+"""Scheduler -> commands that list its nodes. The first one is required."""
+TOOL_SECONDS = 60
 
 
-SERVING = """\
-# yaml-language-server: $schema=spec.schema.json
-# The line above lets an editor complete and check this file: parc schema spec > spec.schema.json
-parc: 1
-name: my-service
-model: llama-3.1-70b               # parc catalog models, or a path to a config.json
-cluster:
-  node: dgx-h100                   # parc catalog nodes
-  racks:
-    - {name: r01, nodes: "r01n[01-02]"}
-job:
-  kind: serve
-  traffic: {input_tokens: 2000, output_tokens: 500, concurrency: 64}   # or request_rate: 4
-  precision: bf16                  # of the checkpoint: bf16, fp16, fp8, int4, nvfp4, mxfp4
-  max_model_len: auto              # the context of the model, or less if it does not fit
-goals:
-  maximize: throughput             # throughput, latency, fewest-gpus
-  ttft: 5s                         # limits on latency
-  tpot: 100ms
-  memory_headroom: 8%
-layout:                            # pins; PARC chooses values that are absent or auto
-  tp: auto
-  replicas: auto
-emit: [{emit}]
-"""
-
-
-LAUNCHERS = {"train": ("rankmap", "slurm", "torchrun"), "serve": ("rankmap", "slurm")}
-"""Targets of a starter spec besides the default framework or engine."""
+def _file_option(name: str, tool: str) -> options.Decorator:
+    return click.option(
+        f"--from-{name}",
+        metavar="[FILE]",
+        is_flag=False,
+        flag_value=RUN_TOOLS,
+        default=None,
+        multiple=True,
+        help=f"Read the hosts from the output of {tool}, or run it if FILE is absent. Can be "
+        "repeated.",
+    )
 
 
 @click.command("init")
 @click.option(
     "--kind",
-    type=click.Choice(["train", "serve"]),
-    default="train",
-    show_default=True,
-    help="Type of the job: train a model or serve one.",
+    type=click.Choice(["train", "finetune", "serve"]),
+    help="Kind of the job; the default is train.",
 )
-def command(kind: str) -> None:
+@click.option("--model", help="Name of parc catalog models, path of a config.json, or hub id.")
+@click.option("--gpu", metavar="TYPE", help=f"GPU type, such as h100; the default is {GPU}.")
+@click.option("--gpus", metavar="N", type=click.IntRange(1, 131_072), help="Number of GPUs.")
+@_file_option("slurm", "scontrol show nodes")
+@_file_option("kubernetes", "kubectl get nodes -o json")
+@click.option(
+    "--preset", metavar="NAME", help="Settings of a platform: a name of parc catalog sites."
+)
+@click.option("--image", help="Container image with the framework or engine.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="New file.")
+def command(output: Path | None, **given: Any) -> None:
     """Print a starter spec.
 
-    Usage: parc init > spec.yaml, edit the file, then parc check spec.yaml.
+    The spec compiles as it is: PARC chooses a framework that supports the model and, without
+    --gpus, the smallest number of hosts on which the job fits. On a terminal and without options,
+    PARC asks for model, GPUs and kind.
+
+    Usage: parc init --model qwen3-8b --gpu h100 --gpus 64 > spec.yaml, then parc compile spec.yaml.
     """
-    serves = kind == "serve"
-    (binding, *_), others = built_in_backends("engine" if serves else "framework"), LAUNCHERS[kind]
-    emit = ", ".join(sorted((binding.name, *others)))
-    click.echo((SERVING if serves else STARTER).replace("{emit}", emit), nl=False)
+    from parc.compiler.diagnostics import Sink
+    from parc.compiler.tools.starter.cluster import StarterError
+    from parc.compiler.tools.starter.starter_spec import StarterRequest, write_starter
+
+    if output is not None and output.exists():
+        raise click.UsageError(f"{output} exists and is not overwritten")
+    if not any(given.values()) and sys.stdin.isatty() and sys.stderr.isatty():
+        given |= _prompt()
+    kind: Kind = given["kind"] or "train"
+    sink = Sink()
+    try:
+        cluster = _cluster(sink, **given)
+    except StarterError as error:
+        raise click.UsageError(str(error)) from error
+    text = None
+    if cluster is not None:
+        model, image = given["model"] or MODELS[kind], given["image"] or ""
+        request = StarterRequest(kind, model, cluster, image, given["preset"] or "")
+        text = write_starter(request, output.parent if output else Path(), sink)
+    if text is None:
+        if given["gpus"]:
+            click.echo("parc: without --gpus, parc init chooses a number of GPUs", err=True)
+        command_steps.exit_with_findings((sink,), "text")
+    command_steps.show_findings((sink,), "text", sys.stderr)
+    assert text is not None
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    from parc.compiler.writer import write_file
+
+    write_file(output, text, text, by="parc init")
+    click.echo(f"wrote {output}; next: parc compile {output}")
+
+
+def _prompt() -> dict[str, Any]:
+    """Return the options that the user types; standard output stays free for the spec."""
+    kinds = click.Choice(["train", "finetune", "serve"])
+    kind = click.prompt("Kind of job", type=kinds, default="train", err=True)
+    model = click.prompt(
+        "Model (catalog name, config.json or Hugging Face id)", default=MODELS[kind], err=True
+    )
+    gpu = click.prompt("GPU type", default=GPU, err=True)
+    gpus = click.prompt("Number of GPUs (0: as few as possible)", type=int, default=0, err=True)
+    return {"kind": kind, "model": model, "gpu": gpu, "gpus": gpus or None}
+
+
+def _cluster(
+    sink: Sink, gpu: str | None, gpus: int | None, preset: str | None, **given: Any
+) -> StarterCluster | None:
+    """Return the cluster that the options describe; None after an error in a node list."""
+    from parc.compiler.diagnostics import SpecPositions
+    from parc.compiler.tools.starter.cluster import cluster_of_files, cluster_of_gpus
+
+    from_slurm, from_kubernetes = given["from_slurm"], given["from_kubernetes"]
+    if from_slurm and from_kubernetes:
+        raise click.UsageError("--from-slurm and --from-kubernetes cannot be combined")
+    if not from_slurm and not from_kubernetes:
+        return cluster_of_gpus(gpu or ("" if preset else GPU), gpus, preset or "")
+    scheduler = "slurm" if from_slurm else "kubernetes"
+    files = _read_node_lists(scheduler, from_slurm or from_kubernetes)
+    lines = {name: tuple(text.splitlines()) for text, name in files}
+    sink.positions = SpecPositions(files[0][1], lines=lines, word_only=frozenset(lines))
+    return cluster_of_files(files, gpu or "", gpus, sink)
+
+
+def _read_node_lists(scheduler: str, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return (text, name) of each file, or of the output of each tool of the scheduler."""
+    from parc.compiler.spec.reading.source import read_source
+    from parc.compiler.tools.importers.import_files import MOST_BYTES
+
+    found = []
+    for name in names:
+        if name != RUN_TOOLS:
+            source = read_source(name, MOST_BYTES)
+            found.append((source.text, source.name))
+            continue
+        for index, words in enumerate(COMMANDS[scheduler]):
+            text = _run_tool(words, required=index == 0)
+            if text:
+                found.append((text, " ".join(words)))
+    return found
+
+
+def _run_tool(words: tuple[str, ...], *, required: bool) -> str:
+    """Return the output of a tool; empty if it fails and is not required."""
+    if shutil.which(words[0]) is None:
+        raise click.UsageError(
+            f"{words[0]} is not installed here: run `{' '.join(words)}` on a host that has it, and "
+            "pass the output as FILE"
+        )
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise click.UsageError(f"`{' '.join(words)}` took more than {TOOL_SECONDS} s") from error
+    if done.returncode == 0:
+        return done.stdout
+    if required:
+        raise click.UsageError(f"`{' '.join(words)}` failed: {done.stderr.strip()[:200]}")
+    return ""

@@ -30,7 +30,7 @@ from parc.compiler.report.page.tables import (
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
-from parc.compiler.report.text.run_text import describe_length, run_table
+from parc.compiler.report.text.run_text import MOCK_DATA, describe_length, run_table
 from parc.compiler.report.text.serving_tables import (
     format_intervals,
     format_latency_limits,
@@ -97,6 +97,7 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
         KeyFigure("memory headroom", free, f"goal: at least {required}"),
         KeyFigure("placement", plan.placement.proof.quality, format_placement(plan)),
         KeyFigure("run", _run_length(plan.run), describe_length(plan.run)),
+        *([KeyFigure("data", "mock data", MOCK_DATA)] if plan.problem.trains_on_mock_data else []),
     )
 
 
@@ -181,7 +182,7 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
     }
     if not isinstance(plan, ServingPlan):
         values["items"] = memory_table(plan)
-        values["run"] = html_table(("", "value", "from"), run_table(plan.run), prose=(0, 1, 2))
+        values["run"] = html_table(("", "value", "from"), run_table(plan), prose=(0, 1, 2))
         values["timeline"] = timeline_chart(plan)
         values["traffic"] = traffic_chart(plan)
         values["stages"] = plan.layout.pp

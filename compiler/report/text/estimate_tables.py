@@ -85,7 +85,7 @@ def estimate_text(plan: AnyPlan) -> str:
         "Traffic that one GPU sends per step\n" + _traffic_table(estimate),
         network_levels_text(plan.problem.cluster),
         "Run, with failures and checkpoints\n"
-        + table(("", "value", "from"), run_table(plan.run), left=3),
+        + table(("", "value", "from"), run_table(plan), left=3),
         f"placement: {format_placement(plan)}\n",
         f"MFU {format_percent(estimate.mfu)}, "
         f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}, "

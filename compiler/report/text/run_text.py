@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.compiler.ir import Plan
 from parc.compiler.ir.run import Run
 from parc.compiler.report.formatting import (
     format_count,
@@ -17,9 +18,15 @@ LIKELY = 0.9
 """Probability from which a run without checkpoints is expected to finish."""
 
 
-def run_rows(run: Run) -> tuple[tuple[str, str], ...]:
-    """Return the rows of the summary: length and cost, then failures if they matter."""
+MOCK_DATA = "mock data, because job.data is not set (your own program may load its data itself)"
+
+
+def run_rows(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return the rows of the summary: length, cost, mock data, and failures if they matter."""
+    run = plan.run
     rows = [("run", describe_length(run))]
+    if plan.problem.trains_on_mock_data:
+        rows.append(("data", MOCK_DATA))
     if run.checkpoint_steps is not None or run.finish_probability < LIKELY:
         rows.append(("failures", describe_failures(run)))
     return tuple(rows)
@@ -57,8 +64,9 @@ def describe_failures(run: Run) -> str:
     )
 
 
-def run_table(run: Run) -> tuple[tuple[str, str, str], ...]:
+def run_table(plan: Plan) -> tuple[tuple[str, str, str], ...]:
     """Return (quantity, value, formula or note) rows on the run for ``parc estimate`` and pages."""
+    run = plan.run
     checkpoints = "job.checkpoint_dir is not set"
     if run.checkpoint_steps is not None:
         checkpoints = format_count(run.checkpoint_steps, "step")
@@ -78,7 +86,10 @@ def run_table(run: Run) -> tuple[tuple[str, str, str], ...]:
         ("expected failures", f"{run.expected_failures:.3g}", "expected time / time between"),
         ("useful spare hosts", f"{run.spares:,}", "fewest host-hours"),
     )
-    return (("run", describe_length(run), ""), *rows)
+    mock = (
+        (("data", "mock data", "job.data is not set"),) if plan.problem.trains_on_mock_data else ()
+    )
+    return (("run", describe_length(run), ""), *mock, *rows)
 
 
 def _best_interval_note(run: Run) -> str:

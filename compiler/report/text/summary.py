@@ -219,7 +219,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
         ("placement", format_placement(plan)),
-        *run_rows(plan.run),
+        *run_rows(plan),
         *_cost_row(plan),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),

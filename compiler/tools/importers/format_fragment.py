@@ -48,7 +48,7 @@ def fragment_yaml(fragment: Fragment, kind: str, sink: Sink) -> str:
     tree = fragment_tree(fragment, sink)
     notes = [f"parc import {kind}", *_all_notes(fragment)]
     head = [f"# {_comment_text(note)}" for note in notes]
-    return "\n".join([*head, *_block_lines(tree, "")]) + "\n"
+    return "\n".join([*head, *block_lines(tree, "")]) + "\n"
 
 
 def _all_notes(fragment: Fragment) -> list[str]:
@@ -63,7 +63,8 @@ def _comment_text(note: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in note)[:LONGEST_NOTE]
 
 
-def _block_lines(tree: Mapping[str, Any], indent: str) -> list[str]:
+def block_lines(tree: Mapping[str, Any], indent: str) -> list[str]:
+    """Return the lines of ``tree`` as YAML, each after ``indent``; short values are on one line."""
     lines = []
     for key, value in tree.items():
         name = f"{indent}{_scalar_text(str(key))}:"
@@ -72,7 +73,7 @@ def _block_lines(tree: Mapping[str, Any], indent: str) -> list[str]:
         if short or not isinstance(value, dict | list) or not value:
             lines.append(flow)
         elif isinstance(value, dict):
-            lines += [name, *_block_lines(value, f"{indent}  ")]
+            lines += [name, *block_lines(value, f"{indent}  ")]
         else:
             lines += [name, *(f"{indent}  - {_flow_text(item)}" for item in value)]
     return lines

@@ -40,8 +40,8 @@ FORMATS: dict[str, FileFormat] = {
     ),
     "scontrol-nodes": FileFormat(
         read_scontrol_nodes,
-        "scontrol show nodes --json, sinfo --json",
-        (r'"sinfo"\s*:', r'"gres"\s*:'),
+        "scontrol show nodes (text or --json), sinfo --json",
+        (r'"sinfo"\s*:', r'"gres"\s*:', r"(?m)^NodeName=\S+ Arch="),
     ),
     "nvidia-smi-topo": FileFormat(
         read_nvidia_topology,

@@ -1,4 +1,4 @@
-"""Reader of Slurm's list of hosts: ``scontrol show nodes --json`` or ``sinfo --json``.
+"""Reader of Slurm's list of hosts: ``scontrol show nodes``, also with --json, or ``sinfo --json``.
 
 In Slurm 22.05, both print a list ``nodes``, and the state of a host is one word. Since 23.02, the
 state is a list of words, and ``sinfo --json`` prints a list ``sinfo`` of groups of equal hosts.
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.topology.readers.document import DocumentNode, read_document
+from parc.compiler.spec.reading.yaml_tree import SpecTree
+from parc.compiler.topology.readers.document import Document, DocumentNode, read_document
 from parc.compiler.topology.readers.reader_state import (
     Fragment,
     LocatedHost,
@@ -25,6 +26,18 @@ _GONE = {
     *("POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED", "UNKNOWN"),
 }
 """States of hosts that cannot run a job."""
+_SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "%": "POWERING_DOWN"}
+"""Mark behind a state in texts (man scontrol, NODE STATE CODES) -> the state that it means."""
+_RECORD = re.compile(r"(?m)^NodeName=")
+_PAIR = re.compile(r"(?:^|(?<=\s))(\w+)=(\S*)")
+_TEXT_KEYS = {
+    "NodeName": "name",
+    "Gres": "gres",
+    "State": "state",
+    "Sockets": "sockets",
+    "CoresPerSocket": "cores",
+}
+"""Key in a text -> key in JSON."""
 _GPUS = re.compile(r"\bgpu(?::([\w.-]+))?[:=]([0-9]{1,6})(?![0-9])")
 
 
@@ -60,7 +73,8 @@ def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
     not list racks.
     """
     reading = Reading(text, name, sink)
-    root = read_document(reading)
+    is_text = _RECORD.search(text) is not None
+    root = _text_document(reading) if is_text else read_document(reading)
     if root is None or not root.check_type(dict):
         return None
     facts = _HostHardware()
@@ -77,6 +91,35 @@ def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
             reading.span(),
         )
     return _drop_hosts_without_gpus(reading, facts)
+
+
+def _text_document(reading: Reading) -> DocumentNode:
+    """Return the hosts of ``scontrol show nodes`` in the form of its JSON output.
+
+    The text has one record per host, which starts with ``NodeName=`` and consists of
+    ``Key=value`` pairs on one line (-o) or several lines.
+    """
+    nodes: list[dict[str, object]] = []
+    spans: dict[str, Span] = {}
+    for line in reading.lines():
+        for pair in _PAIR.finditer(line.text):
+            key, value = pair.groups()
+            if key == "NodeName":
+                spans[f"nodes[{len(nodes)}]"] = reading.span(
+                    line.number, pair.start(2) + 1, len(value)
+                )
+                nodes.append({})
+            if nodes and key in _TEXT_KEYS:
+                nodes[-1].setdefault(_TEXT_KEYS[key], _text_value(key, value))
+    return Document(reading, {"nodes": nodes}, SpecTree(None, spans, {})).root
+
+
+def _text_value(key: str, value: str) -> object:
+    if key == "State":
+        # A suffix such as * (not responding) or ~ (powered off) follows the words.
+        words = re.findall(r"[A-Z_]+", value.upper())
+        return [*words, *(_SUFFIXES[mark] for mark in value if mark in _SUFFIXES)]
+    return int(value) if value.isdecimal() and key != "NodeName" else value
 
 
 def _host_entries(root: DocumentNode) -> Iterator[tuple[str, DocumentNode]]:

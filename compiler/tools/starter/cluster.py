@@ -1,0 +1,150 @@
+"""Section ``cluster`` of a starter spec, from a number of GPUs or from the nodes of a cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.tools.importers.import_files import import_files
+from parc.compiler.tools.starter.hardware import (
+    INSTANCE_NODES,
+    find_gpu,
+    gpus_per_node,
+    node_section,
+    part_of_host,
+)
+from parc.compiler.topology.readers.cluster_section import cluster_section
+from parc.compiler.topology.readers.reader_state import Fragment
+
+_GPU_NAMES = re.compile(
+    r'"nvidia\.com/gpu\.product"\s*:\s*"([^"]+)"|"amd\.com/gpu\.product-name"\s*:\s*"([^"]+)"'
+    r"|\bgpu:([A-Za-z][\w.-]*):[0-9]"
+)
+_INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
+
+
+Scheduler = Literal["slurm", "kubernetes"]
+
+
+class StarterError(ValueError):
+    """Error in the arguments of ``parc init``; the message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class StarterCluster:
+    """Cluster of a starter spec."""
+
+    section: dict[str, Any]
+    """Keys of section ``cluster`` without the number of hosts, unless the hosts have names."""
+    gpus_per_node: int
+    hosts: int | None
+    """Number of hosts that can run the job; None if ``parc init`` chooses the number."""
+    scheduler: Scheduler = "slurm"
+
+    @property
+    def has_names(self) -> bool:
+        """Return True if the section lists the hosts."""
+        return "racks" in self.section
+
+
+def cluster_of_gpus(gpu: str, gpus: int | None, preset: str = "") -> StarterCluster:
+    """Return a cluster of ``gpus`` GPUs of type ``gpu``, whose hosts have no names yet.
+
+    Without ``gpu``, the node type is that of the site ``preset``.
+
+    Raises:
+        StarterError: the catalog has no such GPU or site, or the hosts would not be full.
+    """
+    site = _site(preset) if preset else {}
+    scheduler: Scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
+    section = {"node": site["cluster"]["node"]} if not gpu else node_section(_gpu_name(gpu), None)
+    size = gpus_per_node(section)
+    if gpus is None:
+        return StarterCluster(section, size, None, scheduler)
+    if gpus < size:
+        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler)
+    if gpus % size:
+        low = gpus // size * size
+        raise StarterError(
+            f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
+            f"{low + size}"
+        )
+    return StarterCluster(section, size, gpus // size, scheduler)
+
+
+def cluster_of_files(
+    files: Sequence[tuple[str, str]], gpu: str, gpus: int | None, sink: Sink
+) -> StarterCluster | None:
+    """Return the cluster that node lists, given as (text, name), describe; None after an error.
+
+    Args:
+        files: output of Slurm's or Kubernetes' tools, in formats of ``parc import``.
+        gpu: GPU type; empty to read it from the files.
+        gpus: number of GPUs of the job; None for all that can run a job.
+        sink: receives the findings of the readers.
+
+    Raises:
+        StarterError: the files do not name the GPU type, or have fewer than ``gpus`` GPUs.
+    """
+    found = import_files("auto", files, sink)
+    if found is None:
+        return None
+    text = "\n".join(text for text, _ in files)
+    instance = _INSTANCE.search(text)
+    node = INSTANCE_NODES.get(instance[1], "") if instance is not None and not gpu else ""
+    read = found.fragment.spec.get("cluster", {}).get("node", {})
+    name = Library().entry("nodes", node)["gpu"] if node else _gpu_name(gpu or _gpu_in(text))
+    section = node_section(name, read.get("gpus_per_node"), node)
+    size = gpus_per_node(section)
+    fragment = _limit_hosts(found.fragment, size, gpus)
+    racks, _ = cluster_section(replace(fragment, spec={}), sink)
+    hosts = len(fragment.hosts) - len(fragment.unavailable)
+    scheduler: Scheduler = "kubernetes" if "k8s-nodes" in found.kinds else "slurm"
+    return StarterCluster({**section, **racks}, size, hosts, scheduler)
+
+
+def _site(name: str) -> dict[str, Any]:
+    names = Library().names("sites")
+    if name not in names:
+        raise StarterError(f"the catalog has no site {name!r}; valid names: {', '.join(names)}")
+    return Library().entry("sites", name)
+
+
+def _gpu_name(text: str) -> str:
+    name = find_gpu(text)
+    if name is None:
+        raise StarterError(f"the catalog has no GPU {text!r}; `parc catalog gpus` lists the names")
+    return name
+
+
+def _gpu_in(text: str) -> str:
+    """Return the name of the GPU type in a node list."""
+    names: set[str] = {next(filter(None, groups)) for groups in _GPU_NAMES.findall(text)}
+    if len({find_gpu(name) for name in names}) == 1:
+        return names.pop()
+    shown = f"several GPU types ({', '.join(sorted(names)[:5])})" if names else "no GPU type"
+    raise StarterError(f"the node list has {shown}; set the type with --gpu")
+
+
+def _limit_hosts(fragment: Fragment, size: int, gpus: int | None) -> Fragment:
+    """Return ``fragment`` with only as many hosts as ``gpus`` GPUs need, in the order of the file.
+
+    ``size`` is the number of GPUs per host. Without ``gpus``, all hosts stay.
+    """
+    gone = set(fragment.unavailable)
+    usable = [host for host in fragment.hosts if host.name not in gone]
+    if not usable:
+        raise StarterError(f"none of the {len(fragment.hosts)} hosts of the node list can run jobs")
+    if gpus is None:
+        return fragment
+    count, rest = divmod(gpus, size)
+    if rest or not 0 < count <= len(usable):
+        raise StarterError(
+            f"--gpus {gpus} is not possible: {len(usable)} hosts with {size} GPUs each can run "
+            f"jobs; use a multiple of {size} up to {size * len(usable)}"
+        )
+    return replace(fragment, hosts=tuple(usable[:count]), unavailable=())

@@ -1,0 +1,243 @@
+"""Text of a starter spec, chosen so that it compiles without an edit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from parc.backends.registry import built_in_backends
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.counts.params import total_params
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir.model import Model
+from parc.compiler.pipeline import check_spec
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_model import resolve_model
+from parc.compiler.search.explain_oversized import OVERSIZED
+from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.reading.source import SpecSource
+from parc.compiler.tools.importers.format_fragment import block_lines
+from parc.compiler.tools.starter.cluster import StarterCluster
+
+Kind = Literal["train", "finetune", "serve"]
+MOST_HOSTS = 1024
+"""Largest number of hosts that is tried for a job without --gpus."""
+BYTES_PER_PARAM = {"train": 18, "finetune": 18, "serve": 2}
+"""Device memory per parameter below which no number of hosts is tried: weights, gradients and
+optimizer state for training; bf16 weights for serving."""
+_CHECKPOINT_PRECISIONS = ("bf16", "fp8", "mxfp4", "int4", "fp16")
+"""Number formats of checkpoints to serve, in the order in which they are tried. Some models are
+published only with quantized weights."""
+_TRAINING_SEQUENCES = 256
+"""Smallest global batch. With 8,192 tokens per sequence, it has 2 M tokens."""
+_HEAD = """\
+# yaml-language-server: $schema=spec.schema.json
+# The line above lets an editor complete and check this file: parc schema spec > spec.schema.json
+parc: 1
+name: {name}
+model: {model}   # a name of parc catalog models, a path to a config.json, or a Hugging Face id
+"""
+_TRAIN = """\
+job:
+  kind: {kind}
+  sequence_length: {sequence}
+  global_batch: {batch}   # sequences per step, or {{tokens: 4M}}
+  precision: {precision}
+  # Without data, the program trains on mock data. Before a real run, set these fields:
+  # data: [/data/corpus]   # paths in the notation of the framework; parc explain job.data
+  # tokenizer_model: /data/tokenizer
+  # checkpoint_dir: /checkpoints/{name}   # a job saves here, and the next job resumes from here
+  # tokens: 1T   # length of the run; without it, 1,000 steps
+{load}goals:
+  maximize: throughput
+  memory_headroom: 8%
+"""
+_LOAD = "  load_dir: /checkpoints/base   # checkpoint from which the run starts: edit this path\n"
+_SERVE = """\
+job:
+  kind: serve
+  # The traffic of all engines together; request_rate: 4 instead of concurrency sets a rate.
+  traffic: {{input_tokens: {input}, output_tokens: {output}, concurrency: {concurrency}}}
+  precision: {precision}   # of the checkpoint: bf16, fp16, fp8, int4, nvfp4, mxfp4
+{checkpoint}  max_model_len: auto   # the context of the model, or less if it does not fit
+goals:
+  maximize: throughput   # throughput, latency, fewest-gpus
+  memory_headroom: 8%
+  # ttft: 5s   # limits on the latency of a request
+  # tpot: 100ms
+"""
+_OTHER_NODE = """\
+# No node type of the catalog has this GPU. Links and NICs are those of a similar host: adjust them
+# if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
+"""
+_CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
+_LAYOUT = """\
+# layout: {tp: auto}   # fixed values, such as tp: 8; PARC chooses all others
+"""
+_SLURM = """\
+# launch:
+#   slurm: {partition: gpu, account: my-account, time_limit: 1-00:00:00}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StarterRequest:
+    """Model, cluster and kind of job for which a starter spec is written."""
+
+    kind: Kind
+    model: str
+    cluster: StarterCluster
+    image: str = ""
+    """Container image; empty for none."""
+    site: str = ""
+    """Site of the catalog, or path of a site file; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Values of a starter spec that are tried in turn."""
+
+    target: str
+    """Framework or engine."""
+    precision: str
+    hosts: int
+    own_files: bool
+    """True if the user must write the training program, because no framework has one for the model,
+    or must name the checkpoint to serve, because the catalog has none."""
+
+
+def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | None:
+    """Return the text of a spec that compiles; None after an error.
+
+    The frameworks are tried in their order with several precisions, and then with a program of the
+    user. Without a number of hosts, it is doubled until the job fits in memory. If nothing
+    compiles, ``sink`` gets the findings of the first framework.
+
+    Args:
+        request: the job.
+        folder: folder of the spec, to which a path of a model is relative.
+        sink: receives the findings if no text is returned.
+    """
+    library = Library(folder, folder)
+    model = resolve_model(request.model, library, sink)
+    if model is None:
+        return None
+    shown, serves = None, request.kind == "serve"
+    for hosts in _host_counts(request, model, library):
+        failed: list[Sink] = []
+        for attempt in _attempts(request, hosts):
+            text = starter_text(request, attempt, model)
+            found = Sink()
+            check_spec(SpecSource("<parc init>", text, folder), (), found)
+            if not found.failed():
+                return text
+            failed.append(found)
+            # A quantized checkpoint may fit; for training, only more hosts help.
+            if _is_oversized(found) and (not serves or request.cluster.hosts is None):
+                break
+        # A job that does not fit with one precision may have no checkpoint with another one.
+        shown = next(filter(_is_oversized, failed), failed[0])
+        if not any(map(_is_oversized, failed)):  # more hosts would not help
+            break
+    if shown is not None:
+        sink.positions = shown.positions
+        sink.extend(shown)
+    return None
+
+
+def _is_oversized(sink: Sink) -> bool:
+    return any(one.code == f"PARC-{OVERSIZED}" for one in sink.diagnostics)
+
+
+def _host_counts(request: StarterRequest, model: Model, library: Library) -> Iterator[int]:
+    """Yield the numbers of hosts to try, the smallest first."""
+    if request.cluster.hosts is not None:
+        yield request.cluster.hosts
+        return
+    section = ClusterSpec.model_validate({**request.cluster.section, "nodes": 1})
+    cluster = resolve_cluster(section, library, Sink())
+    assert cluster is not None  # the section has catalog names only
+    needed = BYTES_PER_PARAM[request.kind] * total_params(model)
+    least = needed / (cluster.gpu.memory_bytes * request.cluster.gpus_per_node)
+    hosts: int = 2 ** max(0, math.ceil(math.log2(least)))
+    while hosts <= MOST_HOSTS:
+        yield hosts
+        hosts *= 2
+
+
+def _attempts(request: StarterRequest, hosts: int) -> Iterator[Attempt]:
+    role: Literal["engine", "framework"] = "engine" if request.kind == "serve" else "framework"
+    targets = [one.name for one in built_in_backends(role)]
+    if request.kind == "serve":
+        for own, precision, target in product((False, True), _CHECKPOINT_PRECISIONS, targets):
+            yield Attempt(target, precision, hosts, own)
+        return
+    # fp16 is for GPUs before Ampere, which have no bf16.
+    for own, precision, target in product((False, True), ("bf16", "fp16"), targets):
+        yield Attempt(target, precision, hosts, own)
+
+
+def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str:
+    """Return the text of a starter spec for ``request`` with the values of ``attempt``."""
+    cluster = request.cluster
+    section = (
+        dict(cluster.section) if cluster.has_names else {**cluster.section, "nodes": attempt.hosts}
+    )
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", model.name).lstrip("._-")[:128] or "my-run"
+    gpus = attempt.hosts * cluster.gpus_per_node
+    context = model.position.max_positions
+    values = {
+        "name": f"{name}-serve" if request.kind == "serve" else name,
+        "precision": attempt.precision,
+        "kind": "finetune" if request.kind == "finetune" else "pretrain",
+        "checkpoint": _CHECKPOINT.format(path=f"/models/{name}") if attempt.own_files else "",
+        "load": _LOAD if request.kind == "finetune" else "",
+        "sequence": min(8192, context),
+        "batch": gpus * math.ceil(_TRAINING_SEQUENCES / gpus),
+        "input": min(2000, context * 3 // 5),
+        "output": min(500, context // 5),
+        "concurrency": max(64, 8 * gpus),
+    }
+    parts = [
+        _HEAD.format(model=block_lines({"model": request.model}, "")[0][7:], name=values["name"]),
+        *([f"site: {request.site}\n"] if request.site else []),
+        _OTHER_NODE if "gpu" in section else "",
+        "\n".join(block_lines({"cluster": section}, "")) + "\n",
+        (_SERVE if request.kind == "serve" else _TRAIN).format(**values),
+        _LAYOUT,
+        _launch_text(request, attempt),
+        f"emit: [{', '.join(_targets(request, attempt.target))}]\n",
+    ]
+    return "".join(parts)
+
+
+def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
+    """Return section ``launch`` of a starter spec, commented out if it needs no key."""
+    launch: dict[str, Any] = {}
+    hints: list[str] = []
+    if attempt.own_files and request.kind != "serve":
+        launch["program"] = "train.py"
+        hints.append(f"# {attempt.target} has no program for this model: write it.\n")
+    if request.cluster.scheduler == "kubernetes":
+        image = request.image or f"registry.example.com/{attempt.target}:latest"
+        launch["kubernetes"] = {"image": image}
+        if not request.image:
+            hints.append(f"# Edit the image: the name of yours, with {attempt.target}.\n")
+    elif request.image:
+        launch["slurm"] = {"container_image": request.image}
+    if not launch:
+        return _SLURM
+    return "".join([*hints, *(f"{line}\n" for line in block_lines({"launch": launch}, ""))])
+
+
+def _targets(request: StarterRequest, target: str) -> list[str]:
+    """Return the backends that emit files, sorted."""
+    starters = {"rankmap", request.cluster.scheduler}
+    if request.cluster.scheduler == "slurm" and request.kind != "serve":
+        starters.add("torchrun")
+    return sorted({target, *starters})

@@ -1,0 +1,170 @@
+"""Tests of ``parc init``: each starter spec compiles as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.tools.starter.hardware import find_gpu, node_for_gpu
+from tests.cli.specs import parc
+
+NODES = """\
+NodeName=n1 Arch=x86_64 CoresPerSocket=48
+   Gres=gpu:a100:4(S:0-1)
+   Sockets=2 Boards=1
+   State=IDLE ThreadsPerCore=2
+
+NodeName=n2 Arch=x86_64 CoresPerSocket=48
+   Gres=gpu:a100:4(S:0-1)
+   Sockets=2 State=DOWN*+DRAIN ThreadsPerCore=2
+   Reason=no power [root@host]
+
+NodeName=n3 Arch=x86_64 CoresPerSocket=48
+   Gres=gpu:a100:4(S:0-1)
+   Sockets=2 State=MIXED ThreadsPerCore=2
+"""
+
+
+def kubernetes_nodes(product: str = "NVIDIA-H100-80GB-HBM3", **labels: str) -> str:
+    """Return the list of two Kubernetes nodes with 8 GPUs each."""
+    own = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": "8", **labels}
+    nodes = [{"kind": "Node", "metadata": {"name": name, "labels": own}} for name in ("a1", "a2")]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes})
+
+
+def uncomment_fields(text: str) -> str:
+    """Return the starter spec with its commented fields switched on."""
+    return re.sub(
+        r"(?m)^(\s*)# (?=(?:data|\w+_\w+|tokens|ttft|tpot|layout|launch):|  slurm:)", r"\1", text
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ((), "\nmodel: llama-3-8b "),
+        (("--kind", "finetune", "--model", "qwen3-0.6b", "--gpu", "V100", "--gpus", "4"), "fp16"),
+        (("--kind", "serve", "--model", "gpt2-small", "--gpu", "l4", "--gpus", "1"), "l4-24gb"),
+        (
+            ("--kind", "serve", "--model", "llama-65b", "--gpu", "b300", "--gpus", "4"),
+            "checkpoint:",
+        ),
+        (("--kind", "serve", "--model", "gpt-oss-20b", "--gpus", "1"), "precision: mxfp4"),
+    ],
+)
+def test_a_starter_spec_compiles_without_an_edit(words: tuple[str, ...], part: str) -> None:
+    result = parc("init", *words)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("# yaml-language-server: $schema=")
+    assert part in result.stdout
+    checked = parc("check", "-", given=result.stdout)
+    assert checked.exit_code == 0, checked.stdout
+
+
+def test_a_model_without_a_program_gets_one_of_the_user() -> None:
+    result = parc("init", "--model", "grok-1")
+    assert result.exit_code == 0, result.output
+    assert "has no program for this model: write it.\n" in result.stdout
+    assert "program: train.py" in result.stdout
+
+
+@pytest.mark.parametrize("name", Library().names("sites"))
+def test_each_site_of_the_catalog_compiles(name: str) -> None:
+    result = parc("init", "--model", "qwen3-0.6b", "--preset", name, "--gpus", "8")
+    assert result.exit_code == 0, result.output
+    assert f"site: {name}\n" in result.stdout
+    facts = Library().entry("sites", name)
+    assert facts["source"]
+    assert ("kubernetes" in facts["launch"]) == ("emit: [kubernetes, " in result.stdout)
+
+
+@pytest.mark.parametrize("kind", ["train", "serve"])
+def test_the_commented_fields_of_a_starter_spec_are_valid(kind: str) -> None:
+    text = parc("init", "--kind", kind, "--model", "qwen3-0.6b", "--gpus", "1").stdout
+    edited = uncomment_fields(text)
+    assert edited.count("#") < text.count("#") - 3
+    checked = parc("check", "-", given=edited)
+    assert checked.exit_code == 0, checked.stdout
+
+
+def test_hosts_come_from_a_list_of_slurm(tmp_path: Path) -> None:
+    (tmp_path / "nodes.txt").write_text(NODES, encoding="utf-8")
+    spec = tmp_path / "spec.yaml"
+    words = (
+        "init",
+        "--model",
+        "qwen3-0.6b",
+        "--from-slurm",
+        str(tmp_path / "nodes.txt"),
+        "-o",
+        str(spec),
+    )
+    result = parc(*words)
+    assert result.exit_code == 0, result.output
+    text = spec.read_text("utf-8")
+    assert '{name: all, nodes: "n[1-3]"}' in text
+    assert "unavailable: n2" in text
+    assert "gpus_per_node: 4" in text
+    assert parc("check", str(spec)).exit_code == 0
+    assert "exists and is not overwritten" in parc(*words).stderr
+
+
+def test_hosts_come_from_a_list_of_kubernetes(tmp_path: Path) -> None:
+    names = {"node.kubernetes.io/instance-type": "p5.48xlarge"}
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(kubernetes_nodes(**names), encoding="utf-8")
+    options = ("--model", "qwen3-0.6b", "--gpus", "8", "--image", "me/train:1")
+    result = parc("init", "--from-kubernetes", str(nodes), *options)
+    assert result.exit_code == 0, result.output
+    assert "node: aws-p5\n" in result.stdout
+    assert "nodes: a1}" in result.stdout
+    assert '"me/train:1"' in result.stdout
+    assert "emit: [kubernetes, megatron, rankmap]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--gpu", "h9"), "the catalog has no GPU 'h9'"),
+        (("--preset", "x"), "the catalog has no site 'x'; valid names: coreweave-sunk, "),
+        (("--gpus", "20"), "20 GPUs are not divisible by 8 GPUs per host; use --gpus 16 or 24"),
+        (("--from-slurm", "NODES", "--gpus", "16"), "use a multiple of 4 up to 8"),
+        (("--from-slurm", "NODES", "--from-kubernetes", "NODES"), "cannot be combined"),
+    ],
+)
+def test_impossible_options_are_usage_errors(
+    words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "nodes.txt").write_text(NODES, encoding="utf-8")
+    result = parc("init", *(word.replace("NODES", str(tmp_path / "nodes.txt")) for word in words))
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_a_job_that_does_not_fit_shows_the_findings() -> None:
+    result = parc("init", "--model", "llama-3.1-405b", "--gpus", "1")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "llama-3.1-405b does not fit into memory" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "node"),
+    [
+        ("h100", "h100-sxm-80gb", "hgx-h100"),
+        ("NVIDIA-H100-PCIe", "h100-pcie-80gb", "h100-pcie-8"),
+        ("nvidia_a100_40gb", "a100-sxm-40gb", "dgx-a100-40gb"),
+        ("Tesla_V100-SXM2-32GB", "v100-sxm-32gb", "dgx-1-v100"),
+        ("AMD-Instinct-MI300X-OAM", "mi300x-192gb", "mi300x-8"),
+        ("gh200", "gh200-96gb", "gh200-1"),
+        ("rtx4090", "rtx-4090-24gb", "rtx-pro-6000-8"),
+        ("l4", "l4-24gb", "l40s-8"),
+    ],
+)
+def test_names_of_tools_are_mapped_to_the_catalog(text: str, gpu: str, node: str) -> None:
+    assert find_gpu(text) == gpu
+    assert node_for_gpu(gpu)[0] == node
