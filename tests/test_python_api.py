@@ -33,7 +33,10 @@ SERVICE = {
 }
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
 PUBLIC = (
-    *("parc.compiler.api." + name for name in ("compile", "estimate", "check", "sweep", "SpecError")),
+    *(
+        "parc.compiler.api." + name
+        for name in ("compile", "estimate", "check", "sweep", "SpecError")
+    ),
     *("parc.compiler.report.notebook.PlanView." + name for name in ("to_records", "to_pandas")),
 )
 
