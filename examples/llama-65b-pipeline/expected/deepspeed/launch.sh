@@ -66,6 +66,7 @@ program="$here/../deepspeed/train.py"
 
 args=(--deepspeed --deepspeed_config "$here/../deepspeed/ds_config.json")
 
+[[ $NODE_RANK != 0 ]] || echo "launch.sh: MOCK DATA, because job.data of the spec is not set (your own program may load its data itself)"
 echo "launch.sh: node $NODE_RANK of $nodes on $(hostname), 8 ranks, rendezvous $MASTER_ADDR:$MASTER_PORT"
 exec deepspeed \
   --hostfile="$here/hostfile" \

@@ -68,6 +68,7 @@ program=pretrain_gpt.py
 source "$here/../megatron/args.sh"
 args=("${MEGATRON_ARGS[@]}")
 
+[[ $NODE_RANK != 0 ]] || echo "launch.sh: MOCK DATA, because job.data of the spec is not set (your own program may load its data itself)"
 echo "launch.sh: node $NODE_RANK of $nodes on $(hostname), 8 ranks, rendezvous $MASTER_ADDR:$MASTER_PORT"
 # Verify host, GPU and groups of every rank before the program starts; PARC_NO_PREFLIGHT=1 skips this.
 if [[ -z ${PARC_NO_PREFLIGHT:-} ]]; then
