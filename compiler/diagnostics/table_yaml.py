@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 _KEY = re.compile(
-    r"(?:((?:--)?[A-Za-z_](?:[^\s:#\[\]{},\"']| (?=\w))*)|\"([^\"\\]+)\"):(?: +(.*))?"
+    r"(?:((?:--)?[A-Za-z_](?:[^\s:#\[\]{},\"']| (?=\w))*)|\"([^\"\\]+)\"|'([^']+)'):(?: +(.*))?"
 )
 _QUOTED = re.compile(r"\"([^\"\\]*)\"|'([^']*)'")
 _PLAIN_IN_FLOW = re.compile(r"[A-Za-z0-9_./(<=+-][^\[\]{},:#\"'\n]*")
@@ -81,11 +81,11 @@ class _BlockParser:
         tree: dict[str, Any] = {}
         while self._next_indent() == indent:
             found = _KEY.fullmatch(self._lines[self._line], indent)
-            key = found[1] or found[2] if found else ""
+            key = found[1] or found[2] or found[3] if found else ""
             if found is None or key in tree or key in _KEYWORDS or key == "---":
                 raise _UnsupportedYamlError
             self._line += 1
-            tree[key] = self._parse_value(found[3] or "", indent)
+            tree[key] = self._parse_value(found[4] or "", indent)
         return tree
 
     def _parse_sequence(self, indent: int) -> list[Any]:
