@@ -29,7 +29,7 @@ COMMANDS: dict[str, str] = {
     "verify": "Verify an output directory again, and list edited or missing files.",
     "catalog": "List the entries of the catalog, or show one entry with its sources.",
     "backends": "List the backends, their versions, and the strategies that each supports.",
-    "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",
+    "schema": "Print a JSON Schema: spec, site, plan, rankmap or lock.",
     "init": "Print a starter spec.",
     "mcp": "Serve check, estimate, search, explain and diff to AI assistants over MCP.",
 }

@@ -59,12 +59,12 @@ JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
     (
         "dense",
         {"checkpoint_dir": "/c"},
-        "+--save /c +--save-interval 500 +--load /c +--exit-signal-handler",
+        "+--save /c +--save-interval 1000 +--load /c +--exit-signal-handler",
     ),
     (
         "dense",
         {"checkpoint_dir": "/c", "async_checkpoint": True},
-        "+--save /c +--save-interval 500 +--load /c +--exit-signal-handler "
+        "+--save /c +--save-interval 1000 +--load /c +--exit-signal-handler "
         "+--async-save +--use-persistent-ckpt-worker +--async-strategy mcore",
     ),
     ("dense", {"async_checkpoint": True}, ""),
@@ -182,7 +182,7 @@ LAUNCHES: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
     (
         {"wandb_project": "p"},
         {"checkpoint_dir": "/c"},
-        "+--wandb-project p +--wandb-exp-name boundary +--save /c +--save-interval 500 +--load /c "
+        "+--wandb-project p +--wandb-exp-name boundary +--save /c +--save-interval 1000 +--load /c "
         "+--exit-signal-handler",
     ),
     (
