@@ -200,14 +200,28 @@ def stage_choices(
         top = min(MAX_VPP, problem.model.layers // pp) if pp > 1 else 1
         choices = tuple(range(1, max(top, 1) + 1))
     pairs = []
+    layers = problem.model.layers
     for vpp in filter(partial(is_size_allowed, problem.goals.limits, "vpp"), choices):
+        # Uneven chunks are tried if the spec fixes vpp, or if stages are uneven without chunks too.
+        uneven = bool(pinned) or vpp == 1 or not fills_chunks_evenly(layers, pp)
+        if not uneven and not fills_chunks_evenly(layers, pp * vpp):
+            continue
         # None means that the framework cannot express a split of these layers over pp x vpp chunks.
         split = framework.find_split(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
             split = truncated_split(problem.model.layers, pp, vpp)
-        if split is not None:
+        whole = split is not None and (split.form in ("even", "counted") or problem.model.pattern)
+        if split is not None and (uneven or whole):
             pairs.append((vpp, split))
     return pairs
+
+
+def fills_chunks_evenly(layers: int, chunks: int) -> bool:
+    """Return True if all of ``chunks`` model chunks can have the same number of layers.
+
+    The embedding and the loss are layers too if this makes the chunks equal.
+    """
+    return any((layers + ends) % chunks == 0 for ends in (0, 1, 2))
 
 
 @cache

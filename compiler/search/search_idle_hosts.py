@@ -21,7 +21,7 @@ from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.ir import Cluster, Problem, Search
 from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.search.enumerate_layouts import MAX_VPP, dense_choices
+from parc.compiler.search.enumerate_layouts import MAX_VPP, dense_choices, fills_chunks_evenly
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.search.rank_layouts import KEPT
 from parc.compiler.search.search_layouts import search_layouts
@@ -155,16 +155,8 @@ def _stage_balance(layers: int, pp: int) -> tuple[float, int]:
     """Return (mean number of layers per stage relative to the largest one, largest vpp to try)."""
     longest = ceil(layers / pp)
     sizes = range(min(MAX_VPP, longest), 1, -1)
-    vpp = next((vpp for vpp in sizes if _fills_chunks_evenly(layers, pp * vpp)), 1)
+    vpp = next((vpp for vpp in sizes if fills_chunks_evenly(layers, pp * vpp)), 1)
     return layers / (pp * longest), vpp
-
-
-def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
-    """Return True if all of ``chunks`` model chunks can have the same number of layers.
-
-    The embedding and the loss are layers too if this makes the chunks equal.
-    """
-    return any((layers + ends) % chunks == 0 for ends in (0, 1, 2))
 
 
 def _fewest_model_ranks(cost_model: CostModel) -> int:
