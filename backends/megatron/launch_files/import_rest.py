@@ -140,10 +140,15 @@ def take_extra_arguments(
     version = framework("megatron").default_version
     spellings = set(flags_of(version)) - removed_flags().keys()
     rows = {row.setting: row for row in flag_table(PACKAGE).rows}
+    implied = load_import_table(PACKAGE).implied
     extra: dict[str, tuple[str, ...]] = {}
     rest = []
     for flag in flags:
         row, values = rows.get(flag.name), values_of_flag(flag)
+        if row is not None and row.free and row.derived and flag.name in implied:
+            # As an extra argument, the flag would move to another place of the emitted file.
+            reading.notes.append(f"derived by PARC from other fields: {flag.name}")
+            continue
         dynamic = any("$" in value or "`" in value for value in values)
         controlled = row is not None and not row.free
         passed = flag.name in spellings and flag.name not in NOT_PASSED
@@ -162,7 +167,11 @@ def take_extra_arguments(
     for name, default in FREE_DEFAULTS.items():
         if name not in given and (name != "--split" or reading.spec.get("job", {}).get("data")):
             extra[name] = (default,)
-    planned = {row.setting: (str(row.constant),) for row in rows.values() if row.constant}
+    planned = {
+        row.setting: () if row.constant is True else (str(row.constant),)
+        for row in rows.values()
+        if row.constant
+    }
     if reading.spec.get("job", {}).get("data"):
         planned["--split"] = ("100,0,0",)
     words = [

@@ -48,7 +48,7 @@ KEPT = {
         22 * HIDDEN + 4 * KEYS + 8 * FFN,
     ),
     "accelerate": (accelerate_memory(), 20 * HIDDEN + 4 * KEYS + 8 * FFN),
-    "accelerate autocast": (
+    "transformers autocast": (
         accelerate_memory().for_zero_stage(0),
         30 * HIDDEN + 4 * KEYS + 8 * FFN,
     ),
