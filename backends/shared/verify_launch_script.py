@@ -48,10 +48,6 @@ _DEVICES = re.compile(r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$", re
 PACKAGE, LINES = "parc.backends.shared", "launch.sh"
 PROGRAM = "problem.launch.program"
 ONLY_VALUES: dict[str, object] = {
-    "problem.launch.omit": [],
-    "problem.launch.tensorboard_dir": None,
-    "problem.launch.wandb_project": None,
-    "problem.launch.profile": None,
     "problem.job.moment_precision": "fp32",
     "problem.job.fp8_recipe": "tensorwise",
     "problem.job.fused_loss": False,
