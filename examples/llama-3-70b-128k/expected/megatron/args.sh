@@ -37,7 +37,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --pipeline-model-parallel-layout 'Et*3|(t*3|)*14,(t*4|)*8,t*3,L'
+  --num-virtual-stages-per-pipeline-rank 10
   # batch
   --seq-length 131072
   --micro-batch-size 1

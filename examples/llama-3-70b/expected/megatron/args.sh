@@ -35,7 +35,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --pipeline-model-parallel-layout 'Et*6|(t*6|)*2,(t*7|)*8,t*6,L'
+  --num-virtual-stages-per-pipeline-rank 4
   # batch
   --seq-length 8192
   --micro-batch-size 1

@@ -46,7 +46,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --pipeline-model-parallel-layout 'Et*5|(t*5|)*3,t*6|t*6,L'
+  --num-virtual-stages-per-pipeline-rank 4
   # batch
   --seq-length 4096
   --micro-batch-size 1
@@ -71,7 +71,7 @@ MEGATRON_ARGS=(
   --no-create-attention-mask-in-dataloader
   # checkpoint
   --save /lustre/checkpoints/mixtral-8x7b-tuned
-  --save-interval 1960
+  --save-interval 1968
   --load /lustre/checkpoints/mixtral-8x7b-base
   --finetune
   --exit-signal-handler
