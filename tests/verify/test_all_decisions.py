@@ -37,7 +37,7 @@ OTHER_TARGETS = {"kubernetes", "slurm"}
 
 
 ONLY_MEGATRON = ("omit", "profile", "tensorboard_dir", "wandb_project")
-"""Settings of ``problem.launch`` that only Megatron uses; other frameworks warn about them (E13)."""
+"""Settings of ``problem.launch`` for Megatron only; other frameworks warn about them (E13)."""
 
 
 def leaves(value: Any, path: str) -> Iterator[str]:
