@@ -13,7 +13,6 @@ from parc.compiler.cost.counts.flops import model_flops_utilization
 from parc.compiler.cost.memory.peak import (
     EXPECTED,
     HIGH,
-    memory_of_all_stages,
     peak_bytes,
     peak_stage,
 )
@@ -131,7 +130,6 @@ def _with_fewest_recomputed_layers(
     ``most_seconds``.
     """
     limit_bytes, siblings = memory_limit_bytes(cost_model), layout_filter.space.sibling_levels
-    is_high = layout_filter.end is HIGH
 
     @cache
     def whole_seconds() -> float:
@@ -152,9 +150,7 @@ def _with_fewest_recomputed_layers(
 
     def fits(count: int) -> bool:
         """Return True if the layout fits into memory with ``count`` recomputed layers."""
-        stages = memory_of_all_stages(cost_model, layout_with(count))
-        ends = (stage.high_bytes if is_high else stage.total_bytes for stage in stages)
-        return max(ends) <= limit_bytes
+        return peak_bytes(cost_model, layout_with(count), layout_filter.end) <= limit_bytes
 
     if is_slow(1):
         return None
