@@ -99,15 +99,18 @@ def _promising_host_counts(cost_model: CostModel, *, is_valid: bool) -> list[int
     ``is_valid`` is False if no layout on all hosts is valid.
     """
     problem, smallest = cost_model.problem, _fewest_model_ranks(cost_model)
-    gpus_per_host = problem.cluster.node.gpus
+    cluster, hosts = problem.cluster, problem.cluster.hosts
+    gpus_per_host = cluster.node.gpus
     if is_valid and _ideal_speed(problem, smallest) >= SMALL_LOSS * problem.cluster.gpus:
         return []
     best: list[tuple[float, int]] = []
-    for nodes in range(problem.cluster.nodes - 1, 0, -1):
+    for nodes in range(cluster.nodes - 1, 0, -1):
         # The speed is at most the number of GPUs, so no smaller number of hosts is better.
         if len(best) == MAX_TRIALS and nodes * gpus_per_host <= best[-1][0]:
             break
-        fewer = replace(problem, cluster=_with_fewer_hosts(problem.cluster, nodes))
+        # Only the number of hosts counts here, so that one rack with all of them is enough.
+        rack = replace(cluster.racks[0], hosts=hosts[:nodes])
+        fewer = replace(problem, cluster=replace(cluster, racks=(rack,)))
         speed = _ideal_speed(fewer, smallest, SPEED_AFTER_DOUBLING)
         best = sorted([*best, (speed, nodes)], reverse=True)[:MAX_TRIALS]
     return [nodes for speed, nodes in best if speed > 0]
