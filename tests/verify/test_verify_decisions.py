@@ -105,7 +105,7 @@ def test_a_finding_names_the_setting_in_the_file_and_the_plan(
 
 
 def test_hosts_of_a_large_rack_are_compared_in_linear_time() -> None:
-    """All pairs of 20,000 hosts and as many NVLink domains would need gigabytes."""
+    """Pairing each of 20,000 hosts with each NVLink domain would need gigabytes."""
     names = [f"n{index}" for index in range(20_000)]
     hosts = [{"name": name, "rack": "r1", "nvlink_domain": name} for name in names]
     empty = {"groups": {}, "ranks": {}, "sizes": {}}
