@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import SizeLimit, Task
-from parc.compiler.ir.serving import ServingEstimate, ServingLayout, ServingSetup, Traffic
+from parc.compiler.ir.serialize import NOT_SERIALIZED
+from parc.compiler.ir.serving import (
+    ServiceStatistics,
+    ServingEstimate,
+    ServingLayout,
+    ServingSetup,
+    Traffic,
+)
 
 LoadBalancer = Literal["internal", "hybrid", "external"]
-ALL_SERVING_FIELDS = tuple(field.name for field in fields(ServingLayout))
+ALL_SERVING_FIELDS = tuple(one.name for one in fields(ServingLayout))
 """Names of all fields of ``ServingLayout``."""
 RANK_FIELDS = ("tp", "pcp", "dp", "ep")
 """Names of the fields from which ``ServingLayout.ranks_per_expert`` is computed."""
@@ -172,6 +179,8 @@ class ServingProblem(Task):
     calibration: tuple[tuple[str, float], ...] = ()
     """(name, value) of each factor from ``cluster.calibration``, which the rates of ``cluster`` and
     the constants of the engine include; empty without a calibration."""
+    pools: PoolProblems | None = field(default=None, metadata=NOT_SERIALIZED)
+    """Problems of the two pools if the spec asks for a disaggregated service; else None."""
 
     @property
     def minimizes_gpus(self) -> bool:
@@ -181,6 +190,20 @@ class ServingProblem(Task):
         return goal == "fewest-gpus" or (
             goal == "lowest-cost" and self.service.traffic.is_load_given
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProblems:
+    """Problems of the prefill pool and of the decode pool of a disaggregated service."""
+
+    prefill: ServingProblem
+    prefill_hosts: tuple[str, ...] | None
+    """Names of the hosts of the pool; None if it may use all hosts that the other pool leaves."""
+    decode: ServingProblem
+    decode_hosts: tuple[str, ...] | None
+    required: bool
+    """False if the pools are planned only where they are better than engines that serve whole
+    requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,16 +332,41 @@ class ServingPlan:
     estimate: ServingEstimate
     placement: Placement
     search: ServingSearch
+    pair: PoolPair | None = None
+    """Decode pool that belongs to this plan of a prefill pool; None if a spec has no two pools."""
+
+    @property
+    def pools(self) -> tuple[ServingPlan, ...]:
+        """Plans of the prefill pool and of the decode pool; without two pools, the plan itself."""
+        return (self,) if self.pair is None else (replace(self, pair=None), self.pair.decode)
 
     @property
     def occupied_gpus(self) -> int:
         """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
-        return self.problem.cluster.occupied_gpus(len(self.placement.hosts), self.layout.gpus)
+        cluster = self.problem.cluster
+        return sum(
+            cluster.occupied_gpus(len(one.placement.hosts), one.layout.gpus) for one in self.pools
+        )
 
     @property
     def cost_per_hour(self) -> float | None:
         """Price of the occupied GPUs for one hour; None if the spec states no price."""
         return self.problem.cluster.price_of(self.occupied_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPair:
+    """Second half of the plan of a disaggregated service, and figures of the service as a whole."""
+
+    name: str
+    """Name of the service."""
+    decode: ServingPlan
+    request_rate: float
+    """Requests per second for which both pools are planned."""
+    simulated: ServiceStatistics | None
+    """Statistics of requests that pass both pools; None if there are too many to simulate."""
+    comparison: str
+    """Comparison with engines that serve whole requests; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,8 @@ def _records(plan: AnyPlan, table: str) -> list[dict[str, Any]]:
     document = estimate_document(plan)
     if table == "memory":
         return list(document["stages" if serves else "memory"])
-    terms = document["decode" if serves else "time"]
+    # A prefill pool has no decode step.
+    terms = document["decode" if serves else "time"] or {}
     return [
         {"term": name.removesuffix("_seconds"), "seconds": value} for name, value in terms.items()
     ]
