@@ -15,7 +15,7 @@ from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.simulation.simulate import ONE_SAMPLE, Sampling
 from parc.compiler.cost.serving.simulation.simulate_pools import SimulatedPool, simulate_pools
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.evaluate.evaluate_service import TIE, request_seconds
+from parc.compiler.evaluate.evaluate_service import TIE
 from parc.compiler.ir import Host, ServingPlan, ServingProblem
 from parc.compiler.ir.finding import Diagnostic
 from parc.compiler.ir.serving import ServiceStatistics, ServingEstimate
@@ -37,9 +37,10 @@ Hosts = tuple[Host, ...]
 DECODE_SHARE = 0.5
 """Largest part of the limit on the time to the first token that the decode pool may use. The
 prefill pool gets what the decode pool leaves."""
-TIGHTER = (1.0, 0.9, 0.8)
+TIGHTER = (1.0, 0.8, 0.5, 0.25)
 """Factors on the limit of the prefill pool that are tried until the simulation of both pools is
-within the limits of the spec. A percentile of a sum can exceed the sum of the percentiles."""
+within the limits of the spec. A percentile of a sum can exceed the sum of the percentiles, and the
+queue of a busy pool varies between samples."""
 RATE_SHARES = (1.0, 0.95, 0.9, 0.8)
 """Fractions of the estimated largest request rate that are tried until both pools have a plan."""
 
@@ -193,18 +194,22 @@ class _PoolPlanner:
             middle = (low + high) // 2
             prompts, answers = rates_with(middle)
             low, high = (low, middle) if prompts >= answers else (middle + 1, high)
-        best = max({max(low - 1, 1), low}, key=lambda count: min(rates_with(count)))
-        largest = min(rates_with(best))
-        if largest == 0:
-            sink.extend(failed)
-            return None
-        for share in RATE_SHARES:
-            last = Sink(sink.positions)
-            pair = self._plan_at_rate(largest * share, self._split(best), last)
-            if pair is not None:
-                break
-        sink.extend(last)
-        return pair
+        bounds = {count: min(rates_with(count)) for count in {max(low - 1, 1), low}}
+        best: ServingPlan | None = None
+        reached = 0.0
+        for count in sorted(bounds, key=lambda one: (-bounds[one], one)):
+            for share in RATE_SHARES:
+                rate = bounds[count] * share
+                if rate <= reached:
+                    break
+                tried = Sink(sink.positions)
+                pair = self._plan_at_rate(rate, self._split(count), tried)
+                failed = failed if pair is None else tried
+                if pair is not None:
+                    best, reached = pair, rate
+                    break
+        sink.extend(failed)
+        return best
 
     def _largest_rates(self, hosts: tuple[Hosts, Hosts], sink: Sink) -> tuple[float, float]:
         """Return the largest request rates of the two pools on ``hosts``; 0 without a layout."""
@@ -318,7 +323,7 @@ def _value(problem: ServingProblem, plan: ServingPlan) -> float:
     if problem.minimizes_gpus:
         return plan.occupied_gpus
     if traffic.is_load_given or problem.goals.maximize == "latency":
-        return sum(request_seconds(one.problem, one.estimate) for one in plan.pools)
+        return plan.request_seconds
     seconds = 1 / _requests_per_second(plan)
     return seconds * (plan.occupied_gpus if problem.goals.maximize == "lowest-cost" else 1)
 
@@ -334,22 +339,21 @@ def _compare(problem: ServingProblem, pair: ServingPlan | None, whole: ServingPl
         if plan is None:
             return "have no valid plan"
         gpus = format_count(plan.occupied_gpus, "GPU")
-        seconds = sum(request_seconds(one.problem, one.estimate) for one in plan.pools)
         rate = format_three_digits(_requests_per_second(plan))
-        return f"occupy {gpus} for {rate} requests/s of {format_seconds(seconds)}"
+        return f"occupy {gpus} for {rate} requests/s of {format_seconds(plan.request_seconds)}"
 
     gain = ""
     if pair is not None and whole is not None:
         share = 1 - _value(problem, pair) / _value(problem, whole)
-        sign = "lower" if share >= 0 else "higher"
-        gain = f" ({format_percent(abs(share))} {sign} {_unit(problem)})"
+        less, more = _comparatives(problem)
+        gain = f" ({format_percent(abs(share))} {less if share >= 0 else more})"
     return f"two pools {figures(pair)}{gain}; engines for whole requests {figures(whole)}"
 
 
-def _unit(problem: ServingProblem) -> str:
-    """Return the name of the value by which two pools and whole engines are compared."""
+def _comparatives(problem: ServingProblem) -> tuple[str, str]:
+    """Return the words for a smaller and for a larger ``_value``."""
     if problem.minimizes_gpus:
-        return "number of GPUs"
+        return "fewer GPUs", "more GPUs"
     if problem.service.traffic.is_load_given or problem.goals.maximize == "latency":
-        return "time of a request"
-    return "cost per request" if problem.goals.maximize == "lowest-cost" else "time per request"
+        return "less time per request", "more time per request"
+    return "less GPU time per request", "more GPU time per request"

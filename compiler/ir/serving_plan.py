@@ -341,6 +341,27 @@ class ServingPlan:
         return (self,) if self.pair is None else (replace(self, pair=None), self.pair.decode)
 
     @property
+    def ttft_seconds(self) -> float:
+        """Estimated mean time to the first token, in both pools together if there are two."""
+        return sum(one.estimate.ttft_seconds for one in self.pools)
+
+    @property
+    def tpot_seconds(self) -> float:
+        """Estimated mean time per output token; of two pools, the decode pool determines it."""
+        return self.pools[-1].estimate.tpot_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Estimated output tokens per second; of two pools, the decode pool generates them."""
+        return self.pools[-1].estimate.tokens_per_second
+
+    @property
+    def request_seconds(self) -> float:
+        """Estimated mean time in seconds from the arrival of a request to its last token."""
+        later = max(self.pools[-1].problem.service.traffic.output_tokens - 1, 0.0)
+        return self.ttft_seconds + later * self.tpot_seconds
+
+    @property
     def occupied_gpus(self) -> int:
         """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
         cluster = self.problem.cluster

@@ -78,7 +78,7 @@ def _resolve_pools(
 
 def _pool_spec(spec: ServingSpec, section: DisaggregateSpec, pool: str) -> ServingSpec:
     """Return the spec of one pool: the part of the limits and of the layout that it has."""
-    goals = spec.goals
+    goals = _changed(spec.goals, {"e2e": None})
     if pool == "prefill":
         # Prompts have no time per token. A share of requests needs a limit on each request.
         removed: dict[str, Any] = {"tpot": None}

@@ -30,7 +30,7 @@ from parc.backends.shared.verify_environment import (
 from parc.backends.shared.verify_launch_environment import inherited_names, read_setup_settings
 from parc.backends.verifier import DerivedRank, DerivedSetting, EngineVerifier, JobShape
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
+from parc.compiler.verify.read_emitted import LARGEST, TABLE, MalformedFileError, read_table
 from parc.compiler.verify.verify_program import report_program_change, verify_program
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
@@ -177,14 +177,18 @@ class ServeScriptVerifier(EngineVerifier):
 
     def _pool(self, name: str, files: Mapping[str, str]) -> PoolServers:
         """Return the API servers that the script of a pool starts."""
-        script = self.read(files)
+        script, cluster = self.read(files), _planned_problem(files).get("cluster", {})
+        hosts = script.hosts
+        # The script of a single host contains no name.
+        if not hosts and cluster.get("named") and TABLE in files:
+            hosts = tuple(dict.fromkeys(read_table(files[TABLE])["host"]))
         flag = self.router.bootstrap_flag if self.router is not None else ""
         servers = tuple(
             (one.node, port, one.own.get(flag, ""))
             for one in self.expected_processes(script) or ()
             for port in one.ports
         )
-        return PoolServers(name, script, servers)
+        return PoolServers(name, script.node_count, hosts, servers)
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from parc.backends.shared.serving.verify_serve_script import ServeScript
 from parc.backends.shared.verify_known_lines import read_script, without_redundant_quotes
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_program import verify_program
@@ -30,7 +29,10 @@ class PoolServers:
     """API servers of a pool."""
 
     name: str
-    script: ServeScript
+    nodes: int
+    """Number of hosts."""
+    hosts: tuple[str, ...]
+    """Names of the hosts by node rank; empty if they have none."""
     servers: tuple[tuple[int, int, str], ...]
     """(node rank, port, port of the flag ``bootstrap_flag``) of each server; "" without one."""
 
@@ -55,10 +57,10 @@ def _needed_lines(router: RouterFormat, port: int, pools: tuple[PoolServers, ...
     """Yield the commands of the script."""
     yield from ("#!/bin/bash", "set -euo pipefail")
     for pool in pools:
-        variable, count = f"PARC_{pool.name.upper()}_HOSTS", pool.script.node_count
+        variable, count = f"PARC_{pool.name.upper()}_HOSTS", pool.nodes
         given = f'read -ra {pool.name} <<< "${variable}"'
-        if pool.script.hosts:
-            yield f"{pool.name}=({shlex.join(pool.script.hosts)})"
+        if pool.hosts:
+            yield f"{pool.name}=({shlex.join(pool.hosts)})"
             yield f"[[ -z ${{{variable}:-}} ]] || {given}"
         else:
             reason = f"set it to the hosts of the {pool.name} pool by node rank"

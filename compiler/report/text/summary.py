@@ -131,8 +131,7 @@ def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
     cost = plan.cost_per_hour
     if cost is None:
         return ()
-    # Of two pools, the decode pool generates the tokens.
-    rate = (plan if isinstance(plan, Plan) else plan.pools[-1]).estimate.tokens_per_second
+    rate = (plan if isinstance(plan, ServingPlan) else plan.estimate).tokens_per_second
     tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
     if isinstance(plan, ServingPlan) and not generates_answers(plan.pools[-1]):
         rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
