@@ -19,7 +19,8 @@ from parc.compiler.evaluate.evaluate_service import TIE
 from parc.compiler.ir import Host, ServingPlan, ServingProblem
 from parc.compiler.ir.finding import Diagnostic
 from parc.compiler.ir.serving import ServiceStatistics, ServingEstimate
-from parc.compiler.ir.serving_plan import LatencyLimit, PoolPair, PoolProblems, ServingGoals
+from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
+from parc.compiler.ir.serving_plan import PoolPair, PoolProblems
 from parc.compiler.placement.restore_cluster import cluster_with_hosts
 from parc.compiler.report.formatting import (
     format_count,

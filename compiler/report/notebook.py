@@ -37,8 +37,9 @@ class PlanView:
     def _repr_html_(self) -> str:
         """Return the report of the plan for a notebook.
 
-        It is the page ``report.html`` of each pool in a frame, so that the styles of the page and those of the
-        notebook do not affect each other. Viewers that remove frames show the line of ``repr``.
+        It is the page ``report.html`` in a frame, one per pool, so that the styles of the page and
+        those of the notebook do not affect each other. Viewers that remove frames show the line of
+        ``repr``.
         """
         from parc.compiler.report.page.report_page import report_artifact
 

@@ -22,7 +22,7 @@ from parc.compiler.evaluate.evaluate_service import (
 )
 from parc.compiler.ir import ServingEstimate, ServingProblem
 from parc.compiler.ir.serving import ServiceStatistics
-from parc.compiler.ir.serving_plan import LatencyLimit, ServingGoals
+from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
 FINALISTS = 5

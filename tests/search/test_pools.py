@@ -60,7 +60,8 @@ def test_two_pools_have_the_same_rate_hosts_of_their_own_and_keep_all_limits() -
     assert missed_limits(whole.goals, again) == []
     # The first token waits for both pools, and the later ones for the decode pool only.
     separate = [pool.estimate.simulated for pool in plan.pools]
-    assert separate[0] is not None and separate[1] is not None
+    assert separate[0] is not None
+    assert separate[1] is not None
     together = separate[0].ttft_seconds.mean + separate[1].ttft_seconds.mean
     assert pair.simulated.ttft_seconds.mean == pytest.approx(together, rel=0.1)
     tpot = separate[1].tpot_seconds.mean
@@ -218,7 +219,8 @@ def test_the_router_starts_with_the_engines_of_both_pools(
     assert words.count("--prefill") == 2
     assert words[words.index("--decode") + 1] == "http://other:8000"
     first = words.index("--prefill")
-    assert words[first + 1].startswith("http://h") and words[first + 2] == "8998"
+    assert words[first + 1].startswith("http://h")
+    assert words[first + 2] == "8998"
     assert words[-2:] == ["--policy", "random"]
     environment["PARC_DECODE_HOSTS"] = "one two three"
     wrong = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)

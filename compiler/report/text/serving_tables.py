@@ -10,7 +10,8 @@ from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.ir import AnyProblem, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
-from parc.compiler.ir.serving_plan import LatencyName, ServingCandidate, ServingGoals
+from parc.compiler.ir.serving_goals import LatencyName, ServingGoals
+from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.report.formatting import (
     GIB,
     format_count,

@@ -7,7 +7,7 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
-from parc.compiler.ir.serving_plan import ServingGoals
+from parc.compiler.ir.serving_goals import ServingGoals
 from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.report.formatting import (
     GIB,

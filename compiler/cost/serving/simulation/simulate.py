@@ -34,7 +34,7 @@ from parc.compiler.ir.serving import (
     ServingEstimate,
     Traffic,
 )
-from parc.compiler.ir.serving_plan import LatencyName
+from parc.compiler.ir.serving_goals import LatencyName
 
 NO_LIMITS: Mapping[LatencyName, float] = MappingProxyType({})
 

@@ -29,7 +29,7 @@ from parc.compiler.cost.serving.simulation.simulate import (
 )
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir.serving import ServiceStatistics, ServingEstimate, Traffic
-from parc.compiler.ir.serving_plan import LatencyName
+from parc.compiler.ir.serving_goals import LatencyName
 
 
 @dataclass(frozen=True, slots=True)
