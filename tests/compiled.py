@@ -17,7 +17,7 @@ from parc.compiler.ir import AnyPlan, AnyProblem, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec, resolve_spec
 from parc.compiler.spec.load import read_spec_tree
 from parc.compiler.spec.reading.source import SpecSource, read_source
-from parc.compiler.verify.verify_plan import verify_artifacts
+from parc.compiler.verify.verify_pools import verify_output
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/spec.yaml"))
@@ -140,7 +140,7 @@ def error_codes(spec: Spec) -> set[str]:
 def verification_codes(files: Files) -> set[str]:
     """Return the short codes that the verification reports for emitted files."""
     sink = Sink()
-    verify_artifacts(files, sink)
+    verify_output(files, sink)
     return {one.code.removeprefix("PARC-") for one in sink.diagnostics}
 
 

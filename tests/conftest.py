@@ -9,6 +9,7 @@ from functools import cache, partial
 import pytest
 from hypothesis import settings
 
+from parc.compiler import pools_pipeline
 from parc.compiler.cli import GC_THRESHOLD
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.evaluate import evaluate_service
@@ -48,6 +49,9 @@ def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate services with 50 requests, not 2,000: for tests whose subject is not a latency."""
     sampling = Sampling(requests=50)
     monkeypatch.setattr(evaluate_service, "simulate", partial(simulate, sampling=sampling))
+    monkeypatch.setattr(
+        pools_pipeline, "simulate_pair", partial(pools_pipeline.simulate_pair, sampling=sampling)
+    )
     # A new cache, because results of this test must not reach other tests.
     monkeypatch.setattr(
         evaluate_service, "_simulate", cache(evaluate_service._simulate.__wrapped__)
