@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from parc.compiler.catalog.library import Library
@@ -47,8 +47,9 @@ class StarterCluster:
     """Number of hosts that can run the job; None if ``parc init`` chooses the number."""
     scheduler: Scheduler = "slurm"
     partition: str = ""
-    """Partition of Slurm, if all hosts have the same one; empty if there are several, or if the
-    site sets it."""
+    """Partition of Slurm, if all hosts have the same one; empty if there are several."""
+    site: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the site; empty for none."""
 
     @property
     def has_names(self) -> bool:
@@ -72,16 +73,16 @@ def cluster_of_gpus(gpu: str, gpus: int | None, site: Mapping[str, Any]) -> Star
     section = node_section(_gpu_name(gpu), None) if gpu else {"node": node}
     size = gpus_per_node(section)
     if gpus is None:
-        return StarterCluster(section, size, None, scheduler)
+        return StarterCluster(section, size, None, scheduler, site=site)
     if gpus < size:
-        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler)
+        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler, site=site)
     if gpus % size:
         low = gpus // size * size
         raise StarterError(
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, size, gpus // size, scheduler)
+    return StarterCluster(section, size, gpus // size, scheduler, site=site)
 
 
 def cluster_of_files(
@@ -120,9 +121,8 @@ def cluster_of_files(
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
     hosts = len(fragment.hosts) - len(fragment.unavailable)
     scheduler: Scheduler = "kubernetes" if "k8s-nodes" in found.kinds else "slurm"
-    of_site = site.get("launch", {}).get("slurm", {}).get("partition")
-    partition = "" if of_site else _partition_in(text)
-    return StarterCluster({**section, **racks}, size, hosts, scheduler, partition)
+    partition = _partition_in(text)
+    return StarterCluster({**section, **racks}, size, hosts, scheduler, partition, site)
 
 
 def _node_facts(node: Any) -> tuple[str, int]:
