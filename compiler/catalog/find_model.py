@@ -13,7 +13,7 @@ from parc.compiler.catalog.library import (
     register_user_file_lines,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.spec.similar_names import has_same_numbers
+from parc.compiler.diagnostics.similar_names import has_same_numbers
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
