@@ -24,6 +24,7 @@ _GPU_NAMES = re.compile(
     r'"nvidia\.com/gpu\.product"\s*:\s*"([^"]+)"|"amd\.com/gpu\.product-name"\s*:\s*"([^"]+)"'
     r"|\bgpu:([A-Za-z][\w.-]*):[0-9]"
 )
+_FEATURES = re.compile(r"\bAvailableFeatures=(\S+)")
 _PARTITIONS = re.compile(r'\bPartitions=(\S+)|"partitions"\s*:\s*\[([^\]]*)\]')
 """Partitions of a host in the text and in the JSON output of ``scontrol show nodes``."""
 _INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
@@ -111,11 +112,16 @@ def cluster_of_files(
     instance = _INSTANCE.search(text)
     node = INSTANCE_NODES.get(instance[1], "") if instance is not None and not gpu else ""
     read = found.fragment.spec.get("cluster", {}).get("node", {})
-    name = Library().entry("nodes", node)["gpu"] if node else _gpu_name(gpu or _gpu_in(text))
+    node_of_site = site.get("cluster", {}).get("node")
+    gpu_of_site, size_of_site = _node_facts(node_of_site)
+    name = (
+        Library().entry("nodes", node)["gpu"]
+        if node
+        else _gpu_name(gpu or _gpu_in(text, gpu_of_site))
+    )
     section = node_section(name, read.get("gpus_per_node"), node)
     size = gpus_per_node(section)
-    node_of_site = site.get("cluster", {}).get("node")
-    if not gpu and node_of_site is not None and _node_facts(node_of_site) == (name, size):
+    if not gpu and (name, size) == (gpu_of_site, size_of_site):
         section = {"node": node_of_site}
     fragment = _limit_hosts(found.fragment, size, gpus)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
@@ -126,7 +132,7 @@ def cluster_of_files(
 
 
 def _node_facts(node: Any) -> tuple[str, int]:
-    """Return (GPU type, GPUs per host) of a value of ``cluster.node``."""
+    """Return (GPU type, GPUs per host) of a value of ``cluster.node``; ("", 0) if unknown."""
     base = node.get("base", "") if isinstance(node, dict) else node
     if base not in Library().names("nodes"):
         return "", 0
@@ -147,13 +153,19 @@ def _gpu_name(text: str) -> str:
     return name
 
 
-def _gpu_in(text: str) -> str:
-    """Return the name of the GPU type in a node list."""
+def _gpu_in(text: str, default: str) -> str:
+    """Return the name of the GPU type in a node list, or ``default`` if it has none.
+
+    A list of Slurm without types (``gpu:8``) may name the GPU among the features of the hosts.
+    """
     names: set[str] = {next(filter(None, groups)) for groups in _GPU_NAMES.findall(text)}
+    if not names:
+        words = {word for found in _FEATURES.findall(text) for word in found.split(",")}
+        names = {word for word in words if find_gpu(word)} or {default} - {""}
     if len({find_gpu(name) for name in names}) == 1:
         return names.pop()
     shown = f"several GPU types ({', '.join(sorted(names)[:5])})" if names else "no GPU type"
-    raise StarterError(f"the node list has {shown}; set the type with --gpu")
+    raise StarterError(f"the node list has {shown}; add the type, such as --gpu h100")
 
 
 def _limit_hosts(fragment: Fragment, size: int, gpus: int | None) -> Fragment:
