@@ -62,7 +62,7 @@ def serving_summary(plan: ServingPlan) -> str:
         ),
         ("interval", _format_intervals(plan)),
         ("simulated", format_simulated(plan)),
-        *_cost_row(plan),
+        ("cost", describe_cost(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
@@ -121,18 +121,18 @@ def format_goodput(goals: ServingGoals, found: ServiceStatistics) -> str:
     )
 
 
-def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
-    """Return the row with the cost per hour and per million tokens; empty without a price."""
+def describe_cost(plan: AnyPlan) -> str:
+    """Return the cost per hour and per million tokens; empty without a price."""
     cost = plan.cost_per_hour
     if cost is None:
-        return ()
+        return ""
     rate = plan.estimate.tokens_per_second
     tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
     if isinstance(plan, ServingPlan) and not generates_answers(plan):
         rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
     per_million = 1e6 * cost / (3600 * rate)
     text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
-    return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
+    return f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"
 
 
 def format_load(plan: ServingPlan) -> str:
@@ -220,7 +220,7 @@ def summary_text(plan: AnyPlan) -> str:
         ),
         ("placement", format_placement(plan)),
         *run_rows(plan),
-        *_cost_row(plan),
+        ("cost", describe_cost(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
     )
