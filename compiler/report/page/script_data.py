@@ -42,10 +42,10 @@ units are those of ``show`` in templates/report/compare.js.j2."""
 TRAINING_FIGURES = (
     ("layout", "GPUs", "layout.world", "count"),
     *(
-        ("layout", name, f"layout.{name.replace('-', '_')}", "count")
+        ("layout", name, f"layout.{name.replace('-', '_')}", "size")
         for name in ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro-batch")
     ),
-    ("layout", "ZeRO stage", "layout.zero_stage", "count"),
+    ("layout", "ZeRO stage", "layout.zero_stage", "size"),
     ("layout", "schedule", "layout.schedule", ""),
     ("layout", "recompute", "layout.recompute.granularity", ""),
     ("estimate", "MFU", "estimate.mfu", "share"),
@@ -71,7 +71,7 @@ TRAINING_FIGURES = (
 SERVING_FIGURES = (
     ("layout", "GPUs", "layout.gpus", "count"),
     ("layout", "engines", "layout.replicas", "count"),
-    *(("layout", name, f"layout.{name}", "count") for name in ("tp", "pp", "dp", "ep")),
+    *(("layout", name, f"layout.{name}", "size") for name in ("tp", "pp", "dp", "ep")),
     ("estimate", SERVING_TERMS["ttft_seconds"].title, "estimate.ttft_seconds", "s"),
     ("estimate", SERVING_TERMS["tpot_seconds"].title, "estimate.tpot_seconds", "s"),
     ("estimate", SERVING_TERMS["prefill_seconds"].title, "estimate.prefill_seconds", "s"),
