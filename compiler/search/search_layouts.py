@@ -186,9 +186,9 @@ def _fallback_candidate(
         for index, one in filters.items()
         if one.dropped_counts[OVERSIZED] and (point := one.smallest_layout()) is not None
     ]
-    if not found and sink is None:
-        return None
     if not found:
+        if sink is None:
+            return None
         siblings = chain.from_iterable(sibling_layouts(one.space) for one in filters.values())
         layouts = chain.from_iterable(siblings)
         explain_invalid(

@@ -98,8 +98,8 @@ def _block_shape(keys: ConfigKeys, block: Any, heads: int, hidden: int) -> tuple
         keys.add_note("K03", "block_configs", "ffn_mult must be a positive number")
         return heads, hidden
     # _ffn_mult_to_intermediate_size of DeciLM rounds up to whole multiples of 256.
-    width = -(-int(2 * ratio * hidden / 3) // 256) * 256 if has_mlp else 0
-    return heads // group if has_attention else 0, width
+    width = -(-int(2 * ratio * hidden / 3) // 256) * 256 if has_mlp and ratio else 0
+    return heads // group if has_attention and group else 0, width
 
 
 _PARTS = ("attention", "ffn")
