@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.ir import Plan, ServingPlan
+from parc.compiler.ir import Candidate, Plan, ServingPlan
 from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
 from parc.compiler.report.json.plan_json import plan_artifact
 from parc.compiler.report.page.report_page import report_artifact
 from parc.compiler.topology.hostlist import expand_host_list
-from tests.report.pages import Page, Picture, boxes, page, planned
+from tests.cli.specs import parc
+from tests.report.pages import ROOT, Page, Picture, boxes, page, planned
 
 SMALL = (
     "llama-3-70b-torchtitan",
@@ -278,6 +279,16 @@ def test_the_next_steps_name_the_settings_that_are_missing() -> None:
     served = " ".join(Page(page("llama-2-70b-serve")).text)
     assert "parc verify ." in served
     assert "job.data" not in served
+
+
+@pytest.mark.parametrize("name", ["gpt2-small", "llama-2-70b-serve"])
+def test_the_command_of_the_second_candidate_estimates_it(name: str) -> None:
+    (command,) = re.findall(r"parc estimate spec\.yaml (--set [^<]*)", page(name))
+    result = parc("estimate", str(ROOT / "examples" / name / "spec.yaml"), *command.split())
+    assert result.exit_code == 0, result.output
+    second = planned(name).search.ranked[1]
+    figure = second.step_seconds if isinstance(second, Candidate) else second.tpot_seconds
+    assert format_seconds(figure) in result.stdout
 
 
 def test_a_price_gives_the_page_a_cost_per_hour() -> None:

@@ -63,7 +63,7 @@ def _next_candidate(plan: AnyPlan) -> Iterator[tuple[str, str]]:
     layout = plan.search.ranked[1].layout
     # dp follows from the number of GPUs.
     pins = " ".join(f"--set layout.{one}={getattr(layout, one)}" for one in names if one != "dp")
-    yield f"parc estimate spec.yaml {pins}", "Shows the second candidate term by term."
+    yield f"parc estimate spec.yaml {pins}", "Shows the sizes of the second candidate term by term."
 
 
 def parc_explain_command(term: str) -> str:

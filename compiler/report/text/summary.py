@@ -203,7 +203,7 @@ def summary_text(plan: AnyPlan) -> str:
     if isinstance(plan, ServingPlan):
         if plan.pair is None:
             return serving_summary(plan)
-        rows = (*service_rows(plan, plan.pair), *_cost_row(plan))
+        rows = (*service_rows(plan, plan.pair), ("cost", describe_cost(plan)))
         return f"{texts_of_pools(plan, serving_summary)}\n{_format_rows(rows)}"
     estimate, search = plan.estimate, plan.search
     peak = estimate.peak

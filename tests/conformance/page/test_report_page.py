@@ -13,8 +13,9 @@ import pytest
 from parc.compiler.ir.placement import group_indexes
 from parc.compiler.report.json.plan_json import plan_artifact
 from parc.compiler.report.page.cluster_map import color_ramp
+from tests.cli.specs import parc
 from tests.conformance.page.chromium import Browser, open_browser, reason_to_skip
-from tests.report.pages import page, planned
+from tests.report.pages import ROOT, page, planned
 
 pytestmark = [
     pytest.mark.conformance,
@@ -326,6 +327,23 @@ def test_16384_gpus_are_interactive_within_a_second(browser: Browser, folder: Pa
     print(f"\npage of 16,384 GPUs: loaded in {min(loads):.2f} s, four actions {acted:.2f} s")
     assert min(loads) <= LIMIT_SECONDS
     assert acted <= LIMIT_SECONDS
+
+
+def test_the_page_of_a_sweep_keeps_its_style_and_fits_a_phone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    spec = str(ROOT / "examples" / "gpt2-small" / "spec.yaml")
+    target = tmp_path / "sweep.html"
+    vary = ("--vary", "job.global_batch=256,512", "--set", "cluster.price_per_gpu_hour=2")
+    result = parc("sweep", spec, *vary, "--jobs", "1", "--html", str(target))
+    assert result.exit_code == 0, result.output
+    browser.problems.clear()
+    browser.use_media("screen", "dark")
+    browser.open(target, 390)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    # The style sheet applies only if its digest is the one in the policy.
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 23)"
+    assert browser.problems == []
 
 
 def _coordinates(name: str) -> dict[str, list[int]]:
