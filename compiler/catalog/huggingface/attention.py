@@ -15,6 +15,7 @@ from parc.compiler.catalog.huggingface.config_keys import (
     valid_values_help,
 )
 from parc.compiler.catalog.huggingface.layer_variants import (
+    layer_indexes,
     read_block_configs,
     read_heads_per_layer,
     read_shared_indexers,
@@ -63,8 +64,9 @@ def _sliding_window_after_full_attention(keys: ConfigKeys, layers: int) -> dict[
     """
     if keys.value("layer_types") is not None:
         return _sliding_window_by_layer_types(keys, layers)
-    full = range(1, layers + 1, keys.whole_number("sliding_window_pattern"))
-    variant = {"layers": list(full), "full_attention": True}
+    every = keys.whole_number("sliding_window_pattern")
+    full = [layer + 1 for layer in layer_indexes(layers) if layer % every == 0]
+    variant = {"layers": full, "full_attention": True}
     return {"window": keys.whole_number("sliding_window"), "layer_variants": [variant]}
 
 
@@ -83,7 +85,7 @@ def _attention_chunks(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     types = keys.value("layer_types")
     if types is None and isinstance(listed, list) and listed:
         types = ["chunked_attention" if one else _FULL for one in listed]
-    plain = [_FULL if (n + 1) % every == 0 else "chunked_attention" for n in range(layers)]
+    plain = [_FULL if (n + 1) % every == 0 else "chunked_attention" for n in layer_indexes(layers)]
     types = plain if types is None else types
     if not isinstance(types, list) or len(types) != layers:
         message = f"layer_types must list one type for each of the {layers} layers"
@@ -180,7 +182,7 @@ def unevenly_spaced_full_layers(
     """
     types = keys.value("layer_types")
     if types is None:
-        return list(range(leading)) if leading < layers else []
+        return list(layer_indexes(leading)) if leading < layers else []
     if not isinstance(types, list) or len(types) != layers or {*types} != {_FULL, other}:
         return []
     full = [layer for layer, name in enumerate(types) if name == _FULL]

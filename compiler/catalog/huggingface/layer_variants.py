@@ -12,6 +12,16 @@ _FIELD = "model."
 """Prefix of factors that are fields of ``ModelSpec``."""
 
 
+MOST_LAYERS = 4096
+"""Largest number of layers of which single layers are listed. A larger number must be a typo, and
+its list would fill the memory; the spec rejects it later."""
+
+
+def layer_indexes(layers: int) -> range:
+    """Return the indexes of ``layers`` layers, at most ``MOST_LAYERS`` of them."""
+    return range(min(layers, MOST_LAYERS))
+
+
 def read_extra_weights(
     keys: ConfigKeys, entries: Iterable[Mapping[str, Any]], found: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
@@ -115,14 +125,14 @@ def read_sliding_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[s
     types = keys.value("layer_types")
     if types is None:
         # The first layer and every sixth layer have full attention.
-        full = {layer for layer in range(layers) if layer == 0 or not (layer + 1) % 6}
+        full = {layer for layer in layer_indexes(layers) if layer == 0 or not (layer + 1) % 6}
     elif isinstance(types, list) and len(types) == layers:
         full = {layer for layer, name in enumerate(types) if name == "full_attention"}
     else:
         message = f"layer_types must list one type for each of the {layers} layers"
         keys.add_note("K03", "layer_types", message)
         return {}
-    sliding = [layer + 1 for layer in range(layers) if layer not in full]
+    sliding = [layer + 1 for layer in layer_indexes(layers) if layer not in full]
     window = keys.whole_number("sliding_window")
     if not sliding:
         return {}
