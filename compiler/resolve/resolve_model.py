@@ -14,11 +14,10 @@ from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.attention import Attention, Indexer, LatentAttention
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
+from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.model import (
     Experts,
-    ExtraWeights,
     FeedForward,
-    LayerVariant,
     LinearAttention,
     Mamba,
     Model,

@@ -109,7 +109,11 @@ def test_a_key_without_a_default_names_the_file_that_lacks_it(tmp_path):
         ("hidden: dim", "hidden: 7", "keys.hidden must be a config key"),
         ("qk_norm: head", "qk_norm: heads", "constants.qk_norm is invalid"),
         ("qk_norm: head", "qq_norm: head", "constants.qq_norm is invalid"),
-        ("by_layer_types", "sometimes", "window is 'sometimes'; valid values: after_full_attention"),
+        (
+            "by_layer_types",
+            "sometimes",
+            "window is 'sometimes'; valid values: after_full_attention",
+        ),
         ("  top_k: router.top_k\n", "", "experts.top_k is missing"),
         ("  normalized: norm_scores\n", "", "experts.normalized is missing"),
         ("router: softmax", "router: soft", "experts.router is 'soft'; valid values: softmax"),

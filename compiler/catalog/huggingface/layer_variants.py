@@ -99,17 +99,20 @@ def _block_shape(keys: ConfigKeys, block: Any, heads: int, hidden: int) -> tuple
             message = f"a block sets {key}, which PARC does not support"
             keys.add_note("K02", "block_configs", message, "valid value: null or false")
     group, ratio = attention.get("n_heads_in_group"), ffn.get("ffn_mult")
-    has_attention, has_mlp = not attention.get("no_op"), not ffn.get("no_op")
-    if has_attention and (not isinstance(group, int) or group < 1 or heads % group):
-        message = f"n_heads_in_group must be a divisor of {heads}, the number of heads"
-        keys.add_note("K03", "block_configs", message)
-        return heads, hidden
-    if has_mlp and (not isinstance(ratio, int | float) or not 0 < ratio < 1000):
-        keys.add_note("K03", "block_configs", "ffn_mult must be a positive number")
-        return heads, hidden
-    # _ffn_mult_to_intermediate_size of DeciLM rounds up to whole multiples of 256.
-    width = -(-int(2 * ratio * hidden / 3) // 256) * 256 if has_mlp else 0
-    return heads // group if has_attention else 0, width
+    kv_heads = width = 0
+    if not attention.get("no_op"):
+        if not isinstance(group, int) or group < 1 or heads % group:
+            message = f"n_heads_in_group must be a divisor of {heads}, the number of heads"
+            keys.add_note("K03", "block_configs", message)
+            return heads, hidden
+        kv_heads = heads // group
+    if not ffn.get("no_op"):
+        if not isinstance(ratio, int | float) or not 0 < ratio < 1000:
+            keys.add_note("K03", "block_configs", "ffn_mult must be a positive number")
+            return heads, hidden
+        # _ffn_mult_to_intermediate_size of DeciLM rounds up to whole multiples of 256.
+        width = -(-int(2 * ratio * hidden / 3) // 256) * 256
+    return kv_heads, width
 
 
 _PARTS = ("attention", "ffn")
