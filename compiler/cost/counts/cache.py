@@ -27,7 +27,7 @@ def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -
     """
     latent, indexer = attention.latent, attention.indexer
     # Index keys are stored in fp8 with one fp32 scale per block, whatever the other keys have (vLLM
-    # 0.33, layers/sparse_attn_indexer.py).
+    # 0.33, models/deepseek_v2.py).
     index = (
         indexer.head_dim * (1 + 4 / INDEX_SCALE_BLOCK) if indexer and not indexer.shared else 0.0
     )
