@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.rules.inexpressible_mixers import (
     inexpressible_mixers,
     unsupported_mtp_layers,
@@ -168,7 +169,7 @@ def inexpressible_feature_rules(problem: Problem) -> tuple[Rule, ...]:
     Every layout violates such a rule. For most models there are no such rules.
     """
     found = [
-        *inexpressible_features(problem.model, problem.version("megatron")),
+        *inexpressible_features(problem.model, core_version(problem)),
         *unsupported_mtp_layers(problem),
     ]
     return tuple(

@@ -272,10 +272,18 @@ def _exposed_tp_seconds(
 def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds of output projection and loss of one micro-batch.
 
-    The time includes the forward and the backward pass.
+    The time includes the forward and the backward pass. It is computed once for all layouts with
+    equal inputs.
     """
-    job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
-    tokens = layout.tokens(job.sequence_length)
+    tokens = layout.tokens(cost_model.problem.job.sequence_length)
+    # How gradients are added depends on the last two.
+    key = ("head", tokens, layout.tp, layout.zero_stage > 1, layout.sequence_parallel)
+    return cost_model.cached(key, lambda: _output_head_seconds(cost_model, layout, tokens))
+
+
+def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> float:
+    """Compute the result of ``output_head_seconds``, for a micro-batch of ``tokens`` per rank."""
+    model, row = cost_model.problem.model, cost_model.efficiency
     vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
     shape, sum_bytes = (tokens, vocab, model.hidden), gradient_sum_bytes(cost_model, layout)
