@@ -167,8 +167,9 @@ def _build_variant(attention: Attention, facts: ModelSpec, spec: LayerVariantSpe
         head_dim = spec.head_dim or attention.head_dim
         value_dim = spec.value_dim or (attention.value_dim if spec.head_dim is None else 0)
         changes["value_dim"] = 0 if value_dim == head_dim else value_dim
-    if attention.indexer and spec.indexer == "shared":
-        changes["indexer"] = replace(attention.indexer, shared=True)
+    if attention.indexer and spec.indexer != "own":
+        shared = replace(attention.indexer, shared=True)
+        changes["indexer"] = shared if spec.indexer == "shared" else None
     if spec.full_attention:
         changes["window"] = None
     # The distance between layers with full attention describes the layers without a variant.

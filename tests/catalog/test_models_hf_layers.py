@@ -89,6 +89,16 @@ def test_layers_that_share_selected_keys_have_no_indexer() -> None:
     assert flops.mean_visible_keys(own, 65536) == flops.mean_visible_keys(shared, 65536)
 
 
+def test_blocks_of_keys_are_selected_only_in_the_sparse_layers_of_minimax_m3() -> None:
+    sparse = {"layer_types": ["full_attention"] + ["minimax_m3_sparse"] * 3}
+    model = read({"model_type": "minimax_m3_vl_text", "num_hidden_layers": 4} | sparse)
+    assert model.attention.indexer is not None
+    assert model.attention.indexer.top_k == 16 * 128
+    own = [one.attention.indexer is not None for one, _ in model.attention_models]
+    shares = [share for _, share in model.attention_models]
+    assert (own, shares) == ([True, False], [0.75, 0.25])
+
+
 def test_llama_4_attends_within_chunks_except_in_every_fourth_layer() -> None:
     model = read({"model_type": "llama4_text"})
     assert (model.attention.window, model.attention.chunked) == (8192, True)

@@ -17,6 +17,7 @@ from parc.compiler.catalog.huggingface.config_keys import (
 from parc.compiler.catalog.huggingface.layer_variants import (
     layer_indexes,
     read_block_configs,
+    read_block_sparse_layers,
     read_heads_per_layer,
     read_shared_indexers,
     read_sliding_layer_shapes,
@@ -270,6 +271,7 @@ def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dic
 
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "block_configs": read_block_configs,
+    "block_sparse_layers": read_block_sparse_layers,
     "heads_per_layer": read_heads_per_layer,
     "shared_indexers": read_shared_indexers,
     "sliding_layer_shapes": read_sliding_layer_shapes,

@@ -188,3 +188,60 @@ def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
             one["layers"] = [layer for layer in one["layers"] if layer not in special]
     variants = [one for one in variants if one["layers"]]
     return {"layer_variants": variants} if variants else {}
+
+
+def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``indexer``, ``layer_variants`` and ``experts`` of MiniMax-M3.
+
+    An indexer selects blocks of keys in some layers, and the first layers have a dense MLP. Hub
+    configs list these layers as numbers in ``sparse_attention_config`` and ``moe_layer_freq``,
+    those of transformers as names (transformers 5.23, configuration_minimax_m3_vl.py).
+    """
+    layers = found["layers"]
+    sparse = _flags_per_layer(keys, ("layer_types", "minimax_m3_sparse"), _SPARSE_LAYERS, layers)
+    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
+    fields: dict[str, Any] = {}
+    if routed is not None:
+        dense = routed.index(True) if True in routed else layers
+        if not all(routed[dense:]):
+            keys.add_note("K02", "moe_layer_freq", "dense layers must precede layers with experts")
+        fields["experts"] = found["experts"] | {"first_dense_layers": dense}
+        fields |= {"ffn": keys.whole_number("dense_intermediate_size")} if dense else {}
+    if sparse is None or not any(sparse):
+        return fields
+    names = {"heads": "num_index_heads", "head_dim": "index_dim", "block": "block_size"}
+    sizes = {
+        field: keys.optional_whole_number(f"sparse_attention_config.sparse_{old}")
+        or keys.whole_number(f"index_{new}")
+        for (field, old), new in zip(
+            (*names.items(), ("blocks", "topk_blocks")),
+            ("n_heads", "head_dim", "block_size", "topk_blocks"),
+            strict=True,
+        )
+    }
+    top_k = sizes.pop("block") * sizes.pop("blocks")
+    fields["indexer"] = {**sizes, "top_k": top_k, "head_weights": False}
+    full = [layer for layer, one in enumerate(sparse, start=1) if not one]
+    return fields | ({"layer_variants": [{"layers": full, "indexer": "none"}]} if full else {})
+
+
+_SPARSE_LAYERS = "sparse_attention_config.sparse_attention_freq"
+
+
+def _flags_per_layer(
+    keys: ConfigKeys, named: tuple[str, str], numbers: str, layers: int
+) -> list[bool] | None:
+    """Return one boolean per layer; None if the config has neither list.
+
+    ``named`` is a config key of a list of names, and the name that means True. ``numbers`` is a
+    config key of a list of numbers, in which 0 means False.
+    """
+    names, listed = keys.value(named[0]), keys.value(numbers)
+    found = [one == named[1] for one in names] if isinstance(names, list) else None
+    if found is None and isinstance(listed, list):
+        found = [bool(one) for one in listed]
+    if found is not None and len(found) != layers:
+        key = numbers if names is None else named[0]
+        keys.add_note("K03", key, f"{key} must list one value for each of the {layers} layers")
+        return None
+    return found
