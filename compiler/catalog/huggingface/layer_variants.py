@@ -207,8 +207,7 @@ def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[st
             keys.add_note("K02", "moe_layer_freq", "dense layers must precede layers with experts")
         fields["experts"] = found["experts"] | {"first_dense_layers": dense}
         fields |= {"ffn": keys.whole_number("dense_intermediate_size")} if dense else {}
-    if sparse is None or not any(sparse):
-        return fields
+    # Read even without sparse layers: the class writes its defaults into every config.
     names = {"heads": "num_index_heads", "head_dim": "index_dim", "block": "block_size"}
     sizes = {
         field: keys.optional_whole_number(f"sparse_attention_config.sparse_{old}")
@@ -219,6 +218,8 @@ def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[st
             strict=True,
         )
     }
+    if sparse is None or not any(sparse):
+        return fields
     top_k = sizes.pop("block") * sizes.pop("blocks")
     fields["indexer"] = {**sizes, "top_k": top_k, "head_weights": False}
     full = [layer for layer, one in enumerate(sparse, start=1) if not one]
