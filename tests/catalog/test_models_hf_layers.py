@@ -58,6 +58,21 @@ def test_each_layer_of_mimo_has_the_cache_of_its_key_value_heads() -> None:
     assert cache.count_windowed_layers(model, first=0, layers=6) == 4
 
 
+def test_the_layer_lists_of_hub_configs_mean_the_same_as_those_of_transformers() -> None:
+    listed = {
+        "hybrid_layer_pattern": [0 if n == 0 or (n + 1) % 6 == 0 else 1 for n in range(48)],
+        "moe_layer_freq": [0] + [1] * 47,
+        "swa_num_key_value_heads": 8,
+        "swa_head_dim": 192,
+        "swa_v_head_dim": 128,
+    }
+    hub, plain = (read({"model_type": "mimo_v2_flash"} | one) for one in (listed, {}))
+    assert (hub.variants, hub.experts) == (plain.variants, plain.experts)
+    wide = read({"model_type": "mimo_v2_flash"} | listed | {"swa_num_key_value_heads": 16})
+    more = 8 * (192 + 128) * plain.hidden * 39
+    assert params.total_params(wide) - params.total_params(plain) == more
+
+
 def test_a_layer_without_attention_has_neither_its_weights_nor_its_flops() -> None:
     model = read(NEMOTRON_SUPER)
     plain, *_, thin = (kind for kind in model.kinds if kind.mlp == "dense")

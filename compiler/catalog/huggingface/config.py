@@ -102,6 +102,9 @@ def explain_unsupported_family(config: Mapping[str, Any], families: FamilyFiles)
         help = _explain_text_decoder(text_decoder_config(config, part), part, families)
         return ConfigNote("K02", "model_type", message, help)
     reason = families.reason_unsupported(model_type)
+    decoder = f"{model_type}_text"
+    if families.is_supported(decoder) or families.reason_unsupported(decoder):
+        reason = f"it contains several models, but the config has no key {TEXT_PARTS[0]}"
     message = f"model_type {format_value(model_type)} is not supported{reason and f': {reason}'}"
     return ConfigNote("K02", "model_type", message, _supported_families_help(model_type, families))
 

@@ -119,29 +119,52 @@ _PARTS = ("attention", "ffn")
 
 
 def read_sliding_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the field ``layer_variants`` of MiMo-V2-Flash.
+    """Return the fields ``layer_variants`` and ``experts`` of MiMo-V2-Flash.
 
-    Layers with a sliding window have twice the key-value heads and attention sinks (transformers
-    5.23, modeling_mimo_v2_flash.py).
+    Layers with a sliding window have attention sinks and other key-value heads: by default, twice
+    as many (transformers 5.23, modeling_mimo_v2_flash.py). Hub configs list the layers with a
+    window in ``hybrid_layer_pattern``, and those with experts in ``moe_layer_freq``.
     """
     layers = found["layers"]
-    types = keys.value("layer_types")
-    if types is None:
+    sliding = _flags_per_layer(
+        keys, ("layer_types", "sliding_attention"), "hybrid_layer_pattern", layers
+    )
+    if sliding is None:
         # The first layer and every sixth layer have full attention.
-        full = {layer for layer in layer_indexes(layers) if layer == 0 or not (layer + 1) % 6}
-    elif isinstance(types, list) and len(types) == layers:
-        full = {layer for layer, name in enumerate(types) if name == "full_attention"}
-    else:
-        message = f"layer_types must list one type for each of the {layers} layers"
-        keys.add_note("K03", "layer_types", message)
-        return {}
-    sliding = [layer + 1 for layer in layer_indexes(layers) if layer not in full]
-    window = keys.whole_number("sliding_window")
-    if not sliding:
-        return {}
-    kv_heads = 2 * (found.get("kv_heads") or found["heads"])
-    variant = {"layers": sliding, "kv_heads": kv_heads, "window": window, "sinks": True}
-    return {"layer_variants": [variant]}
+        sliding = [layer > 0 and (layer + 1) % 6 > 0 for layer in layer_indexes(layers)]
+    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
+    fields = {} if routed is None else _leading_dense_layers(keys, found, routed)
+    numbers = [layer for layer, one in enumerate(sliding, start=1) if one]
+    variant: dict[str, Any] = {
+        "layers": numbers,
+        "window": keys.whole_number("sliding_window"),
+        "sinks": True,
+        "kv_heads": keys.optional_whole_number("swa_num_key_value_heads")
+        or 2 * (found.get("kv_heads") or found["heads"]),
+    }
+    for field, key in _SLIDING_KEYS.items():
+        value = keys.optional_whole_number(key)
+        if value not in (None, found.get(field)):
+            variant[field] = value
+    return fields | ({"layer_variants": [variant]} if numbers else {})
+
+
+_SLIDING_KEYS = {
+    "heads": "swa_num_attention_heads",
+    "head_dim": "swa_head_dim",
+    "value_dim": "swa_v_head_dim",
+}
+"""Field of ``LayerVariantSpec`` -> config key of its value in layers with a sliding window."""
+
+
+def _leading_dense_layers(
+    keys: ConfigKeys, found: dict[str, Any], routed: list[bool]
+) -> dict[str, Any]:
+    """Return the field ``experts`` with the number of dense layers, which must come first."""
+    dense = routed.index(True) if True in routed else len(routed)
+    if not all(routed[dense:]):
+        keys.add_note("K02", "moe_layer_freq", "dense layers must precede layers with experts")
+    return {"experts": found["experts"] | {"first_dense_layers": dense}}
 
 
 def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
@@ -202,30 +225,29 @@ def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[st
     routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
     fields: dict[str, Any] = {}
     if routed is not None:
-        dense = routed.index(True) if True in routed else layers
-        if not all(routed[dense:]):
-            keys.add_note("K02", "moe_layer_freq", "dense layers must precede layers with experts")
-        fields["experts"] = found["experts"] | {"first_dense_layers": dense}
-        fields |= {"ffn": keys.whole_number("dense_intermediate_size")} if dense else {}
+        fields = _leading_dense_layers(keys, found, routed)
+        if fields["experts"]["first_dense_layers"]:
+            fields["ffn"] = keys.whole_number("dense_intermediate_size")
     # Read even without sparse layers: the class writes its defaults into every config.
-    names = {"heads": "num_index_heads", "head_dim": "index_dim", "block": "block_size"}
-    sizes = {
-        field: keys.optional_whole_number(f"sparse_attention_config.sparse_{old}")
-        or keys.whole_number(f"index_{new}")
-        for (field, old), new in zip(
-            (*names.items(), ("blocks", "topk_blocks")),
-            ("n_heads", "head_dim", "block_size", "topk_blocks"),
-            strict=True,
-        )
-    }
+    heads, head_dim, block, blocks = (
+        keys.optional_whole_number(f"sparse_attention_config.{old}") or keys.whole_number(new)
+        for old, new in _INDEX_SIZES.items()
+    )
     if sparse is None or not any(sparse):
         return fields
-    top_k = sizes.pop("block") * sizes.pop("blocks")
-    fields["indexer"] = {**sizes, "top_k": top_k, "head_weights": False}
+    indexer = {"heads": heads, "head_dim": head_dim, "top_k": block * blocks}
+    fields["indexer"] = indexer | {"head_weights": False}
     full = [layer for layer, one in enumerate(sparse, start=1) if not one]
     return fields | ({"layer_variants": [{"layers": full, "indexer": "none"}]} if full else {})
 
 
+_INDEX_SIZES = {
+    "sparse_num_index_heads": "index_n_heads",
+    "sparse_index_dim": "index_head_dim",
+    "sparse_block_size": "index_block_size",
+    "sparse_topk_blocks": "index_topk_blocks",
+}
+"""Key in ``sparse_attention_config`` of hub configs -> key in configs of transformers."""
 _SPARSE_LAYERS = "sparse_attention_config.sparse_attention_freq"
 
 
