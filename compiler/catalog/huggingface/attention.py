@@ -59,14 +59,28 @@ def _sliding_window_if_enabled(keys: ConfigKeys, layers: int) -> dict[str, Any]:
 
 
 def _sliding_window_after_full_attention(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the window fields for a family in which the first of n layers has full attention.
+    """Return the window fields for a family in which the first of n layers has full attention."""
+    return _sliding_window_with_phase(keys, layers, 0)
+
+
+def _sliding_window_before_full_attention(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+    """Return the window fields for a family in which the last layer has full attention.
+
+    So has every n-th layer before it.
+    """
+    return _sliding_window_with_phase(keys, layers, layers - 1)
+
+
+def _sliding_window_with_phase(keys: ConfigKeys, layers: int, full_layer: int) -> dict[str, Any]:
+    """Return the window fields if every n-th layer before and after one layer has full attention.
 
     n is the default ``sliding_window_pattern`` of the family; ``layer_types`` takes precedence.
     """
-    if keys.value("layer_types") is not None:
+    if keys.value("layer_types") is not None or keys.value("sliding_window") is None:
         return _sliding_window_by_layer_types(keys, layers)
     every = keys.whole_number("sliding_window_pattern")
-    full = [layer + 1 for layer in layer_indexes(layers) if layer % every == 0]
+    listed = layer_indexes(layers)
+    full = [layer + 1 for layer in listed if (layer - full_layer) % every == 0]
     variant = {"layers": full, "full_attention": True}
     return {"window": keys.whole_number("sliding_window"), "layer_variants": [variant]}
 
@@ -105,6 +119,7 @@ WINDOW_FORMS: dict[str, Callable[[ConfigKeys, int], dict[str, Any]]] = {
     "chunks": _attention_chunks,
     "by_layer_types": _sliding_window_by_layer_types,
     "after_full_attention": _sliding_window_after_full_attention,
+    "before_full_attention": _sliding_window_before_full_attention,
     "by_switch": _sliding_window_if_enabled,
 }
 """Name of a reader of sliding windows (``window`` in a family file) -> function."""
