@@ -43,6 +43,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="megatron-bridge",
         package="parc.backends.megatron.bridge",
         training=".backend",
+        importers=(".import_config",),
         binds_layout=True,
         verifier=".verify",
         launch_fields=("logging", "profile"),

@@ -1,4 +1,4 @@
-"""Files of Megatron-Bridge: every setting is verified, and specs that it cannot train are refused."""
+"""Files of Megatron-Bridge: settings are verified, specs that it cannot train are refused."""
 
 from __future__ import annotations
 
