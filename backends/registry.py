@@ -70,6 +70,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="torchtitan",
         package="parc.backends.torchtitan",
         training=".backend",
+        importers=(".import_toml",),
         binds_layout=True,
         verifier=".verify",
         launch_fields=(),
