@@ -193,6 +193,11 @@ def shared_expert_width(problem: Problem) -> int | None:
     return _experts_of(problem).shared_size or None if problem.model.experts else None
 
 
+def expert_latent_width(problem: Problem) -> int | None:
+    """Return the width to which tokens are projected for the experts; None without projection."""
+    return _experts_of(problem).latent_size or None if problem.model.experts else None
+
+
 def shared_expert_gate(problem: Problem) -> bool:
     """Return True if a sigmoid gates the output of the shared expert, as in Qwen2-MoE."""
     return bool(shared_expert_width(problem)) and _experts_of(problem).shared_gate

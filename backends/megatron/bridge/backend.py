@@ -8,7 +8,7 @@ from parc.backends.megatron.backend import Megatron
 from parc.backends.megatron.bridge.files import CONFIG, PROGRAM, bridge_files
 from parc.backends.megatron.bridge.rules import bridge_rules
 from parc.backends.megatron.capabilities import BRIDGE, CORE_OF_BRIDGE
-from parc.backends.megatron.rules.inexpressible_features import explain_left_out_parts
+from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
 from parc.backends.shared.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Model, Plan, Problem
@@ -63,8 +63,7 @@ class MegatronBridge(Megatron):
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report wasteful settings, and parts of the model that no setting can express."""
         report_advice(plan, sink)
-        if plan.problem.model.left_out:
-            sink.report("E07", explain_left_out_parts(plan.problem.model), at="model")
+        report_left_out_parts(plan.problem.model, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``config.yaml``, and ``pretrain.py`` unless the spec names a program."""

@@ -1,4 +1,4 @@
-"""Files of Megatron-Bridge: settings are verified, specs that it cannot train are refused."""
+"""Files of Megatron-Bridge: all settings are verified; impossible specs are refused."""
 
 from __future__ import annotations
 
