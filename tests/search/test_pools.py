@@ -143,6 +143,7 @@ def test_other_goals_use_all_hosts(goal: str) -> None:
         ({"emit": ["tensorrt-llm"]}, "V40"),
         ({"layout": {"pp": 2}}, "V45"),
         ({"goals": {"tpot": "1ms"}}, "G03"),
+        ({"launch": {"env": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}, "V45"),
     ],
 )
 def test_impossible_pools_are_refused(parts: Tree, found: str) -> None:
