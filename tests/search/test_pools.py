@@ -230,6 +230,20 @@ def test_the_router_starts_with_the_engines_of_both_pools(
 
 
 @few_requests
+def test_the_plan_of_each_pool_contains_the_spec_that_the_user_wrote() -> None:
+    tree = two_pools(goals={}, launch={"router_port": 31000})
+    plan, sink = compiled.planned(tree)
+    assert isinstance(plan, ServingPlan)
+    assert sink.diagnostics == ()
+    files = compiled.emitted(plan)
+    for pool in ("prefill", "decode"):
+        assert json.loads(files[f"{pool}/plan.json"])["spec"]["job"]["disaggregate"] is True
+    assert "--port 31000 " in files["router.sh"]
+    other = problem_of(two_pools(goals={}, job={"disaggregate": "auto"}))
+    assert other.digest != plan.problem.digest
+
+
+@few_requests
 def test_commands_show_both_pools(tmp_path: Path) -> None:
     path, out = tmp_path / "spec.yaml", tmp_path / "out"
     path.write_text(json.dumps(two_pools(job={"traffic": {**LOAD, "request_rate": 1}}, goals={})))
