@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import pickle
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,9 +62,29 @@ def plan_of(spec: Spec) -> Plan:
     return plan
 
 
+def folder_of_run() -> Path | None:
+    """Return the folder that the workers of this test run share; None without pytest-xdist."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    return None if run is None else Path(tempfile.gettempdir()) / f"parc-tests-{run}"
+
+
 @cache
 def example(name: str) -> AnyPlan:
-    """Return the plan of ``examples/<name>``."""
+    """Return the plan of ``examples/<name>``, which one of the workers of a test run makes."""
+    folder = folder_of_run()
+    if folder is None:
+        return _planned_example(name)
+    stored = folder / f"{name}.pickle"
+    if not stored.is_file():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        draft = folder / f"{name}-{os.getpid()}"
+        draft.write_bytes(pickle.dumps(_planned_example(name)))
+        draft.replace(stored)  # at once, because another worker may read it
+    plan: AnyPlan = pickle.loads(stored.read_bytes())
+    return plan
+
+
+def _planned_example(name: str) -> AnyPlan:
     sink = Sink()
     plan = plan_spec(read_source(str(ROOT / "examples" / name / "spec.yaml")), (), sink)
     assert plan is not None, messages_of(sink)

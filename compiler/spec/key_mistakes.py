@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, SpecPositions
+from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.spec.annotations import ErrorLocation, describe_expected, model_of
-from parc.compiler.spec.similar_names import did_you_mean
 
 _MAX_LISTED_KEYS = 12
 """Largest number of valid keys that a message lists; above it, the message refers to ``parc
