@@ -32,6 +32,7 @@ SINCE = {"flint": "0.33", "granite_swa": "0.29", "granitemoe_swa": "0.29", "koli
 REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
 """Families whose config class is in their checkpoints, because transformers has none."""
 TRUST = "--trust-remote-code"
+ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
@@ -181,12 +182,37 @@ def _check_arguments(plan: ServingPlan, sink: Sink) -> None:
     check_launch_args(plan, shared_arguments(plan), sink)
 
 
+def _check_allocator(plan: ServingPlan, sink: Sink) -> None:
+    """Report segments that move while a connector has registered the KV cache in them (V45, V44).
+
+    vLLM does not start (config/vllm.py, _verify_kv_transfer_compat).
+    """
+    setup = plan.problem.service.setup
+    in_pool = setup.pool != "both"
+    value = dict(plan.problem.launch.env).get(ALLOCATOR, "")
+    if EXPANDABLE not in value or not (in_pool or setup.host_cache_bytes):
+        return
+    cause = Cause("job.pool", f"the pool is {setup.pool}")
+    if not in_pool:
+        cause = Cause("job.kv_offload", "the KV cache is copied to host memory")
+    finding = Finding(
+        f"{ALLOCATOR} moves memory that a KV cache connector has registered",
+        label=f"vLLM does not start with {EXPANDABLE} and a connector",
+        help=f"remove {EXPANDABLE} from the value",
+        fix=f"remove launch.env.{ALLOCATOR}" if value == EXPANDABLE else "",
+        causes=(cause,),
+        targets=TARGETS,
+    )
+    sink.report("V45" if in_pool else "V44", finding, at=f"launch.env.{ALLOCATOR}")
+
+
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V31",), _check_model_family),
     PlanCheck(("F01", "F02", "F03", "V43", "V04"), _check_arguments),
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V28",), _check_low_latency),
     PlanCheck(("V44",), _check_adapter_rank),
+    PlanCheck(("V45",), _check_allocator),
     PlanCheck(("T10",), _check_all_reduce),
     PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
 )
