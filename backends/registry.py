@@ -40,6 +40,14 @@ BUILT_IN: tuple[Declaration, ...] = (
         launch_fields=("args", "omit", "logging", "profile"),
     ),
     Declaration(
+        name="megatron-bridge",
+        package="parc.backends.megatron.bridge",
+        training=".backend",
+        binds_layout=True,
+        verifier=".verify",
+        launch_fields=("logging", "profile"),
+    ),
+    Declaration(
         name="deepspeed",
         package="parc.backends.deepspeed",
         training=".backend",

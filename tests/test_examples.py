@@ -79,6 +79,11 @@ def test_the_json_files_of_an_example_keep_their_schemas(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+def test_the_batch_script_of_an_example_fits_on_two_screens(name: str) -> None:
+    assert emitted_by(name).get("slurm/job.sbatch", "").count("\n") <= 90
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_scripts_of_an_example_pass_bash_and_shellcheck(name: str, tmp_path: Path) -> None:
     scripts = [path for path in emitted_by(name) if path.endswith((".sh", ".sbatch"))]
     assert scripts

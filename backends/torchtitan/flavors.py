@@ -11,6 +11,7 @@ from parc.backends.shared.torch.emitted_program import why_not_in_transformers
 from parc.backends.shared.unsupported_features import (
     hybrid_model_features,
     unsupported_model_features,
+    unusual_features,
 )
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.table_yaml import parse_table
@@ -51,7 +52,11 @@ def _find_flavor_of_size(model: Model) -> Flavor | None:
     Return None if the registry has no such model. Other features of the models may differ.
     """
     entry = _flavor_table().get(model.family)
-    if entry is None or model.mtp_layers or model.left_out or any(hybrid_model_features(model)):
+    if entry is None or model.mtp_layers or model.left_out:
+        return None
+    if any(hybrid_model_features(model)) or any(unusual_features(model)):
+        return None
+    if model.experts is not None and model.experts.latent_size:
         return None
     have = _model_sizes(model)
     for name, sizes in entry["flavors"].items():

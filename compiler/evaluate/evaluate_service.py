@@ -15,7 +15,7 @@ from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
-from parc.compiler.ir.serving_plan import LatencyName
+from parc.compiler.ir.serving_goals import LatencyName
 from parc.compiler.topology.arrange_hosts import (
     compact_replica_counts,
     replica_counts,

@@ -184,8 +184,8 @@ def _search_on_hosts(cost_model: CostModel, nodes: int) -> Search | None:
 @lru_cache(maxsize=256)
 def _search_of_problem(problem: Problem, framework: Framework) -> Search | None:
     """Return the result of the layout search for ``problem``; None without layouts."""
-    # A separate sink, because errors of a hypothetical cluster must not be reported.
-    return search_layouts(cost_model_for(problem, framework), Sink())
+    # Without a sink, because errors of a hypothetical cluster must not be reported.
+    return search_layouts(cost_model_for(problem, framework), None)
 
 
 def _with_fewer_hosts(cluster: Cluster, nodes: int) -> Cluster:

@@ -19,12 +19,13 @@ SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
 def test_bash_and_shellcheck_accept_the_scripts(stage: Stage, title: str) -> None:
     stage.emit(PLANS[title])
     out = stage.root / "out"
-    scripts = sorted(str(path) for path in [*out.rglob("launch.sh"), *out.rglob("job.sbatch")])
+    found = [path for pattern in ("slurm/*.s*", "*/launch.sh") for path in out.glob(pattern)]
+    scripts = sorted(map(str, set(found)))
     assert scripts
     for script in scripts:
         subprocess.run(["bash", "-n", script], check=True)
-    found = subprocess.run([SHELLCHECK, *scripts], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout
+    checked = subprocess.run([SHELLCHECK, *scripts], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize("title", PLANS)

@@ -43,10 +43,9 @@ def findings(text, tmp_path):
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
         (DEEPSEEK_V3 | {"norm_topk_prob": False}, "only with normalized scores"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "biases"),
-        ({"model_type": "qwen2", "use_sliding_window": True}, "the other layers have a window"),
         (
-            {"model_type": "gpt_oss", "num_hidden_layers": 3}
-            | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+            {"model_type": "qwen3_next", "num_hidden_layers": 3}
+            | {"layer_types": ["full_attention", "linear_attention", "linear_attention"]},
             "evenly spaced",
         ),
     ],

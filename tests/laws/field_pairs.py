@@ -142,6 +142,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"job\.lora\.adapters": ({"one": "/one"}, {"two": "/two"}),
     r"job\.kv_offload\.size": ("100GB", "200GB"),
     r"launch\.router_port": (29600, 29700),
+    r"job\.disaggregate\.(prefill|decode)\.hosts": ("a[1-2]", "b[1-2]"),
+    r"job\.disaggregate\.(prefill|decode)\.layout": ({"tp": 1}, {"tp": 4}),
     r".*(_dir|path)": ("/one", "/two"),
 }
 """Pattern of a path -> values, where the type does not show which values make sense."""
@@ -196,6 +198,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.lora\..*", (SERVICE,), {"job.lora": {"adapters": {"one": "/one", "two": "/two"}}}),
     (r"job\.kv_offload\..*", (SERVICE,), {"job.kv_offload": {"size": "100GB"}}),
     (r"launch\.router_port", (SERVICE,), {"layout.replicas": 4}),
+    (r"job\.disaggregate.*", (SERVICE,), {"job.traffic.request_rate": 2.0}),
     (r"job\.traffic\.(burstiness|lengths.*|prefix_hit)", (), {"job.traffic.request_rate": 2.0}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),
@@ -229,12 +232,16 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
 specs, all of them are tried. If several rows match, each of them is tried."""
 
 
+SAME_AS_LAYOUT = r"job\.disaggregate\.(prefill|decode)\.layout"
+"""Sections with the fields of ``layout``, which are walked there; their own values are mappings."""
+
+
 def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (path, annotation) of each field; brackets mark the entries of a list of mappings."""
     for name, field in model.model_fields.items():
         path, annotation = f"{prefix}{name}", field.rebuild_annotation()
         yield path, annotation
-        if (inner := model_of(annotation)) is not None:
+        if (inner := model_of(annotation)) is not None and not re.fullmatch(SAME_AS_LAYOUT, path):
             yield from fields_of(inner, f"{path}.")
         for branch in union_members(annotation):
             if get_origin(branch) is tuple and (inner := model_of(get_args(branch)[0])) is not None:

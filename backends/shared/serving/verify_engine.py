@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from parc.backends.shared.serving.verify_router import PoolServers, RouterFormat, verify_router
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
     ScriptWord,
@@ -29,7 +30,7 @@ from parc.backends.shared.verify_environment import (
 from parc.backends.shared.verify_launch_environment import inherited_names, read_setup_settings
 from parc.backends.verifier import DerivedRank, DerivedSetting, EngineVerifier, JobShape
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
+from parc.compiler.verify.read_emitted import LARGEST, TABLE, MalformedFileError, read_table
 from parc.compiler.verify.verify_program import report_program_change, verify_program
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
@@ -54,6 +55,8 @@ class ServeScriptVerifier(EngineVerifier):
     script: ServeFormat
     partition: str
     """Variable with the number of layers per pipeline stage."""
+    router: RouterFormat | None = None
+    """Router between two pools; None if the engine has none."""
 
     @abstractmethod
     def engine_world(self, script: ServeScript) -> int:
@@ -161,6 +164,31 @@ class ServeScriptVerifier(EngineVerifier):
         if expected is None:
             return None
         return [(one.node, port) for one in expected for port in one.ports]
+
+    def check_router(
+        self, text: str, prefill: Mapping[str, str], decode: Mapping[str, str], sink: Sink
+    ) -> None:
+        """Report lines of ``router.sh`` that differ from those that the scripts need (A18)."""
+        if self.router is None or self.file not in prefill or self.file not in decode:
+            return
+        pools = [self._pool("prefill", prefill), self._pool("decode", decode)]
+        endpoint = _planned_problem(prefill).get("endpoint", {})
+        verify_router(text, self.router, endpoint.get("router_port"), pools, sink)
+
+    def _pool(self, name: str, files: Mapping[str, str]) -> PoolServers:
+        """Return the API servers that the script of a pool starts."""
+        script, cluster = self.read(files), _planned_problem(files).get("cluster", {})
+        hosts = script.hosts
+        # The script of a single host contains no name.
+        if not hosts and cluster.get("named") and TABLE in files:
+            hosts = tuple(dict.fromkeys(read_table(files[TABLE])["host"]))
+        flag = self.router.bootstrap_flag if self.router is not None else ""
+        servers = tuple(
+            (one.node, port, one.own.get(flag, ""))
+            for one in self.expected_processes(script) or ()
+            for port in one.ports
+        )
+        return PoolServers(name, script.node_count, hosts, servers)
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink

@@ -9,9 +9,11 @@ Of a multi-modal model, only the text decoder is read: ``config.json#text_config
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Any
 
 from parc.compiler.catalog.huggingface.config_keys import (
@@ -40,6 +42,20 @@ def split_config_path(name: str) -> tuple[str, str]:
     """
     head, mark, part = name.rpartition(".json#")
     return (f"{head}.json", part) if mark else (name, "")
+
+
+def model_name_of(path: str, config: Mapping[str, Any]) -> str:
+    """Return the name of the model in a file: ``qwen3-8b`` for ``qwen3-8b/config.json``.
+
+    The name is that of the file without its extension, or of its folder if the file is called
+    config.json. Without a folder it is the ``model_type`` of the config. Characters that a model
+    name cannot contain become ``-``.
+    """
+    pure = PurePath(path.replace("\\", "/"))
+    # Downloaded checkpoints are folders named after the model that contain config.json.
+    names = (pure.parent.name, config.get("model_type")) if pure.stem == "config" else ()
+    usable = (name for name in names if isinstance(name, str) and name not in ("", ".."))
+    return re.sub(r"[^A-Za-z0-9._-]", "-", next(usable, pure.stem))[:128] or "model"
 
 
 def text_decoder_config(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:

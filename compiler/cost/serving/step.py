@@ -159,13 +159,14 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     # Every decoding request reads its whole cache once per step.
     read = batch.decode * _mean_context(model, batch.context, layout.dcp) * kv
     read /= deployment.memory_bytes_per_second
-    width = 2 * attention.heads * attention.head_dim
+    per_key = sum(share * query_and_value_width(one) for one, share in model.attention_models)
+    width = per_key
     if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
         latent = attention.latent
         width = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
     verified = batch.decode * (1 + deployment.setup.draft_tokens)
     decode = 2 * verified * context * width / layout.tp / deployment.attention_flops_per_second
-    core = 2 * batch.prefill * query_and_value_width(model) * batch.span / layout.tp
+    core = 2 * batch.prefill * per_key * batch.span / layout.tp
     return (max(read, decode) + core / deployment.attention_flops_per_second) / layout.pcp
 
 
@@ -176,11 +177,18 @@ def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
     ``ranks`` ranks reads an equal part of the keys. In a layer with a window, each rank reads all
     keys of the window.
     """
+    if model.variants:
+        shares = model.attention_models
+        return sum(share * _mean_context(one, context, ranks) for one, share in shares)
     attention = model.attention
+    if attention.indexer is not None:
+        return min(context, attention.indexer.top_k) / ranks
     if attention.window is None or attention.window >= context:
         return context / ranks
     share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
-    return share * context / ranks + (1 - share) * attention.window
+    # A request is in the middle of a chunk on average.
+    window = attention.window / 2 if attention.chunked else attention.window
+    return share * context / ranks + (1 - share) * window
 
 
 def mean_visible_prompt_keys(model: Model, tokens: float) -> float:

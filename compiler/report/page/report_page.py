@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
 from parc.compiler.ir.run import Run
-from parc.compiler.ir.serving_plan import LatencyName
+from parc.compiler.ir.serving_goals import LatencyName
 from parc.compiler.report.formatting import (
     format_duration,
     format_gib,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -24,6 +24,8 @@ _GPU_NAMES = re.compile(
     r'"nvidia\.com/gpu\.product"\s*:\s*"([^"]+)"|"amd\.com/gpu\.product-name"\s*:\s*"([^"]+)"'
     r"|\bgpu:([A-Za-z][\w.-]*):[0-9]"
 )
+_PARTITIONS = re.compile(r'\bPartitions=(\S+)|"partitions"\s*:\s*\[([^\]]*)\]')
+"""Partitions of a host in the text and in the JSON output of ``scontrol show nodes``."""
 _INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
 
 
@@ -44,6 +46,9 @@ class StarterCluster:
     hosts: int | None
     """Number of hosts that can run the job; None if ``parc init`` chooses the number."""
     scheduler: Scheduler = "slurm"
+    partition: str = ""
+    """Partition of Slurm, if all hosts have the same one; empty if there are several, or if the
+    site sets it."""
 
     @property
     def has_names(self) -> bool:
@@ -51,17 +56,20 @@ class StarterCluster:
         return "racks" in self.section
 
 
-def cluster_of_gpus(gpu: str, gpus: int | None, preset: str = "") -> StarterCluster:
+def cluster_of_gpus(gpu: str, gpus: int | None, site: Mapping[str, Any]) -> StarterCluster:
     """Return a cluster of ``gpus`` GPUs of type ``gpu``, whose hosts have no names yet.
 
-    Without ``gpu``, the node type is that of the site ``preset``.
+    Without ``gpu``, the node type is that of ``site``.
 
     Raises:
-        StarterError: the catalog has no such GPU or site, or the hosts would not be full.
+        StarterError: the catalog has no such GPU, the site has no node type, or the hosts would not
+            be full.
     """
-    site = _site(preset) if preset else {}
     scheduler: Scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
-    section = {"node": site["cluster"]["node"]} if not gpu else node_section(_gpu_name(gpu), None)
+    node = site.get("cluster", {}).get("node")
+    if not gpu and node is None:
+        raise StarterError("the site sets no cluster.node; set the type with --gpu")
+    section = node_section(_gpu_name(gpu), None) if gpu else {"node": node}
     size = gpus_per_node(section)
     if gpus is None:
         return StarterCluster(section, size, None, scheduler)
@@ -77,7 +85,11 @@ def cluster_of_gpus(gpu: str, gpus: int | None, preset: str = "") -> StarterClus
 
 
 def cluster_of_files(
-    files: Sequence[tuple[str, str]], gpu: str, gpus: int | None, sink: Sink
+    files: Sequence[tuple[str, str]],
+    gpu: str,
+    gpus: int | None,
+    site: Mapping[str, Any],
+    sink: Sink,
 ) -> StarterCluster | None:
     """Return the cluster that node lists, given as (text, name), describe; None after an error.
 
@@ -85,6 +97,7 @@ def cluster_of_files(
         files: output of Slurm's or Kubernetes' tools, in formats of ``parc import``.
         gpu: GPU type; empty to read it from the files.
         gpus: number of GPUs of the job; None for all that can run a job.
+        site: settings of the site; its node type is used if it has the GPUs of the files.
         sink: receives the findings of the readers.
 
     Raises:
@@ -100,18 +113,31 @@ def cluster_of_files(
     name = Library().entry("nodes", node)["gpu"] if node else _gpu_name(gpu or _gpu_in(text))
     section = node_section(name, read.get("gpus_per_node"), node)
     size = gpus_per_node(section)
+    node_of_site = site.get("cluster", {}).get("node")
+    if not gpu and node_of_site is not None and _node_facts(node_of_site) == (name, size):
+        section = {"node": node_of_site}
     fragment = _limit_hosts(found.fragment, size, gpus)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
     hosts = len(fragment.hosts) - len(fragment.unavailable)
     scheduler: Scheduler = "kubernetes" if "k8s-nodes" in found.kinds else "slurm"
-    return StarterCluster({**section, **racks}, size, hosts, scheduler)
+    of_site = site.get("launch", {}).get("slurm", {}).get("partition")
+    partition = "" if of_site else _partition_in(text)
+    return StarterCluster({**section, **racks}, size, hosts, scheduler, partition)
 
 
-def _site(name: str) -> dict[str, Any]:
-    names = Library().names("sites")
-    if name not in names:
-        raise StarterError(f"the catalog has no site {name!r}; valid names: {', '.join(names)}")
-    return Library().entry("sites", name)
+def _node_facts(node: Any) -> tuple[str, int]:
+    """Return (GPU type, GPUs per host) of a value of ``cluster.node``."""
+    base = node.get("base", "") if isinstance(node, dict) else node
+    if base not in Library().names("nodes"):
+        return "", 0
+    return Library().entry("nodes", base)["gpu"], gpus_per_node({"node": node})
+
+
+def _partition_in(text: str) -> str:
+    """Return the only partition that has all hosts of a node list; empty if there is not one."""
+    found = [set(re.findall(r"[^\s,\"]+", a or b)) for a, b in _PARTITIONS.findall(text)]
+    common = set.intersection(*found) if found else set()
+    return common.pop() if len(common) == 1 else ""
 
 
 def _gpu_name(text: str) -> str:
