@@ -212,6 +212,8 @@ def test_the_page_of_a_service_shows_its_cache() -> None:
     assert isinstance(plan, ServingPlan)
     words = " ".join(Page(page("llama-2-70b-serve")).text)
     assert "Pipeline of one step" not in words
+    assert "1 host used" in words
+    assert "Colours show the position in the tp group." in words
     assert f"cache {format_gib(plan.stages[0].cache_bytes)}" in words
     assert format_seconds(plan.estimate.ttft_seconds) in words
 
