@@ -66,7 +66,9 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     # Whole racks are left out, because a partly drawn rack would look like a smaller one.
     kept, left_out = _drawn_racks(racks)
     canvas = Canvas(WIDTH)
-    grid = (draw_racks_as_columns if gpus else draw_racks_as_blocks)(canvas, look, kept)
+    draw = draw_racks_as_columns if gpus else draw_racks_as_blocks
+    # The first rack may be too large to be drawn.
+    grid = draw(canvas, look, kept) if kept else HostGrid(0, (), (), 1, 1, 0.0)
     states: dict[str, int] = {}
     for rack in racks:
         for cell in rack.cells:
