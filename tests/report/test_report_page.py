@@ -330,4 +330,4 @@ def test_a_cluster_whose_first_rack_is_too_large_to_draw_has_an_empty_map(
     monkeypatch.setattr(cluster_map, "MAX_HOSTS", 1)
     found = cluster_map.cluster_map(example("llama-3-70b"))
     assert found.caption.endswith(" 32 more hosts are not drawn.")
-    assert found.states == (("used", "32"),)
+    assert found.states == (("used", "32 hosts"),)
