@@ -214,6 +214,8 @@ def test_the_page_of_a_service_shows_its_cache() -> None:
     assert isinstance(plan, ServingPlan)
     words = " ".join(Page(page("llama-2-70b-serve")).text)
     assert "Pipeline of one step" not in words
+    assert "1 host used" in words
+    assert "Colours show the position in the tp group." in words
     assert f"cache {format_gib(plan.stages[0].cache_bytes)}" in words
     assert format_seconds(plan.estimate.ttft_seconds) in words
 
@@ -328,4 +330,4 @@ def test_a_cluster_whose_first_rack_is_too_large_to_draw_has_an_empty_map(
     monkeypatch.setattr(cluster_map, "MAX_HOSTS", 1)
     found = cluster_map.cluster_map(example("llama-3-70b"))
     assert found.caption.endswith(" 32 more hosts are not drawn.")
-    assert found.states == (("used", "32"),)
+    assert found.states == (("used", "32 hosts"),)

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from parc.compiler.ir import AnyPlan
-from parc.compiler.report.formatting import format_range
+from parc.compiler.report.formatting import format_count, format_range
 from parc.compiler.report.page.figure import Canvas, Figure
 from parc.compiler.report.page.host_maps import (
     HostGrid,
@@ -42,7 +42,7 @@ class ClusterMap(NamedTuple):
     legend: tuple[tuple[str, str], ...]
     """(coordinate, or range of coordinates, colour) of every colour."""
     states: tuple[tuple[str, str], ...]
-    """(state, number of hosts) of each state that occurs."""
+    """(state, number of hosts as text) of each state that occurs."""
     caption: str
     color_note: str
     """Sentence that names what the colours show."""
@@ -76,9 +76,9 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     figure = canvas.build_figure(
         f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", grid.height
     )
-    counts = tuple((state, f"{hosts:,}") for state, hosts in states.items())
+    counts = tuple((state, format_count(hosts, "host")) for state, hosts in states.items())
     caption = _map_caption(plan, gpus, left_out)
-    note = f"Colours show the {AXES.get(axis.name, axis.name)}."
+    note = f"Colours show the {AXES.get(axis.name, f'position in the {axis.name} group')}."
     legend = tuple(_ranges_by_color(look.colors))
     return ClusterMap(figure, axis.name, legend, counts, caption, note, tuple(racks), grid, gpus)
 
