@@ -6,6 +6,7 @@ from parc.backends.base import LaunchCommand
 from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.backend import Megatron
 from parc.backends.megatron.bridge.files import CONFIG, PROGRAM, bridge_files
+from parc.backends.megatron.bridge.overrides import check_overrides
 from parc.backends.megatron.bridge.rules import bridge_rules
 from parc.backends.megatron.capabilities import BRIDGE, CORE_OF_BRIDGE
 from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
@@ -61,9 +62,10 @@ class MegatronBridge(Megatron):
         )
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report wasteful settings, and parts of the model that no setting can express."""
+        """Report wasteful settings, inexpressible parts of the model, and wrong overrides."""
         report_advice(plan, sink)
         report_left_out_parts(plan.problem.model, sink)
+        check_overrides(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``config.yaml``, and ``pretrain.py`` unless the spec names a program."""

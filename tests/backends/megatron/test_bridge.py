@@ -155,3 +155,21 @@ def test_deepep_is_refused_on_a_gpu_for_which_megatron_bridge_stops() -> None:
     plan, sink = planned({**LATENT, "job": job, "cluster": cluster, "layout": {}, "launch": {}})
     assert plan is None
     assert "Megatron-Bridge does not start DeepEP on gb200" in str(messages_of(sink))
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "words"),
+    [
+        ("model.tensor_model_parallel_size=8", "F02", "is derived from layout.tp"),
+        ("++optimizer.lr=1.0", "F02", "is derived from job.learning_rate"),
+        ("train={train_iters:5}", "F02", "is derived from job.steps"),
+        ("--train-iters", "F01", "such as train.exit_interval=100"),
+        ("logger.log_interval=10", "", ""),
+        ("model.cuda_graph_impl=local", "", ""),
+    ],
+)
+def test_an_override_of_a_field_of_the_plan_is_refused(word: str, code: str, words: str) -> None:
+    _, sink = planned({**LATENT, "launch": {"args": [word]}})
+    found = [one for one in sink.diagnostics if one.severity == "error"]
+    assert [one.code for one in found] == ([f"PARC-{code}"] if code else [])
+    assert all(words in one.finding.help for one in found)
