@@ -9,7 +9,9 @@ import pytest
 
 from parc.compiler.ir import Plan, ServingPlan
 from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
+from parc.compiler.report.page import cluster_map
 from parc.compiler.report.page.report_page import report_artifact
+from tests.compiled import example
 from tests.report.pages import Page, Picture, boxes, page, planned
 
 SMALL = (
@@ -189,3 +191,12 @@ def _picture(name: str, label: str) -> Picture:
     return next(
         picture for text, picture in zip(labels, shown, strict=True) if text.startswith(label)
     )
+
+
+def test_a_cluster_whose_first_rack_is_too_large_to_draw_has_an_empty_map(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_map, "MAX_HOSTS", 1)
+    found = cluster_map.cluster_map(example("llama-3-70b"))
+    assert found.caption.endswith(" 32 more hosts are not drawn.")
+    assert found.states == (("used", "32"),)

@@ -55,7 +55,8 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     # Whole racks are left out, because a partly drawn rack would look like a smaller one.
     kept, left_out = _drawn_racks(racks)
     canvas = Canvas(WIDTH)
-    height = (draw_racks_as_columns if gpus else draw_racks_as_blocks)(canvas, look, kept)
+    draw = draw_racks_as_columns if gpus else draw_racks_as_blocks
+    height = draw(canvas, look, kept) if kept else 0.0  # the first rack may be too large
     states: dict[str, int] = {}
     for rack in racks:
         for cell in rack.cells:
