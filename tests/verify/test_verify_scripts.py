@@ -244,6 +244,9 @@ def test_a_host_list_is_unfolded() -> None:
     assert unfold_hosts("a,b[08-10,12]-x,c") == ["a", "b08-x", "b09-x", "b10-x", "b12-x", "c"]
     assert unfold_hosts("r[1-2]n[01-02]") == ["r1n01", "r1n02", "r2n01", "r2n02"]
     assert unfold_hosts("a[0-999999999]") is None
+    hosts = unfold_hosts("n[000001-131072]")  # a million GPUs
+    assert hosts is not None
+    assert (len(hosts), hosts[-1]) == (131_072, "n131072")
     assert unfold_hosts("a[1-9999]b[1-9999]") is None
 
 
