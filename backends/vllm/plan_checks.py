@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.shared.launch_rules import check_names, check_setup_and_variables
+from parc.backends.shared.versions import parse_version
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
@@ -19,7 +20,16 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank (config/lora.py, MaxLoRARanks)."""
 REMOVED = {"grok": "0.24.0"}
 """Family -> last version that supports it (model_executor/models/registry.py)."""
-REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
+WITHOUT_CLASS = frozenset(
+    (
+        *("biogpt", "bitnet", "codegen", "ctrl", "diffllama", "doge", "gpt_neo"),
+        *("gpt_neox_japanese", "granite_docling_text", "nanochat", "openai-gpt", "xglm", "youtu"),
+    )
+)
+"""Families without a class in model_executor/models/registry.py."""
+SINCE = {"flint": "0.33", "granite_swa": "0.29", "granitemoe_swa": "0.29", "kolibri1": "0.33"}
+"""Family -> first version whose registry has its class."""
+REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
 """Families whose config class is in their checkpoints, because transformers has none."""
 TRUST = "--trust-remote-code"
 ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
@@ -43,11 +53,10 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
     """
     problem = plan.problem
     model, version = problem.model, problem.version("vllm")
-    if model.family in REMOVED:
+    reason = _why_no_class(model.family, version)
+    if reason:
         finding = Finding(
-            f"vLLM {version} has no class for {model.name}",
-            label=f"{model.family} was removed after {REMOVED[model.family]}",
-            targets=TARGETS,
+            f"vLLM {version} has no class for {model.name}", label=reason, targets=TARGETS
         )
         sink.report("V31", finding, at="model")
     if model.family in REMOTE and TRUST not in problem.launch.args:
@@ -59,6 +68,18 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
             targets=TARGETS,
         )
         sink.report("V31", finding, at="model")
+
+
+def _why_no_class(family: str, version: str) -> str:
+    """Return why vLLM has no class for a model family; empty if it has one."""
+    if family in REMOVED:
+        return f"{family} was removed after {REMOVED[family]}"
+    if family in WITHOUT_CLASS:
+        return f"no version of vLLM has a class for {family}"
+    since = SINCE.get(family)
+    if since and parse_version(version) < parse_version(since):
+        return f"vLLM {since} is the first version with a class for {family}"
+    return ""
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:

@@ -131,6 +131,14 @@ def test_a_site_file_and_a_list_of_hosts_are_combined(
     assert "partition" not in both.partition("# launch:")[0]
     Path("nodes.txt").write_text(Path("nodes.txt").read_text().replace("long,gpu", "gpu", 1))
     assert "  slurm: {partition: gpu}\n" in parc(*words).stdout
+    # A list without a GPU type: the features of the hosts, or the node type of the site, have it.
+    Path("nodes.txt").write_text(nodes.replace("gpu:h100:8", "gpu:8"))
+    assert "node: aws-p5\n" in parc(*words).stdout
+    assert "add the type, such as --gpu h100" in parc("init", *words[-2:]).stderr
+    features = nodes.replace("gpu:h100:8", "gpu:8\n   AvailableFeatures=ib,h200,gpu")
+    Path("nodes.txt").write_text(features)
+    assert "node: hgx-h200\n" in parc("init", *words[-2:]).stdout
+    Path("nodes.txt").write_text(nodes)
     with Path("site.yaml").open("a") as site:
         site.write("launch: {slurm: {partition: long}}\n")
     assert "{partition: gpu}" not in parc(*words).stdout

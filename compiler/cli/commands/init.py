@@ -23,7 +23,8 @@ GPU = "h100-sxm-80gb"
 RUN_TOOLS = ""
 """Value of --from-slurm and --from-kubernetes without FILE."""
 COMMANDS = {
-    "slurm": (("scontrol", "show", "nodes", "--json"), ("scontrol", "show", "topology")),
+    # Text, because 22.05 and installations without a serializer plugin have no --json.
+    "slurm": (("scontrol", "show", "nodes"), ("scontrol", "show", "topology")),
     "kubernetes": (("kubectl", "get", "nodes", "-o", "json"),),
 }
 """Scheduler -> commands that list its nodes. The first one is required."""

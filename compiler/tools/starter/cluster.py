@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from parc.compiler.catalog.library import Library
@@ -24,6 +24,7 @@ _GPU_NAMES = re.compile(
     r'"nvidia\.com/gpu\.product"\s*:\s*"([^"]+)"|"amd\.com/gpu\.product-name"\s*:\s*"([^"]+)"'
     r"|\bgpu:([A-Za-z][\w.-]*):[0-9]"
 )
+_FEATURES = re.compile(r"\bAvailableFeatures=(\S+)")
 _PARTITIONS = re.compile(r'\bPartitions=(\S+)|"partitions"\s*:\s*\[([^\]]*)\]')
 """Partitions of a host in the text and in the JSON output of ``scontrol show nodes``."""
 _INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
@@ -47,8 +48,9 @@ class StarterCluster:
     """Number of hosts that can run the job; None if ``parc init`` chooses the number."""
     scheduler: Scheduler = "slurm"
     partition: str = ""
-    """Partition of Slurm, if all hosts have the same one; empty if there are several, or if the
-    site sets it."""
+    """Partition of Slurm, if all hosts have the same one; empty if there are several."""
+    site: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the site; empty for none."""
 
     @property
     def has_names(self) -> bool:
@@ -72,16 +74,16 @@ def cluster_of_gpus(gpu: str, gpus: int | None, site: Mapping[str, Any]) -> Star
     section = node_section(_gpu_name(gpu), None) if gpu else {"node": node}
     size = gpus_per_node(section)
     if gpus is None:
-        return StarterCluster(section, size, None, scheduler)
+        return StarterCluster(section, size, None, scheduler, site=site)
     if gpus < size:
-        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler)
+        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler, site=site)
     if gpus % size:
         low = gpus // size * size
         raise StarterError(
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, size, gpus // size, scheduler)
+    return StarterCluster(section, size, gpus // size, scheduler, site=site)
 
 
 def cluster_of_files(
@@ -110,23 +112,27 @@ def cluster_of_files(
     instance = _INSTANCE.search(text)
     node = INSTANCE_NODES.get(instance[1], "") if instance is not None and not gpu else ""
     read = found.fragment.spec.get("cluster", {}).get("node", {})
-    name = Library().entry("nodes", node)["gpu"] if node else _gpu_name(gpu or _gpu_in(text))
+    node_of_site = site.get("cluster", {}).get("node")
+    gpu_of_site, size_of_site = _node_facts(node_of_site)
+    name = (
+        Library().entry("nodes", node)["gpu"]
+        if node
+        else _gpu_name(gpu or _gpu_in(text, gpu_of_site))
+    )
     section = node_section(name, read.get("gpus_per_node"), node)
     size = gpus_per_node(section)
-    node_of_site = site.get("cluster", {}).get("node")
-    if not gpu and node_of_site is not None and _node_facts(node_of_site) == (name, size):
+    if not gpu and (name, size) == (gpu_of_site, size_of_site):
         section = {"node": node_of_site}
     fragment = _limit_hosts(found.fragment, size, gpus)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
     hosts = len(fragment.hosts) - len(fragment.unavailable)
     scheduler: Scheduler = "kubernetes" if "k8s-nodes" in found.kinds else "slurm"
-    of_site = site.get("launch", {}).get("slurm", {}).get("partition")
-    partition = "" if of_site else _partition_in(text)
-    return StarterCluster({**section, **racks}, size, hosts, scheduler, partition)
+    partition = _partition_in(text)
+    return StarterCluster({**section, **racks}, size, hosts, scheduler, partition, site)
 
 
 def _node_facts(node: Any) -> tuple[str, int]:
-    """Return (GPU type, GPUs per host) of a value of ``cluster.node``."""
+    """Return (GPU type, GPUs per host) of a value of ``cluster.node``; ("", 0) if unknown."""
     base = node.get("base", "") if isinstance(node, dict) else node
     if base not in Library().names("nodes"):
         return "", 0
@@ -147,13 +153,19 @@ def _gpu_name(text: str) -> str:
     return name
 
 
-def _gpu_in(text: str) -> str:
-    """Return the name of the GPU type in a node list."""
+def _gpu_in(text: str, default: str) -> str:
+    """Return the name of the GPU type in a node list, or ``default`` if it has none.
+
+    A list of Slurm without types (``gpu:8``) may name the GPU among the features of the hosts.
+    """
     names: set[str] = {next(filter(None, groups)) for groups in _GPU_NAMES.findall(text)}
+    if not names:
+        words = {word for found in _FEATURES.findall(text) for word in found.split(",")}
+        names = {word for word in words if find_gpu(word)} or {default} - {""}
     if len({find_gpu(name) for name in names}) == 1:
         return names.pop()
     shown = f"several GPU types ({', '.join(sorted(names)[:5])})" if names else "no GPU type"
-    raise StarterError(f"the node list has {shown}; set the type with --gpu")
+    raise StarterError(f"the node list has {shown}; add the type, such as --gpu h100")
 
 
 def _limit_hosts(fragment: Fragment, size: int, gpus: int | None) -> Fragment:

@@ -78,6 +78,9 @@ _OTHER_NODE = """\
 """
 _CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
 _MORE_SLURM = "# More keys of launch.slurm: account, qos, time_limit (parc explain launch.slurm).\n"
+_NO_IMAGE = """\
+# The mounts of the site need a container, but launch.slurm.container_image is not set.
+"""
 _OWN_PROGRAM = "train.py"
 """Training program of the user, for models for which no framework has one."""
 _LAYOUT = """\
@@ -231,18 +234,26 @@ def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
     if attempt.own_files and request.kind != "serve":
         launch["program"] = _OWN_PROGRAM
         hints.append(f"# {attempt.target} has no program for this model: write it.\n")
-    if request.cluster.scheduler == "kubernetes":
-        image = request.image or f"registry.example.com/{attempt.target}:latest"
-        launch["kubernetes"] = {"image": image}
-        if not request.image:
+    scheduler = request.cluster.scheduler
+    of_site = request.cluster.site.get("launch", {}).get(scheduler, {})
+    if scheduler == "kubernetes":
+        image = "" if of_site.get("image") else f"registry.example.com/{attempt.target}:latest"
+        if not request.image and image:
             hints.append(f"# Edit the image: the name of yours, with {attempt.target}.\n")
-    slurm = {"partition": request.cluster.partition, "container_image": request.image}
-    if request.cluster.scheduler == "slurm" and any(slurm.values()):
-        launch["slurm"] = {key: value for key, value in slurm.items() if value}
-        hints.append(_MORE_SLURM)
-    if not launch:
-        return _SLURM
-    return "".join([*hints, *(f"{line}\n" for line in block_lines({"launch": launch}, ""))])
+        keys = {"image": request.image or image}
+    else:
+        partition = "" if of_site.get("partition") else request.cluster.partition
+        keys = {"partition": partition, "container_image": request.image}
+        if any(keys.values()):
+            hints.append(_MORE_SLURM)
+        if of_site.get("container_mounts") and not (
+            request.image or of_site.get("container_image")
+        ):
+            hints.append(_NO_IMAGE)
+    if any(keys.values()):
+        launch[scheduler] = {key: value for key, value in keys.items() if value}
+    lines = block_lines({"launch": launch}, "") if launch else []
+    return "".join(hints) + ("".join(f"{line}\n" for line in lines) or _SLURM)
 
 
 def _start_text(request: StarterRequest, attempt: Attempt, name: str, model: Model) -> str:
