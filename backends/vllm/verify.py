@@ -89,7 +89,7 @@ class VllmVerifier(ServeScriptVerifier):
             "limits.full_requests": COMPUTED,
             "limits.longest_blocks": COMPUTED,
             "limits.shards": "follows from layout.dcp",
-            "problem.endpoint.router_port": "vLLM has no router",
+            "problem.endpoint.router_port": "only two pools have a router",
             "problem.goals": "objectives of the search",
             "problem.launch.master_port": "only engines on several hosts use it",
             "problem.launch.program": "vLLM is the program",

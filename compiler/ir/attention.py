@@ -29,6 +29,8 @@ class Indexer:
     head_dim: int
     """Width of an index query; the index keys have a single head of this width."""
     top_k: int
+    head_weights: bool = True
+    """True if each token has a weight per head, from a projection of its own."""
     shared: bool = False
     """True if the selected keys are those of an earlier layer, so that the layer has no indexer."""
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from parc.compiler.ir.attention import Attention
+from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 
 
 class LayerKind(NamedTuple):
@@ -196,32 +197,6 @@ class Position:
     mscale_all_dim: float
 
 
-@dataclass(frozen=True, slots=True)
-class LayerVariant:
-    """Shapes of decoder layers that differ from those that ``Model`` states."""
-
-    layers: tuple[int, ...]
-    """Indexes of the layers, counted from 0."""
-    attention: Attention | None
-    """Attention of these layers; None if they have no token mixer."""
-    ffn_size: int | None
-    """Hidden width of the dense MLP of these layers; None if they have no MLP."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExtraWeights:
-    """Weights of a model part that no other field describes, such as a norm after the embedding."""
-
-    name: str
-    at: Literal["layers", "attention", "dense", "experts", "embedding", "output"]
-    """Layers that have the weights: all, or those with attention, a dense MLP or routed experts. Or
-    the module next to which the model has them once."""
-    parameters: int
-    """Number of parameters per layer, or in total at the embedding or the output."""
-    multiplied: bool
-    """True if each token is multiplied with all of these weights, as in a linear layer."""
-
-
 @dataclass(frozen=True)  # no slots, because cached_property needs a __dict__
 class Model:
     """Decoder-only model with the values of all dimensions."""
@@ -351,17 +326,11 @@ class Model:
             for variant, count in sorted(counts.items())
         )
 
-    @property
-    def mean_ffn_size(self) -> float:
-        """Mean hidden width of the dense MLPs; equal to ``ffn.size`` without variants."""
-        if not self.variants:
-            return self.ffn.size
-        sizes = [
-            self._variant_models[kind.variant].ffn.size
-            for kind in self.layer_kinds
-            if kind.mlp == "dense"
-        ]
-        return sum(sizes) / max(len(sizes), 1)
+    @cached_property
+    def ffn_sizes(self) -> tuple[int, ...]:
+        """Hidden width of the MLP of each dense layer; empty if no layer is dense."""
+        dense = (kind.variant for kind in self.layer_kinds if kind.mlp == "dense")
+        return tuple(self._variant_models[variant].ffn.size for variant in dense)
 
     @cached_property
     def layers_before_by_kind(self) -> tuple[tuple[int, ...], ...]:

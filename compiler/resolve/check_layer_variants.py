@@ -108,8 +108,9 @@ def _check_shapes(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Ite
             f"{path}.{given[0]}",
             Finding(f"{given[0]} has no effect with {other}", help=f"remove {', '.join(given)}"),
         )
-    if variant.indexer == "shared" and facts.indexer is None:
-        yield f"{path}.indexer", Finding("indexer: shared has no effect without model.indexer")
+    if variant.indexer != "own" and facts.indexer is None:
+        message = f"indexer: {variant.indexer} has no effect without model.indexer"
+        yield f"{path}.indexer", Finding(message)
     if variant.ffn is not None and not variant.mlp:
         yield f"{path}.ffn", Finding("ffn has no effect with mlp: false", help="remove ffn")
     if variant.full_attention and (facts.window is None or variant.window is not None):

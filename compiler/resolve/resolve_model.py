@@ -14,11 +14,10 @@ from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.attention import Attention, Indexer, LatentAttention
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
+from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.model import (
     Experts,
-    ExtraWeights,
     FeedForward,
-    LayerVariant,
     LinearAttention,
     Mamba,
     Model,
@@ -168,8 +167,9 @@ def _build_variant(attention: Attention, facts: ModelSpec, spec: LayerVariantSpe
         head_dim = spec.head_dim or attention.head_dim
         value_dim = spec.value_dim or (attention.value_dim if spec.head_dim is None else 0)
         changes["value_dim"] = 0 if value_dim == head_dim else value_dim
-    if attention.indexer and spec.indexer == "shared":
-        changes["indexer"] = replace(attention.indexer, shared=True)
+    if attention.indexer and spec.indexer != "own":
+        shared = replace(attention.indexer, shared=True)
+        changes["indexer"] = shared if spec.indexer == "shared" else None
     if spec.full_attention:
         changes["window"] = None
     # The distance between layers with full attention describes the layers without a variant.

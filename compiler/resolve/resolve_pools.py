@@ -27,8 +27,7 @@ def resolve_disaggregated(
     With ``disaggregate: auto``, the result has no pools if they are not possible, which is reported
     as advice (G11). Returns None after an error that leaves the problem incomplete.
     """
-    job = _changed(spec.job, {"disaggregate": None})
-    whole = resolve_service(_changed(spec, {"job": job}), model, cluster, library, sink)
+    whole = resolve_service(spec, model, cluster, library, sink)
     if whole is None:
         return None
     tried = Sink(sink.positions)
@@ -89,9 +88,22 @@ def _pool_spec(spec: ServingSpec, section: DisaggregateSpec, pool: str) -> Servi
         goals = _changed(goals, {"goodput": None})
     own = getattr(section, pool).layout
     layout = _changed(spec.layout, {name: getattr(own, name) for name in own.model_fields_set})
-    job = _changed(spec.job, {"pool": pool, "disaggregate": None})
-    values = {"name": f"{spec.name}-{pool}", "job": job, "goals": goals, "layout": layout}
+    values: dict[str, Any] = {
+        "name": f"{spec.name}-{pool}",
+        "job": _changed(spec.job, {"pool": pool, "disaggregate": None}),
+        "goals": goals,
+        "layout": layout,
+        # The setting is checked with the whole service, which has a router for any engine.
+        "launch": _with_default(spec.launch, "router_port"),
+    }
     return _changed(spec, values)
+
+
+def _with_default(model: T, key: str) -> T:
+    """Return a copy of ``model`` in which the value of ``key`` counts as not written."""
+    copy = model.model_copy()
+    copy.model_fields_set.discard(key)
+    return copy
 
 
 def _check_service(spec: ServingSpec, whole: ServingProblem, sink: Sink) -> None:

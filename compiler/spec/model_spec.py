@@ -143,6 +143,8 @@ class IndexerSpec(StrictModel):
     """Width of index queries and index keys. Required unless base sets it."""
     top_k: PositiveInt | None = None
     """Number of keys to which a query attends. Required unless base sets it."""
+    head_weights: bool = True
+    """True if a projection gives each token a weight per head. False for MiniMax-M3."""
 
 
 class LayerVariantSpec(StrictModel):
@@ -170,9 +172,9 @@ class LayerVariantSpec(StrictModel):
     """True if the layers ignore model.window and attend to the whole context."""
     sinks: bool | None = None
     """True if each head has a learned attention sink."""
-    indexer: Literal["own", "shared"] = "own"
+    indexer: Literal["own", "shared", "none"] = "own"
     """shared if the layers have no indexer, because they attend to the keys that the indexer of an
-    earlier layer selected."""
+    earlier layer selected. none if they attend to all visible keys."""
 
 
 class ExtraWeightsSpec(StrictModel):

@@ -143,6 +143,7 @@ def test_other_goals_use_all_hosts(goal: str) -> None:
         ({"emit": ["tensorrt-llm"]}, "V40"),
         ({"layout": {"pp": 2}}, "V45"),
         ({"goals": {"tpot": "1ms"}}, "G03"),
+        ({"launch": {"env": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}, "V45"),
     ],
 )
 def test_impossible_pools_are_refused(parts: Tree, found: str) -> None:
@@ -226,6 +227,20 @@ def test_the_router_starts_with_the_engines_of_both_pools(
     wrong = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)
     assert wrong.returncode == 2
     assert "must have 1 host\n" in wrong.stderr
+
+
+@few_requests
+def test_the_plan_of_each_pool_contains_the_spec_that_the_user_wrote() -> None:
+    tree = two_pools(goals={}, launch={"router_port": 31000})
+    plan, sink = compiled.planned(tree)
+    assert isinstance(plan, ServingPlan)
+    assert sink.diagnostics == ()
+    files = compiled.emitted(plan)
+    for pool in ("prefill", "decode"):
+        assert json.loads(files[f"{pool}/plan.json"])["spec"]["job"]["disaggregate"] is True
+    assert "--port 31000 " in files["router.sh"]
+    other = problem_of(two_pools(goals={}, job={"disaggregate": "auto"}))
+    assert other.digest != plan.problem.digest
 
 
 @few_requests

@@ -198,7 +198,8 @@ def _repeated_values(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     chunks = settings.get("model.virtual_pipeline_model_parallel_size", 1)
     yield settings.decide("layout.vpp", chunks, "model.virtual_pipeline_model_parallel_size")
     overlap = chunks != 1
-    yield from settings.expect("comm_overlap.overlap_p2p_comm", overlap)
+    for name in ("overlap_p2p_comm", "align_param_gather"):
+        yield from settings.expect(f"comm_overlap.{name}", overlap)
     yield from settings.expect("comm_overlap.batch_p2p_comm", not overlap)
 
 

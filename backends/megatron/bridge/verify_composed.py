@@ -102,9 +102,8 @@ def _data_parallel(settings: EmittedSettings) -> Iterator[Flag]:
         if (replaced if sharded else own) is True:
             yield name.replace("_", "-"), f"{OVERLAP if sharded else 'ddp.'}{name}", ()
     # CommOverlapConfig delays weight gradients; without ZeRO it leaves the hooks as they are.
-    for second, first in ((f"{OVERLAP}align_param_gather", sharded), (DELAY, settings.get(LATE))):
-        if settings.get(second, False) is not (first is True):
-            yield second, second, (str(settings.get(second)),)
+    if settings.get(DELAY, False) is not (settings.get(LATE) is True):
+        yield DELAY, DELAY, (str(settings.get(DELAY)),)
 
 
 def _checkpoints(settings: EmittedSettings) -> Iterator[Flag]:

@@ -34,6 +34,7 @@ NAMED: dict[str, str] = {
         *("expert_model_parallel_size", "expert_tensor_parallel_size", "cp_comm_type"),
         *("pipeline_model_parallel_layout", "recompute_granularity", "recompute_method"),
         *("recompute_num_layers", "recompute_modules", "offload_modules", "moe_layer_freq"),
+        "moe_latent_size",
         *("hierarchical_context_parallel_sizes", "attention_backend", "transformer_impl"),
     )
 } | {

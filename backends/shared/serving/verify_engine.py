@@ -30,7 +30,7 @@ from parc.backends.shared.verify_environment import (
 from parc.backends.shared.verify_launch_environment import inherited_names, read_setup_settings
 from parc.backends.verifier import DerivedRank, DerivedSetting, EngineVerifier, JobShape
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import LARGEST, TABLE, MalformedFileError, read_table
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 from parc.compiler.verify.verify_program import report_program_change, verify_program
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
@@ -177,11 +177,11 @@ class ServeScriptVerifier(EngineVerifier):
 
     def _pool(self, name: str, files: Mapping[str, str]) -> PoolServers:
         """Return the API servers that the script of a pool starts."""
-        script, cluster = self.read(files), _planned_problem(files).get("cluster", {})
-        hosts = script.hosts
+        script, hosts = self.read(files), self.read(files).hosts
         # The script of a single host contains no name.
-        if not hosts and cluster.get("named") and TABLE in files:
-            hosts = tuple(dict.fromkeys(read_table(files[TABLE])["host"]))
+        if not hosts and PLAN in files:
+            plan = read_plan(files[PLAN])
+            hosts = tuple(plan["placement"]["hosts"]) if plan["problem"]["cluster"]["named"] else ()
         flag = self.router.bootstrap_flag if self.router is not None else ""
         servers = tuple(
             (one.node, port, one.own.get(flag, ""))

@@ -15,7 +15,9 @@ from parc.compiler.catalog.huggingface.config_keys import (
     valid_values_help,
 )
 from parc.compiler.catalog.huggingface.layer_variants import (
+    layer_indexes,
     read_block_configs,
+    read_block_sparse_layers,
     read_heads_per_layer,
     read_shared_indexers,
     read_sliding_layer_shapes,
@@ -57,14 +59,29 @@ def _sliding_window_if_enabled(keys: ConfigKeys, layers: int) -> dict[str, Any]:
 
 
 def _sliding_window_after_full_attention(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the window fields for a family in which the first of n layers has full attention.
+    """Return the window fields for a family in which the first of n layers has full attention."""
+    return _sliding_window_with_phase(keys, layers, 0)
+
+
+def _sliding_window_before_full_attention(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+    """Return the window fields for a family in which the last layer has full attention.
+
+    So has every n-th layer before it.
+    """
+    return _sliding_window_with_phase(keys, layers, layers - 1)
+
+
+def _sliding_window_with_phase(keys: ConfigKeys, layers: int, full_layer: int) -> dict[str, Any]:
+    """Return the window fields if every n-th layer before and after one layer has full attention.
 
     n is the default ``sliding_window_pattern`` of the family; ``layer_types`` takes precedence.
     """
-    if keys.value("layer_types") is not None:
+    if keys.value("layer_types") is not None or keys.value("sliding_window") is None:
         return _sliding_window_by_layer_types(keys, layers)
-    full = range(1, layers + 1, keys.whole_number("sliding_window_pattern"))
-    variant = {"layers": list(full), "full_attention": True}
+    every = keys.whole_number("sliding_window_pattern")
+    listed = layer_indexes(layers)
+    full = [layer + 1 for layer in listed if (layer - full_layer) % every == 0]
+    variant = {"layers": full, "full_attention": True}
     return {"window": keys.whole_number("sliding_window"), "layer_variants": [variant]}
 
 
@@ -83,7 +100,7 @@ def _attention_chunks(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     types = keys.value("layer_types")
     if types is None and isinstance(listed, list) and listed:
         types = ["chunked_attention" if one else _FULL for one in listed]
-    plain = [_FULL if (n + 1) % every == 0 else "chunked_attention" for n in range(layers)]
+    plain = [_FULL if (n + 1) % every == 0 else "chunked_attention" for n in layer_indexes(layers)]
     types = plain if types is None else types
     if not isinstance(types, list) or len(types) != layers:
         message = f"layer_types must list one type for each of the {layers} layers"
@@ -102,6 +119,7 @@ WINDOW_FORMS: dict[str, Callable[[ConfigKeys, int], dict[str, Any]]] = {
     "chunks": _attention_chunks,
     "by_layer_types": _sliding_window_by_layer_types,
     "after_full_attention": _sliding_window_after_full_attention,
+    "before_full_attention": _sliding_window_before_full_attention,
     "by_switch": _sliding_window_if_enabled,
 }
 """Name of a reader of sliding windows (``window`` in a family file) -> function."""
@@ -180,7 +198,7 @@ def unevenly_spaced_full_layers(
     """
     types = keys.value("layer_types")
     if types is None:
-        return list(range(leading)) if leading < layers else []
+        return list(layer_indexes(leading)) if leading < layers else []
     if not isinstance(types, list) or len(types) != layers or {*types} != {_FULL, other}:
         return []
     full = [layer for layer, name in enumerate(types) if name == _FULL]
@@ -268,6 +286,7 @@ def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dic
 
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "block_configs": read_block_configs,
+    "block_sparse_layers": read_block_sparse_layers,
     "heads_per_layer": read_heads_per_layer,
     "shared_indexers": read_shared_indexers,
     "sliding_layer_shapes": read_sliding_layer_shapes,

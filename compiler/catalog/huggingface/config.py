@@ -102,6 +102,9 @@ def explain_unsupported_family(config: Mapping[str, Any], families: FamilyFiles)
         help = _explain_text_decoder(text_decoder_config(config, part), part, families)
         return ConfigNote("K02", "model_type", message, help)
     reason = families.reason_unsupported(model_type)
+    decoder = f"{model_type}_text"
+    if families.is_supported(decoder) or families.reason_unsupported(decoder):
+        reason = f"it contains several models, but the config has no key {TEXT_PARTS[0]}"
     message = f"model_type {format_value(model_type)} is not supported{reason and f': {reason}'}"
     return ConfigNote("K02", "model_type", message, _supported_families_help(model_type, families))
 
@@ -112,8 +115,9 @@ def _supported_families_help(model_type: str, families: FamilyFiles) -> str:
     The text also lists supported families with a name similar to ``model_type``.
     """
     near = ", ".join(get_close_matches(model_type[:80], families.names(), n=4, cutoff=0.6))
-    listed = "docs/import.md lists the supported families"
-    return f"{listed}; similar: {near}" if near else listed
+    similar = f"; similar: {near}" if near else ""
+    route = f"nearest route: {families.nearest_route(model_type)}"
+    return f"{route}; docs/import.md lists the supported families{similar}"
 
 
 def _explain_text_decoder(config: Mapping[str, Any], part: str, families: FamilyFiles) -> str:
@@ -128,7 +132,8 @@ def _explain_text_decoder(config: Mapping[str, Any], part: str, families: Family
         return f"to read only the text decoder, append #{part} to the file: config.json#{part}"
     reason = families.reason_unsupported(model_type)
     named = format_value(model_type)
-    return f"the text decoder is {named}, which is not supported{reason and f': {reason}'}"
+    route = f"nearest route: {families.nearest_route(model_type)}"
+    return f"the text decoder is {named}, which is not supported{reason and f': {reason}'}; {route}"
 
 
 def explain_missing_part(config: Mapping[str, Any], part: str) -> ConfigNote:

@@ -12,6 +12,16 @@ _FIELD = "model."
 """Prefix of factors that are fields of ``ModelSpec``."""
 
 
+MOST_LAYERS = 4096
+"""Largest number of layers of which single layers are listed. A larger number must be a typo, and
+its list would fill the memory; the spec rejects it later."""
+
+
+def layer_indexes(layers: int) -> range:
+    """Return the indexes of ``layers`` layers, at most ``MOST_LAYERS`` of them."""
+    return range(min(layers, MOST_LAYERS))
+
+
 def read_extra_weights(
     keys: ConfigKeys, entries: Iterable[Mapping[str, Any]], found: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
@@ -89,46 +99,72 @@ def _block_shape(keys: ConfigKeys, block: Any, heads: int, hidden: int) -> tuple
             message = f"a block sets {key}, which PARC does not support"
             keys.add_note("K02", "block_configs", message, "valid value: null or false")
     group, ratio = attention.get("n_heads_in_group"), ffn.get("ffn_mult")
-    has_attention, has_mlp = not attention.get("no_op"), not ffn.get("no_op")
-    if has_attention and (not isinstance(group, int) or group < 1 or heads % group):
-        message = f"n_heads_in_group must be a divisor of {heads}, the number of heads"
-        keys.add_note("K03", "block_configs", message)
-        return heads, hidden
-    if has_mlp and (not isinstance(ratio, int | float) or not 0 < ratio < 1000):
-        keys.add_note("K03", "block_configs", "ffn_mult must be a positive number")
-        return heads, hidden
-    # _ffn_mult_to_intermediate_size of DeciLM rounds up to whole multiples of 256.
-    width = -(-int(2 * ratio * hidden / 3) // 256) * 256 if has_mlp and ratio else 0
-    return heads // group if has_attention and group else 0, width
+    kv_heads = width = 0
+    if not attention.get("no_op"):
+        if not isinstance(group, int) or group < 1 or heads % group:
+            message = f"n_heads_in_group must be a divisor of {heads}, the number of heads"
+            keys.add_note("K03", "block_configs", message)
+            return heads, hidden
+        kv_heads = heads // group
+    if not ffn.get("no_op"):
+        if not isinstance(ratio, int | float) or not 0 < ratio < 1000:
+            keys.add_note("K03", "block_configs", "ffn_mult must be a positive number")
+            return heads, hidden
+        # _ffn_mult_to_intermediate_size of DeciLM rounds up to whole multiples of 256.
+        width = -(-int(2 * ratio * hidden / 3) // 256) * 256
+    return kv_heads, width
 
 
 _PARTS = ("attention", "ffn")
 
 
 def read_sliding_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the field ``layer_variants`` of MiMo-V2-Flash.
+    """Return the fields ``layer_variants`` and ``experts`` of MiMo-V2-Flash.
 
-    Layers with a sliding window have twice the key-value heads and attention sinks (transformers
-    5.23, modeling_mimo_v2_flash.py).
+    Layers with a sliding window have attention sinks and other key-value heads: by default, twice
+    as many (transformers 5.23, modeling_mimo_v2_flash.py). Hub configs list the layers with a
+    window in ``hybrid_layer_pattern``, and those with experts in ``moe_layer_freq``.
     """
     layers = found["layers"]
-    types = keys.value("layer_types")
-    if types is None:
+    sliding = _flags_per_layer(
+        keys, ("layer_types", "sliding_attention"), "hybrid_layer_pattern", layers
+    )
+    if sliding is None:
         # The first layer and every sixth layer have full attention.
-        full = {layer for layer in range(layers) if layer == 0 or not (layer + 1) % 6}
-    elif isinstance(types, list) and len(types) == layers:
-        full = {layer for layer, name in enumerate(types) if name == "full_attention"}
-    else:
-        message = f"layer_types must list one type for each of the {layers} layers"
-        keys.add_note("K03", "layer_types", message)
-        return {}
-    sliding = [layer + 1 for layer in range(layers) if layer not in full]
-    window = keys.whole_number("sliding_window")
-    if not sliding:
-        return {}
-    kv_heads = 2 * (found.get("kv_heads") or found["heads"])
-    variant = {"layers": sliding, "kv_heads": kv_heads, "window": window, "sinks": True}
-    return {"layer_variants": [variant]}
+        sliding = [layer > 0 and (layer + 1) % 6 > 0 for layer in layer_indexes(layers)]
+    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
+    fields = {} if routed is None else _leading_dense_layers(keys, found, routed)
+    numbers = [layer for layer, one in enumerate(sliding, start=1) if one]
+    variant: dict[str, Any] = {
+        "layers": numbers,
+        "window": keys.whole_number("sliding_window"),
+        "sinks": True,
+        "kv_heads": keys.optional_whole_number("swa_num_key_value_heads")
+        or 2 * (found.get("kv_heads") or found["heads"]),
+    }
+    for field, key in _SLIDING_KEYS.items():
+        value = keys.optional_whole_number(key)
+        if value not in (None, found.get(field)):
+            variant[field] = value
+    return fields | ({"layer_variants": [variant]} if numbers else {})
+
+
+_SLIDING_KEYS = {
+    "heads": "swa_num_attention_heads",
+    "head_dim": "swa_head_dim",
+    "value_dim": "swa_v_head_dim",
+}
+"""Field of ``LayerVariantSpec`` -> config key of its value in layers with a sliding window."""
+
+
+def _leading_dense_layers(
+    keys: ConfigKeys, found: dict[str, Any], routed: list[bool]
+) -> dict[str, Any]:
+    """Return the field ``experts`` with the number of dense layers, which must come first."""
+    dense = routed.index(True) if True in routed else len(routed)
+    if not all(routed[dense:]):
+        keys.add_note("K02", "moe_layer_freq", "dense layers must precede layers with experts")
+    return {"experts": found["experts"] | {"first_dense_layers": dense}}
 
 
 def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
@@ -175,3 +211,60 @@ def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
             one["layers"] = [layer for layer in one["layers"] if layer not in special]
     variants = [one for one in variants if one["layers"]]
     return {"layer_variants": variants} if variants else {}
+
+
+def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``indexer``, ``layer_variants`` and ``experts`` of MiniMax-M3.
+
+    An indexer selects blocks of keys in some layers, and the first layers have a dense MLP. Hub
+    configs list these layers as numbers in ``sparse_attention_config`` and ``moe_layer_freq``,
+    those of transformers as names (transformers 5.23, configuration_minimax_m3_vl.py).
+    """
+    layers = found["layers"]
+    sparse = _flags_per_layer(keys, ("layer_types", "minimax_m3_sparse"), _SPARSE_LAYERS, layers)
+    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
+    fields: dict[str, Any] = {}
+    if routed is not None:
+        fields = _leading_dense_layers(keys, found, routed)
+        if fields["experts"]["first_dense_layers"]:
+            fields["ffn"] = keys.whole_number("dense_intermediate_size")
+    # Read even without sparse layers: the class writes its defaults into every config.
+    heads, head_dim, block, blocks = (
+        keys.optional_whole_number(f"sparse_attention_config.{old}") or keys.whole_number(new)
+        for old, new in _INDEX_SIZES.items()
+    )
+    if sparse is None or not any(sparse):
+        return fields
+    indexer = {"heads": heads, "head_dim": head_dim, "top_k": block * blocks}
+    fields["indexer"] = indexer | {"head_weights": False}
+    full = [layer for layer, one in enumerate(sparse, start=1) if not one]
+    return fields | ({"layer_variants": [{"layers": full, "indexer": "none"}]} if full else {})
+
+
+_INDEX_SIZES = {
+    "sparse_num_index_heads": "index_n_heads",
+    "sparse_index_dim": "index_head_dim",
+    "sparse_block_size": "index_block_size",
+    "sparse_topk_blocks": "index_topk_blocks",
+}
+"""Key in ``sparse_attention_config`` of hub configs -> key in configs of transformers."""
+_SPARSE_LAYERS = "sparse_attention_config.sparse_attention_freq"
+
+
+def _flags_per_layer(
+    keys: ConfigKeys, named: tuple[str, str], numbers: str, layers: int
+) -> list[bool] | None:
+    """Return one boolean per layer; None if the config has neither list.
+
+    ``named`` is a config key of a list of names, and the name that means True. ``numbers`` is a
+    config key of a list of numbers, in which 0 means False.
+    """
+    names, listed = keys.value(named[0]), keys.value(numbers)
+    found = [one == named[1] for one in names] if isinstance(names, list) else None
+    if found is None and isinstance(listed, list):
+        found = [bool(one) for one in listed]
+    if found is not None and len(found) != layers:
+        key = numbers if names is None else named[0]
+        keys.add_note("K03", key, f"{key} must list one value for each of the {layers} layers")
+        return None
+    return found

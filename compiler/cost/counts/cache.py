@@ -12,12 +12,19 @@ over tp with the heads (vLLM 0.33, layers/mamba/mamba_utils.py).
 
 from __future__ import annotations
 
-from parc.compiler.ir.attention import Attention
+from parc.compiler.ir.attention import Attention, Indexer
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.model import Model
 
 INDEX_SCALE_BLOCK = 128
 """Number of elements of an index key that share one scale."""
+
+
+def index_key_bytes(indexer: Indexer) -> float:
+    """Return the bytes of an index key in the cache; 0 for a layer without indexer."""
+    # Index keys are stored in fp8 with one fp32 scale per block, whatever the format of other keys
+    # (vLLM 0.33, models/deepseek_v2.py).
+    return 0.0 if indexer.shared else indexer.head_dim * (1 + 4 / INDEX_SCALE_BLOCK)
 
 
 def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -> float:
@@ -26,11 +33,7 @@ def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -
     ``element_bytes`` is the size of one cached number in bytes.
     """
     latent, indexer = attention.latent, attention.indexer
-    # Index keys are stored in fp8 with one fp32 scale per block, whatever the other keys have (vLLM
-    # 0.33, layers/sparse_attn_indexer.py).
-    index = (
-        indexer.head_dim * (1 + 4 / INDEX_SCALE_BLOCK) if indexer and not indexer.shared else 0.0
-    )
+    index = index_key_bytes(indexer) if indexer else 0.0
     if latent is not None:
         return (latent.kv_lora_rank + latent.qk_rope_dim) * element_bytes + index
     # With fewer key-value heads than ranks, the engine repeats heads: a rank stores at least one.

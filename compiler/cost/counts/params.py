@@ -94,7 +94,8 @@ def indexer_params(model: Model, indexer: Indexer) -> int:
     latent = model.attention.latent
     query_input = (latent.q_lora_rank if latent else None) or model.hidden
     queries = query_input * indexer.heads * indexer.head_dim
-    return queries + model.hidden * (indexer.head_dim + indexer.heads) + 2 * indexer.head_dim
+    weights = indexer.heads if indexer.head_weights else 0
+    return queries + model.hidden * (indexer.head_dim + weights) + 2 * indexer.head_dim
 
 
 def attention_params(model: Model, tp: int = 1) -> int:

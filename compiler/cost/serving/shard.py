@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from parc.compiler.cost.counts.flops import multiplied_extra_weights
 from parc.compiler.cost.counts.params import (
     expert_params,
     expert_projection_params,
@@ -149,7 +150,8 @@ def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup)
     multiple = setup.engine.sharding.vocab_multiple
     vocab = -(-model.vocab // multiple) * multiple
     head = vocab * model.hidden / tp
-    experts = model.experts
+    experts, sizes = model.experts, model.ffn_sizes
+    mean_size = sum(sizes) / len(sizes) if model.variants and sizes else model.ffn.size
     return RankWeights(
         # Layer types are assumed to be distributed evenly over the stages.
         layers=LayerCounts.in_range(model).multiplied_by(
@@ -159,8 +161,9 @@ def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup)
         recurrent=recurrent_elements(model, tp),
         # A layer has two residual blocks, one of its mixer and one of its MLP.
         norm=model.norms_per_layer / 2 * norm_params(model, model.hidden)
-        + extra_params(model, "layers") / 2,
-        mlp=mlp_params(model.hidden, 1, model.ffn, bias=False) * model.mean_ffn_size / tp
+        + sum(x.parameters for x in model.extra_weights if x.at == "layers" and not x.multiplied)
+        / 2,
+        mlp=mlp_params(model.hidden, 1, model.ffn, bias=False) * mean_size / tp
         + extra_params(model, "dense"),
         shared=_shared_expert_elements(model) / tp,
         router=router_params(model)
@@ -226,9 +229,12 @@ def attention_elements(model: Model, tp: int) -> MixerWeights:
     If layers have different shapes, the result is the mean over all attention layers.
     """
     parts = [(_attention_elements(one, tp), share) for one, share in model.attention_models]
+    multiplied = multiplied_extra_weights(model, LayerKind("attention", "none"))
+    # Other extra weights of all layers are counted with the norms.
+    small = [one for one in model.extra_weights if one.at == "attention" and not one.multiplied]
     return MixerWeights(
-        sum(share * part.projections for part, share in parts),
-        sum(share * part.unquantized for part, share in parts) + extra_params(model, "attention"),
+        sum(share * part.projections for part, share in parts) + multiplied,
+        sum(share * part.unquantized for part, share in parts) + sum(x.parameters for x in small),
     )
 
 

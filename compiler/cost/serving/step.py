@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parc.compiler.cost.counts.cache import index_key_bytes
 from parc.compiler.cost.counts.flops import mean_visible_keys, query_and_value_width
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.layer_seconds import (
@@ -167,7 +168,32 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     verified = batch.decode * (1 + deployment.setup.draft_tokens)
     decode = 2 * verified * context * width / layout.tp / deployment.attention_flops_per_second
     core = 2 * batch.prefill * per_key * batch.span / layout.tp
-    return (max(read, decode) + core / deployment.attention_flops_per_second) / layout.pcp
+    core = core / deployment.attention_flops_per_second + _indexer_seconds(deployment, batch)
+    return (max(read, decode) + core) / layout.pcp
+
+
+def _indexer_seconds(deployment: Deployment, batch: StepBatch) -> float:
+    """Return the time in seconds in which the indexer of one layer scores tokens in a step.
+
+    It reads the index keys of the whole context, of which the attention core reads only the
+    selected tokens.
+    """
+    model, layout = deployment.model, deployment.layout
+    # Layers that share selected keys score nothing.
+    share = sum(
+        part
+        for one, part in model.attention_models
+        if one.attention.indexer is not None and not one.attention.indexer.shared
+    )
+    indexer = model.attention.indexer
+    if indexer is None or not share:
+        return 0.0
+    context = batch.context / layout.dcp
+    read = batch.decode * context * index_key_bytes(indexer) / deployment.memory_bytes_per_second
+    scored = batch.decode * (1 + deployment.setup.draft_tokens) * context
+    scored += batch.prefill * batch.span
+    flops = 2 * indexer.heads * indexer.head_dim * scored
+    return share * max(read, flops / deployment.attention_flops_per_second)
 
 
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:

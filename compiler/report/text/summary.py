@@ -67,7 +67,7 @@ def serving_summary(plan: ServingPlan) -> str:
         ),
         ("interval", _format_intervals(plan)),
         ("simulated", format_simulated(plan)),
-        *_cost_row(plan),
+        ("cost", describe_cost(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return _format_rows(rows)
@@ -126,18 +126,18 @@ def format_goodput(goals: ServingGoals, found: ServiceStatistics) -> str:
     )
 
 
-def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
-    """Return the row with the cost per hour and per million tokens; empty without a price."""
+def describe_cost(plan: AnyPlan) -> str:
+    """Return the cost per hour and per million tokens; empty without a price."""
     cost = plan.cost_per_hour
     if cost is None:
-        return ()
+        return ""
     rate = (plan if isinstance(plan, ServingPlan) else plan.estimate).tokens_per_second
     tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
     if isinstance(plan, ServingPlan) and not generates_answers(plan.pools[-1]):
         rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
     per_million = 1e6 * cost / (3600 * rate)
     text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
-    return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
+    return f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"
 
 
 def format_load(plan: ServingPlan) -> str:
@@ -203,7 +203,7 @@ def summary_text(plan: AnyPlan) -> str:
     if isinstance(plan, ServingPlan):
         if plan.pair is None:
             return serving_summary(plan)
-        rows = (*service_rows(plan, plan.pair), *_cost_row(plan))
+        rows = (*service_rows(plan, plan.pair), ("cost", describe_cost(plan)))
         return f"{texts_of_pools(plan, serving_summary)}\n{_format_rows(rows)}"
     estimate, search = plan.estimate, plan.search
     peak = estimate.peak
@@ -228,7 +228,7 @@ def summary_text(plan: AnyPlan) -> str:
         ),
         ("placement", format_placement(plan)),
         *run_rows(plan),
-        *_cost_row(plan),
+        ("cost", describe_cost(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
     )

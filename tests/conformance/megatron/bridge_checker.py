@@ -3,14 +3,17 @@
     python bridge_checker.py MEGATRON_FOLDER BRIDGE_FOLDER < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "config", "program", "overrides": [], "world_size", "env": {}, "arch": 9, "argv"}.
-A verdict: {"name", "accepted", "stage", "error", "unread", "differences", "shape"}. Stages:
+A verdict: {"name", "accepted", "stage", "error", "unread", "differences", "changed", "shape"}.
+
+Stages:
 
     recipe     the emitted program builds the ConfigContainer
     validate   runtime_config_update, as pretrain calls it
     megatron   Megatron-LM builds its configs from ``argv``, the flags of the same plan
 
 ``unread`` lists settings that the container does not have, ``differences`` the fields of the
-dataclasses of Megatron-Core whose values differ between the container and Megatron-LM.
+dataclasses of Megatron-Core whose values differ between the container and Megatron-LM, and
+``changed`` those whose values change if the settings in ``"removed"`` are removed from the file.
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
 """
@@ -98,6 +101,22 @@ def unread(case: dict[str, Any], container: Any) -> list[str]:
     return found
 
 
+def yaml_sections(case: dict[str, Any]) -> list[str]:
+    """Return the sections of the settings, without the one that only changes other sections."""
+    import yaml
+
+    return [one for one in yaml.safe_load(case["config"]) if one != "comm_overlap"]
+
+
+def without(case: dict[str, Any]) -> str:
+    """Return the settings without those in ``case["removed"]``, numbers of lines."""
+    lines = case["config"].splitlines()
+    kept = [line for number, line in enumerate(lines, 1) if number not in case["removed"]]
+    empty = [at for at, line in enumerate(kept) if not line.startswith((" ", "#"))]
+    full = [at for at in empty if at + 1 < len(kept) and kept[at + 1].startswith(" ")]
+    return "\n".join(line for at, line in enumerate(kept) if at not in empty or at in full) + "\n"
+
+
 @precision_aware_optimizer()
 def megatron_configs(case: dict[str, Any]) -> dict[str, Any]:
     """Return Megatron-LM's configs for the flags of the same plan."""
@@ -137,6 +156,8 @@ def _shown(value: Any) -> str:
 def check(case: dict[str, Any]) -> Verdict:
     """Run the stages in order, up to the first that rejects the case."""
     verdict: Verdict = {"name": case["name"], "accepted": False, "stage": "recipe"}
+    from megatron.bridge.training.config import runtime_config_update
+
     world = {"WORLD_SIZE": str(case["world_size"]), "RANK": "0", "LOCAL_RANK": "0"}
     before = dict(os.environ)
     os.environ.update({**case.get("env", {}), **world})
@@ -150,8 +171,6 @@ def check(case: dict[str, Any]) -> Verdict:
             container = build(case, Path(folder))
             verdict["unread"] = unread(case, container)
             verdict["stage"] = "validate"
-            from megatron.bridge.training.config import runtime_config_update
-
             runtime_config_update(container)
             verdict["shape"] = {
                 "dp": container.data_parallel_size,
@@ -161,6 +180,12 @@ def check(case: dict[str, Any]) -> Verdict:
             if "argv" in case:
                 verdict["stage"] = "megatron"
                 verdict["differences"] = differences(container, megatron_configs(case))
+            if "removed" in case:
+                verdict["stage"] = "removed"
+                other = build(case | {"config": without(case)}, Path(folder))
+                runtime_config_update(other)
+                own = {name: getattr(container, name) for name in yaml_sections(case)}
+                verdict["changed"] = differences(other, own)
         verdict.update(accepted=True, stage="")
     except REJECTIONS as rejection:
         verdict["error"] = f"{type(rejection).__name__}: {rejection}"[:500]
