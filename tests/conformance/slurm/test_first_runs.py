@@ -80,6 +80,7 @@ class Shell:
         log, status = wait_for_job(self.cluster, Path.cwd(), str(self.jobs))
         assert status == "0", log
         Path("out").symlink_to(Path(line.rpartition(" ")[2]).parents[1])
+        assert Path("out/slurm/job.sbatch").read_text().count("\n") <= 90
         started, planned = started_ranks(Path.cwd()), rank_map(Path.cwd())
         if not Path("out/slurm/hostfile").exists():  # Slurm chooses the hosts
             started, planned = (
