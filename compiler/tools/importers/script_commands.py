@@ -353,11 +353,12 @@ def _launchers() -> frozenset[str]:
 
 _OWN_SCRIPT = re.compile(r"^# Submit from the working folder of the program: sbatch OUTPUT", re.M)
 _OWN_SCRIPTS = re.compile(
-    r"^# (?:Submit from the working folder of the program: sbatch OUTPUT|"
+    r"^# (?:Submit from the working folder of the program\b.*: sbatch OUTPUT_FOLDER|"
+    r"Sourced by job\.sbatch: checks that the job has the hosts and GPUs of the plan|"
     r"Starts the ranks of one host; run it once on each|.*Rank map: rankmap\.csv\.$)",
     re.M,
 )
-"""Matches the batch script of PARC, and the scripts that it runs on each host."""
+"""Matches the batch script of PARC, and the scripts that it sources or runs on each host."""
 _OWN_LOGS = re.compile(r"^logs=\$SLURM_SUBMIT_DIR/(\S+)$", re.M)
 
 

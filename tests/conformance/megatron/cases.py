@@ -37,6 +37,8 @@ def megatron_verdicts(cases: list[Case]) -> dict[str, Verdict]:
 
 def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
     """Return the arguments and environment of the launch script."""
+    if problem.job.checkpoint_interval is None:  # a plan has one
+        problem = replace(problem, job=replace(problem.job, checkpoint_interval=100))
     argv = [word for a in planned_arguments(problem, layout) for word in (a.flag, *a.values)]
     gpu = problem.cluster.gpu
     return {
