@@ -250,6 +250,13 @@ class OptionalFeatures(Protocol):
         """
 
 
+class PoolRouting(Protocol):
+    """Optional part of an engine with pools; without it, users need a router of their own."""
+
+    def emit_router(self, prefill: ServingPlan, decode: ServingPlan) -> Artifact:
+        """Return the script that starts a router over the engines of both pools."""
+
+
 class ServingGroups(Protocol):
     """Rank order and process groups of an engine."""
 

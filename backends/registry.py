@@ -40,6 +40,15 @@ BUILT_IN: tuple[Declaration, ...] = (
         launch_fields=("args", "omit", "logging", "profile"),
     ),
     Declaration(
+        name="megatron-bridge",
+        package="parc.backends.megatron.bridge",
+        training=".backend",
+        importers=(".import_config",),
+        binds_layout=True,
+        verifier=".verify",
+        launch_fields=("logging", "profile"),
+    ),
+    Declaration(
         name="deepspeed",
         package="parc.backends.deepspeed",
         training=".backend",
@@ -61,6 +70,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="torchtitan",
         package="parc.backends.torchtitan",
         training=".backend",
+        importers=(".import_toml",),
         binds_layout=True,
         verifier=".verify",
         launch_fields=(),

@@ -270,6 +270,15 @@ class EngineVerifier(Verifier, Protocol):
         """Return (node rank, port) of each API server that ``file`` starts; None if unknown."""
         return None
 
+    def check_router(
+        self, text: str, prefill: Mapping[str, str], decode: Mapping[str, str], sink: Sink
+    ) -> None:
+        """Report lines of ``router.sh`` that differ from those that two pools need (A18).
+
+        ``text`` is that of the router, ``prefill`` and ``decode`` are the files of the pools.
+        """
+        return None
+
     def read_command_settings(
         self,
         file: str,

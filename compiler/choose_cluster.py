@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
-from parc.compiler.evaluate.evaluate_service import request_seconds
 from parc.compiler.ir import AnyPlan, ServingPlan
 
 Tree = dict[str, Any]
@@ -31,7 +30,7 @@ class _Alternative:
         if not isinstance(plan, ServingPlan):
             figures = f"{plan.estimate.time.total_seconds:.4g} s per step"
         else:
-            figures = f"{plan.estimate.tokens_per_second:,.0f} tokens/s"
+            figures = f"{plan.tokens_per_second:,.0f} tokens/s"
         cost = plan.cost_per_hour
         price = "" if cost is None else f", {cost:,.2f} per hour"
         return f"{AT}[{self.number}]: {plan.occupied_gpus} x {gpu}, {figures}{price}"
@@ -106,13 +105,13 @@ def _cost_of_objective(plan: AnyPlan) -> float:
     if not isinstance(plan, ServingPlan):
         # The batch is the same on all clusters, so the shortest step has the highest throughput.
         return plan.estimate.time.total_seconds
-    traffic, estimate = plan.problem.service.traffic, plan.estimate
     if goal == "lowest-cost":
         cost = plan.cost_per_hour or 0.0
-        return cost if traffic.is_load_given else cost / estimate.tokens_per_second
+        is_load_given = plan.problem.service.traffic.is_load_given
+        return cost if is_load_given else cost / plan.tokens_per_second
     if goal == "latency":
-        return request_seconds(plan.problem, estimate)
-    return -estimate.tokens_per_second
+        return plan.request_seconds
+    return -plan.tokens_per_second
 
 
 def _positions_at_entry(positions: SpecPositions, number: int) -> SpecPositions:

@@ -269,8 +269,22 @@ def emit_plan(
     The files are then verified by code that does not share code with the emitters. Contradictions
     are reported to ``sink``.
     """
+    from parc.compiler.verify.verify_pools import verify_output
+
+    if isinstance(plan, ServingPlan) and plan.pair is not None:
+        from parc.compiler.emit_pools import emit_pools
+
+        artifacts = emit_pools(plan, lambda pool: _emit_files(pool, after, report=report))
+    else:
+        artifacts = _emit_files(plan, after, report=report)
+    verify_output({artifact.path: artifact.text for artifact in artifacts}, sink)
+    after("verify_plan")
+    return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
+
+
+def _emit_files(plan: AnyPlan, after: Watch, *, report: bool) -> tuple[Artifact, ...]:
+    """Return the files of a plan with one output folder."""
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
-    from parc.compiler.verify.verify_plan import verify_artifacts
 
     artifacts = [plan_artifact(plan)]
     if report:
@@ -287,6 +301,4 @@ def emit_plan(
     # Last, because the lock file contains a digest of every other file.
     artifacts.append(lock_artifact(plan, artifacts))
     after("lock")
-    verify_artifacts({artifact.path: artifact.text for artifact in artifacts}, sink)
-    after("verify_plan")
-    return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
+    return tuple(artifacts)

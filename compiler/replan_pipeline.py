@@ -71,6 +71,13 @@ def replan_spec(
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
     if names is None or problem is None:
         return None
+    if isinstance(problem, ServingProblem) and problem.pools is not None:
+        finding = Finding(
+            "parc replan cannot move the hosts of two pools",
+            help="list the hosts in cluster.unavailable, and compile the spec again",
+        )
+        sink.report("V46", finding, at="job.disaggregate")
+        return None
     previous = None
     lock = request.read_lock(problem.name)
     if lock is not None:

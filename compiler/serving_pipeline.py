@@ -31,7 +31,13 @@ def resolve_serving(
 ) -> ServingProblem | None:
     """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)
-    problem = resolve_service(spec, model, cluster, library, sink)
+    resolve: Callable[..., ServingProblem | None] = resolve_service
+    if spec.job.disaggregate:
+        # Imported here, because few services have two pools.
+        from parc.compiler.resolve.resolve_pools import resolve_disaggregated
+
+        resolve = resolve_disaggregated
+    problem = resolve(spec, model, cluster, library, sink)
     return None if sink.failed() else problem
 
 
@@ -43,6 +49,10 @@ def plan_service(
     Returns None after reporting errors. If the lock file ``locked`` contains the layout of this
     plan, ranks stay on the hosts in the lock file.
     """
+    if problem.pools is not None:
+        from parc.compiler.pools_pipeline import plan_pools
+
+        return plan_pools(problem, sink, plan_service)
     target = engine(problem.framework)
     found = search_serving_layouts(problem, target, sink)
     after("search_serving_layouts")

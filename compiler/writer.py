@@ -23,7 +23,15 @@ from parc.compiler.ir import Artifact
 
 MARKER = "parc.lock"
 """Name of a file that marks a directory as written by PARC."""
-PARC_NAMES = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
+PARC_NAMES = {
+    "parc",
+    "plan",
+    "report",
+    "prefill",
+    "decode",
+    "router",
+    *(one.name for one in BUILT_IN),
+}
 """Names at the top of an output directory, without suffixes, that PARC writes.
 
 Plugins are looked up only if a directory contains other names."""

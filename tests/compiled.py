@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import pickle
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from parc.compiler.ir import AnyPlan, AnyProblem, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec, resolve_spec
 from parc.compiler.spec.load import read_spec_tree
 from parc.compiler.spec.reading.source import SpecSource, read_source
-from parc.compiler.verify.verify_plan import verify_artifacts
+from parc.compiler.verify.verify_pools import verify_output
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/spec.yaml"))
@@ -59,9 +62,29 @@ def plan_of(spec: Spec) -> Plan:
     return plan
 
 
+def folder_of_run() -> Path | None:
+    """Return the folder that the workers of this test run share; None without pytest-xdist."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    return None if run is None else Path(tempfile.gettempdir()) / f"parc-tests-{run}"
+
+
 @cache
 def example(name: str) -> AnyPlan:
-    """Return the plan of ``examples/<name>``."""
+    """Return the plan of ``examples/<name>``, which one of the workers of a test run makes."""
+    folder = folder_of_run()
+    if folder is None:
+        return _planned_example(name)
+    stored = folder / f"{name}.pickle"
+    if not stored.is_file():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        draft = folder / f"{name}-{os.getpid()}"
+        draft.write_bytes(pickle.dumps(_planned_example(name)))
+        draft.replace(stored)  # at once, because another worker may read it
+    plan: AnyPlan = pickle.loads(stored.read_bytes())
+    return plan
+
+
+def _planned_example(name: str) -> AnyPlan:
     sink = Sink()
     plan = plan_spec(read_source(str(ROOT / "examples" / name / "spec.yaml")), (), sink)
     assert plan is not None, messages_of(sink)
@@ -117,7 +140,7 @@ def error_codes(spec: Spec) -> set[str]:
 def verification_codes(files: Files) -> set[str]:
     """Return the short codes that the verification reports for emitted files."""
     sink = Sink()
-    verify_artifacts(files, sink)
+    verify_output(files, sink)
     return {one.code.removeprefix("PARC-") for one in sink.diagnostics}
 
 

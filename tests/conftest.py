@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import gc
+import shutil
+from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from parc.compiler import pools_pipeline
 from parc.compiler.cli import GC_THRESHOLD
+from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.evaluate import evaluate_service
+from parc.compiler.ir.serving import Traffic
+from parc.compiler.search import simulate_finalists
+from tests.compiled import folder_of_run
 
 # Derandomized, so that all machines run the same examples; no deadline, because CI can be slow.
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
@@ -23,6 +31,13 @@ CHANGES = pytest.StashKey[list[tuple[str, str]]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHANGES] = []
     gc.set_threshold(GC_THRESHOLD)  # as in each command, which takes as much memory as a test
+
+
+def pytest_unconfigure() -> None:
+    """Remove the plans that the workers shared. A worker that still needs one makes it again."""
+    folder = folder_of_run()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:
@@ -38,7 +53,16 @@ def pytest_collection_finish() -> None:
 def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate services with 50 requests, not 2,000: for tests whose subject is not a latency."""
     sampling = Sampling(requests=50)
-    monkeypatch.setattr(evaluate_service, "simulate", partial(simulate, sampling=sampling))
+
+    def simulate_few(deployment: Deployment, traffic: Traffic, *more: Any) -> Any:
+        return simulate(deployment, traffic, replace(more[0], requests=50), *more[1:])
+
+    monkeypatch.setattr(evaluate_service, "simulate", simulate_few)
+    # With so few requests, another sample has quite different percentiles.
+    monkeypatch.setattr(simulate_finalists, "OTHER_SAMPLES", ())
+    monkeypatch.setattr(
+        pools_pipeline, "simulate_pair", partial(pools_pipeline.simulate_pair, sampling=sampling)
+    )
     # A new cache, because results of this test must not reach other tests.
     monkeypatch.setattr(
         evaluate_service, "_simulate", cache(evaluate_service._simulate.__wrapped__)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -71,3 +74,21 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines
+
+
+def build_wheel(work: Path) -> Path:
+    """Build a wheel in the folder ``work``, from a source archive of a copy without links."""
+    source = work / "source"
+    for folder in (*PACKAGE_FOLDERS, "parc"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=_links_and_caches)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(work / "dist")]
+    subprocess.run([*build, str(source)], check=True, capture_output=True, text=True)
+    (built,) = (work / "dist").glob("*.whl")
+    return built
+
+
+def _links_and_caches(folder: str, names: list[str]) -> set[str]:
+    """Return the names that a zip download of the checkout does not contain."""
+    return {name for name in names if name == "__pycache__" or (Path(folder) / name).is_symlink()}

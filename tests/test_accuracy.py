@@ -23,13 +23,21 @@ from benchmarks.accuracy.layouts import expert_tensor_size
 from benchmarks.accuracy.pages.cost_page import peer_table, step_time_lines
 from benchmarks.accuracy.pages.page import LOCKED, OPEN, REGRET_SETS, locked_table
 from benchmarks.accuracy.pages.page_tables import markdown_table, table_under
-from benchmarks.accuracy.predict import estimate_step
+from benchmarks.accuracy.predict import cost_model_of, estimate_step
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
+from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked, source_of
 from benchmarks.accuracy.wide.table import read_training_table
-from benchmarks.accuracy.wide.words import features, framework, network_gbps, shard
+from benchmarks.accuracy.wide.words import (
+    features,
+    framework,
+    network_gbps,
+    nics,
+    release_features,
+    shard,
+)
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from tests.project_files import ROOT
 
@@ -42,8 +50,8 @@ LIMITS = {
         "small models on one host": 14.0,
     },
     "open": {
-        "Selene": 4.5,
-        "vTrain multi-node": 8.0,
+        "Selene": 3.0,
+        "vTrain multi-node": 7.0,
         "FSDP and ZeRO-2/3": 8.5,
         "dense, A100 and H100": 7.5,
         "all dense": 7.0,
@@ -126,7 +134,7 @@ def test_a_row_is_never_predicted_by_a_fit_with_its_source() -> None:
 
 def test_offloaded_activations_cost_two_transfers() -> None:
     case = next(one for one in cases() if one.run.id == "korth-GPT-3-175B-full")
-    away = replace(case, run=replace(case.run, overlap="host-checkpoints"))
+    away = replace(case, run=replace(case.run, overlap=f"{case.run.overlap}+host-checkpoints"))
     kept = 2 * 64 * 2048 * 12288 / 8 * 96 / 8
     rate = host_bytes_per_second(case.problem)
     assert estimate_step(away).total_seconds == pytest.approx(
@@ -239,6 +247,27 @@ def test_dims_without_a_name_get_the_mlp_that_fits_the_stated_parameters(tmp_pat
 )
 def test_the_network_bandwidth_is_read_from_text(text: str, gbps: float | None) -> None:
     assert network_gbps(text) == gbps
+
+
+@pytest.mark.parametrize(("cluster", "count"), [("vTrain configs", 4), ("NVIDIA Selene", 8)])
+def test_hosts_with_fewer_nics_have_the_stated_rate(cluster: str, count: int) -> None:
+    run = next(case.run for case in cases() if case.run.id == "sc21-7.5B")
+    found = Resolver().cluster(replace(run, nics=nics(cluster), network_gbps=800.0))
+    assert found is not None
+    assert found.node.nics == count
+    assert found.node.network_gb_per_s_per_gpu == 800 / 8 / 8
+
+
+def test_megatron_3_is_read_with_overlap_and_with_gradients_in_fp32() -> None:
+    old, new = (
+        next(case for case in cases() if case.run.id == name)
+        for name in ("sc21-7.5B", "korth-Megatron-22B-full")
+    )
+    assert release_features(old.run.source) == set()
+    assert release_features(new.run.source) == {"async-linear"} == set(new.run.overlap.split("+"))
+    assert cost_model_of(old).efficiency.is_from_2021
+    assert not cost_model_of(new).efficiency.is_from_2021
+    assert (old.problem.job.gradient_bytes, new.problem.job.gradient_bytes) == (2, 4)
 
 
 def test_sharding_features_and_frameworks_are_read_from_text() -> None:

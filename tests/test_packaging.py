@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.project_files import PACKAGE_FOLDERS, ROOT, files, python_files
+from tests.project_files import PACKAGE_FOLDERS, ROOT, build_wheel, files, python_files
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
@@ -57,22 +57,8 @@ def test_the_folder_parc_has_a_link_to_every_top_level_package(folder: str) -> N
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a wheel built through a source archive from a copy of the checkout without links."""
-    work = tmp_path_factory.mktemp("wheel")
-    source = work / "source"
-    for folder in (*PACKAGE_FOLDERS, "parc"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=_links_and_caches)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(work / "dist")]
-    subprocess.run([*build, str(source)], check=True, capture_output=True, text=True)
-    (built,) = (work / "dist").glob("*.whl")
-    return built
-
-
-def _links_and_caches(folder: str, names: list[str]) -> set[str]:
-    """Return the names that a zip download of the checkout does not contain."""
-    return {name for name in names if name == "__pycache__" or (Path(folder) / name).is_symlink()}
+    """Return a wheel built from a copy of the checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_has_every_module_and_every_data_file(wheel: Path) -> None:

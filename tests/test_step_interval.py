@@ -13,7 +13,12 @@ from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.columns import simple_columns
 from benchmarks.accuracy.groups import class_groups, named_groups
-from benchmarks.accuracy.intervals import coverage_table, is_inside, measured_spreads
+from benchmarks.accuracy.intervals import (
+    coverage_table,
+    is_inside,
+    measured_spreads,
+    open_coverage,
+)
 from benchmarks.accuracy.predict import cost_model_of
 from benchmarks.accuracy.sources import source_of
 from parc.compiler.cost.step.step_interval import (
@@ -81,6 +86,17 @@ def test_a_source_counts_once_in_a_spread() -> None:
     found = measured_spreads([*many, *few], ratios)
     assert found["DENSE_SPREAD"] == pytest.approx(0.5)
     assert found["CALIBRATED_SPREAD"] == pytest.approx(0.0)
+
+
+def test_the_open_coverage_uses_the_errors_of_other_sources() -> None:
+    dense = [one for one in cases() if one.generation == "hopper/jax"]
+    first, second, third = sorted({source_of(one.run.source) for one in dense})[:3]
+    errors = {first: 0.1, second: 0.2, third: 0.4}
+    rows = [one for one in dense if source_of(one.run.source) in errors]
+    ratios = {one.run.id: exp(errors[source_of(one.run.source)]) for one in rows}
+    near = [one for one in rows if source_of(one.run.source) != third]
+    # Four fifths of two sources is the larger error, which is that of the third source for both.
+    assert open_coverage(rows, ratios) == {"DENSE": pytest.approx(len(near) / len(rows))}
 
 
 def test_the_coverage_counts_rows_inside_their_intervals() -> None:

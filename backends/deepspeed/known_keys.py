@@ -10,7 +10,6 @@ are not checked.
 from __future__ import annotations
 
 import json
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from parc.backends.deepspeed.capabilities import VERSIONS
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics.similar_names import close_matches
 
 PACKAGE = "parc.backends.deepspeed"
 TYPO = 0.82
@@ -61,7 +61,7 @@ def check_config_key(section: str, key: str, value: Any, version: str) -> Findin
     if not names or key in names:
         return None
     row = known_keys().get(f"{section}.{key}" if section else key)
-    near = next(iter(get_close_matches(key, names, 1, TYPO)), "")
+    near = next(iter(close_matches(key, names, 1, TYPO)), "")
     hint = f"did you mean {near}?" if near else ""
     label = f"known {_format_version_range(row)}" if row is not None else "unknown key"
     if row is not None and _is_since_version(row, "refused_since", version):

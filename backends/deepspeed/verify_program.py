@@ -49,6 +49,12 @@ WITHOUT = {
     "problem.model.linear": None,
     "problem.model.mamba": None,
     "problem.model.pattern": "",
+    "problem.model.variants": [],
+    "problem.model.extra_weights": [],
+    "problem.model.norm_weights": True,
+    "problem.model.attention.value_dim": 0,
+    "problem.model.attention.chunked": False,
+    "problem.model.attention.indexer": None,
     "problem.model.attention.latent": None,
     "problem.model.attention.qk_norm": "none",
     "problem.model.attention.window": None,
@@ -64,6 +70,7 @@ WITHOUT_EXPERTS = {
     "groups": 1,
     "router_bias": "none",
     "scaling_factor": 1,
+    "latent_size": 0,
 }
 """Field of the experts -> value that DeepSpeed's expert layer always uses."""
 FIXED = {

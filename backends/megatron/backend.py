@@ -19,7 +19,7 @@ from parc.backends.megatron.capabilities import (
     recompute_levels,
 )
 from parc.backends.megatron.rules.all_rules import megatron_rules
-from parc.backends.megatron.rules.inexpressible_features import explain_left_out_parts
+from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.why_no_split import why_no_split
 from parc.backends.shared.render import shell_word
@@ -124,8 +124,8 @@ class Megatron:
         programs.check_program(plan, sink)
         # E07 is only a finding if Megatron's files are emitted; other targets may support the parts
         # left out.
-        if problem.model.left_out and self.name in problem.emit:
-            sink.report("E07", explain_left_out_parts(problem.model), at="model")
+        if self.name in problem.emit:
+            report_left_out_parts(problem.model, sink)
         check_omitted_flags(problem, plan.layout, sink)
         if problem.launch.args:
             planned = planned_arguments(problem, plan.layout)

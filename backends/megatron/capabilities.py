@@ -5,11 +5,16 @@ The keys of ``STRATEGIES`` are the names in ``backends/shared/strategies.py``.
 
 from __future__ import annotations
 
-from parc.compiler.ir import NO_RECOMPUTE, Model, Recompute
+from parc.compiler.ir import NO_RECOMPUTE, Model, Problem, Recompute
 
-VERSIONS = ("0.17", "0.18", "0.19", "0.20")
+VERSIONS: tuple[str, ...] = ("0.17", "0.18", "0.19", "0.20")
 DEFAULT_VERSION = "0.19"
 """Version that PARC uses if the spec sets none: the newest released one."""
+
+BRIDGE = "megatron-bridge"
+"""Name of the backend that configures Megatron-Core through Megatron-Bridge."""
+CORE_OF_BRIDGE = {"0.6": "0.19"}
+"""Version of Megatron-Bridge -> version of Megatron-Core that was released with it."""
 
 STRATEGIES: dict[str, str] = {
     "dp": "world size / (tp x cp x pp)",
@@ -29,6 +34,13 @@ STRATEGIES: dict[str, str] = {
     "recompute-full": "--recompute-granularity full",
     "offload-activations": "--fine-grained-activation-offloading",
 }
+
+
+def core_version(problem: Problem) -> str:
+    """Return the version of Megatron-Core that trains the model of ``problem``."""
+    if problem.framework == BRIDGE:
+        return CORE_OF_BRIDGE[problem.version(BRIDGE)]
+    return problem.version("megatron")
 
 
 def has_separate_norms(model: Model) -> bool:

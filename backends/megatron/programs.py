@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model, Plan, Problem
@@ -39,9 +40,7 @@ def default_program(model: Model, version: str) -> str:
 def check_program(plan: Plan, sink: Sink) -> None:
     """Report a program of Megatron in ``launch.program`` that cannot build the model (E10)."""
     problem = plan.problem
-    finding = explain_wrong_program(
-        problem.launch.program, problem.model, problem.version("megatron")
-    )
+    finding = explain_wrong_program(problem.launch.program, problem.model, core_version(problem))
     if finding is not None:
         sink.report("E10", finding, at="launch.program")
 
@@ -93,7 +92,7 @@ def padded_rows(tokens: int, tp: int) -> int:
 
 def tokenizer_vocab_size(problem: Problem) -> int:
     """Return the size of the vocabulary that Megatron's tokenizer reports."""
-    added = tokenizer_adds_token(problem.job.tokenizer_type, problem.version("megatron"))
+    added = tokenizer_adds_token(problem.job.tokenizer_type, core_version(problem))
     return problem.model.vocab + added
 
 

@@ -104,6 +104,7 @@ INTEGERS: Mapping[str, int | None] = {
     "max-position-embeddings": None,
     "micro-batch-size": None,
     "moe-ffn-hidden-size": None,
+    "moe-latent-size": None,
     "moe-router-group-topk": None,
     "moe-router-num-groups": None,
     "moe-router-topk": 2,

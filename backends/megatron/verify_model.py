@@ -161,6 +161,7 @@ SHOWN_EXPERTS: tuple[Shown, ...] = (
         "moe-shared-expert-intermediate-size",
         lambda s: s["moe-shared-expert-intermediate-size"] or 0,
     ),
+    (f"{EXPERTS}.latent_size", "moe-latent-size", lambda s: s["moe-latent-size"] or 0),
     (
         f"{EXPERTS}.scaling_factor",
         "moe-router-topk-scaling-factor",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.ir import Placement
+from parc.compiler.ir import GroupFamily, Placement
 from parc.compiler.topology.node_groups import NodeGroups, node_groups
 
 SHOWN = (
@@ -41,6 +41,13 @@ def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
     Families of the expert mesh are included only if ``routed`` is true, that is, if the model has
     routed experts.
     """
+    for family in shown_families(placement, routed):
+        groups = node_groups(placement.mesh(family.mesh), family.axes, placement.ranks_per_node)
+        yield _measure_group_extent(family.name, groups, placement)
+
+
+def shown_families(placement: Placement, routed: bool) -> Iterator[GroupFamily]:
+    """Yield the families of process groups that ``group_extents`` measures."""
     # With cp 1, dp-cp equals dp and dp-shard-cp equals dp-shard: do not list them twice.
     no_context_parallel = placement.dense.group_size("cp") == 1
     families = {family.name: family for family in placement.families}
@@ -49,10 +56,8 @@ def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
             family.mesh == "expert" and not routed
         ):
             continue
-        mesh = placement.mesh(family.mesh)
-        groups = node_groups(mesh, family.axes, placement.ranks_per_node)
-        if groups.size > 1:
-            yield _measure_group_extent(family.name, groups, placement)
+        if placement.mesh(family.mesh).group_size(*family.axes) > 1:
+            yield family
 
 
 def _measure_group_extent(name: str, groups: NodeGroups, placement: Placement) -> GroupExtent:

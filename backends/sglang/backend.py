@@ -8,13 +8,14 @@ from parc.backends.sglang.defaults import context_tokens, default_batch, engine_
 from parc.backends.sglang.environment import ALLOW_LONG, serving_environment
 from parc.backends.sglang.features import service_features
 from parc.backends.sglang.plan_checks import check_sglang
-from parc.backends.sglang.processes import plan_processes
+from parc.backends.sglang.processes import bootstrap_port, plan_processes
 from parc.backends.sglang.rules import LAYOUT_RULES
 from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
 from parc.backends.shared.serving.pool_rules import POOL_RULE
+from parc.backends.shared.serving.router_script import RouterProgram, Server, router_script
 from parc.backends.shared.serving.serve_script import EngineProcess, ServeProgram, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -34,6 +35,9 @@ PATH, ROUTER = "sglang/serve.sh", "sglang/router.sh"
 VERSIONS = ("0.5.23",)
 PROGRAM = "sglang.launch_server"
 LOCAL = "localhost"
+POOL_ROUTER = RouterProgram(
+    "sglang-router", "python3 -m sglang_router.launch_router", "--pd-disaggregation"
+)
 """Host of the router's engines if the plan has a single host without a name."""
 FORMATS = FormatSupport("SGLang", "--kv-cache-dtype is auto or fp8_e4m3")
 RULES: tuple[ServingRule, ...] = (*LAYOUT_RULES, *EXPERT_RULES, POOL_RULE)
@@ -166,6 +170,16 @@ class Sglang:
         # Requests of a pool need a router that knows both pools.
         balanced = plan.layout.replicas > 1 and plan.problem.service.setup.pool == "both"
         return (script, _router_script(plan, running)) if balanced else (script,)
+
+    def emit_router(self, prefill: ServingPlan, decode: ServingPlan) -> Artifact:
+        """Return ``router.sh``, which starts ``sglang_router`` over the engines of both pools."""
+        prompts = [
+            Server(one.node, port, bootstrap_port(one))
+            for one in plan_processes(prefill)
+            for port in one.ports
+        ]
+        answers = [Server(*one) for one in self.api_ports(decode)]
+        return router_script(POOL_ROUTER, (prefill, decode), (prompts, answers))
 
 
 def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Artifact:

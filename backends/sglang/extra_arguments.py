@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from parc.backends.sglang.arguments import PACKAGE, planned_flags, shared_arguments
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -16,6 +14,7 @@ from parc.backends.shared.extra_arguments import (
 )
 from parc.backends.shared.serving.serve_script import Argument
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.similar_names import close_matches
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("sglang",)
@@ -70,7 +69,7 @@ def _find_flag_fault(
 
 def explain_unknown_flag(flag: str) -> Finding:
     """Return the finding that SGLang has no such flag (F01); its help suggests similar flags."""
-    near = get_close_matches(flag, rows_of_known_flags(PACKAGE), 3)
+    near = close_matches(flag, rows_of_known_flags(PACKAGE), 3)
     return Finding(
         f"SGLang 0.5.23 has no flag {flag[:60]}",
         label=f"{flag[:60]} is unknown to the parser",

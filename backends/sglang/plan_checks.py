@@ -19,12 +19,15 @@ LOW_LATENCY_TOKENS = 128
 DISPATCH_TOKENS = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
 WITHOUT_CLASS = frozenset(
     (
-        *("bloom", "dots1", "falcon", "flex_olmo", "glm", "gpt_neox", "helium", "jais2"),
-        *("nemotron", "olmo3", "seed_oss", "smollm3", "solar_open", "vaultgemma"),
+        *("aria_text", "axk1", "biogpt", "bitnet", "bloom", "codegen", "ctrl", "cwm", "diffllama"),
+        *("doge", "dots1", "falcon", "flex_olmo", "flint", "glm", "glm_image_text", "gpt_neo"),
+        *("gpt_neox", "gpt_neox_japanese", "granite_docling_text", "helium", "hyperclovax"),
+        *("jais2", "kolibri1", "molmo2_text", "mpt", "nanochat", "nemotron", "olmo3"),
+        *("openai-gpt", "seed_oss", "smollm3", "solar_open", "vaultgemma", "xglm", "youtu"),
     )
 )
 """Families without a class in models/, which SGLang runs with transformers' own modules."""
-REMOTE_CODE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
+REMOTE_CODE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
 """Families whose config class is in their checkpoints, because transformers has none."""
 TRUST = "--trust-remote-code"
 

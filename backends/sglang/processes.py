@@ -42,8 +42,13 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
         replica=place.replica,
         devices=devices_of(plan, place),
         flags=(*own, *_rendezvous_flags(plan, place)),
-        ports=(port,) if own else (),
+        ports=(port,) if place.index_in_engine == 0 else (),
     )
+
+
+def bootstrap_port(process: EngineProcess) -> int:
+    """Return the port at which decode engines learn about the KV cache of a prefill engine."""
+    return next(int(str(value)) for flag, value in process.flags if flag == BOOTSTRAP)
 
 
 def _rendezvous_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:

@@ -63,8 +63,8 @@ def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCou
     whole if each data-parallel rank has one GPU (--moe-dense-tp-size 1).
     """
     model, stage = problem.model, layout.tp * layout.dp
-    if model.ffn.size and model.dense_layers and layout.tp > 1:
-        yield SplitCount("model.ffn", "the MLP", model.ffn.size, stage)
+    for size in dict.fromkeys(model.ffn_sizes) if layout.tp > 1 else ():
+        yield SplitCount("model.ffn", "the MLP", size, stage)
     if model.experts is not None:
         experts = model.experts
         ranks = layout.ranks_per_expert

@@ -20,6 +20,7 @@ from parc.backends.sglang.verify_settings import (
     read_shared,
 )
 from parc.backends.shared.serving.verify_engine import ExpectedProcess, ServeScriptVerifier
+from parc.backends.shared.serving.verify_router import RouterFormat
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
     ScriptWord,
@@ -81,6 +82,9 @@ class SglangVerifier(ServeScriptVerifier):
     file = SCRIPT
     script = ServeFormat(SCRIPT, "python3 -m sglang.launch_server --model-path", "SGLANG_HOST_IP")
     partition = PARTITION
+    router = RouterFormat(
+        "python3 -m sglang_router.launch_router", "--pd-disaggregation", BOOTSTRAP
+    )
     builder = "SGLang"
     axes = ("replica", "pp", "dp", "cp", "tp")
     shared_axes = MappingProxyType({"ep": ("replica", "pp")})

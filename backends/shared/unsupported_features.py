@@ -40,6 +40,27 @@ def never_supported_features(model: Model) -> Iterator[str]:
         yield "multi-token prediction"
     if model.left_out:
         yield model.left_out
+    if model.experts is not None and model.experts.latent_size:
+        yield "experts on a latent projection"
+    yield from unusual_features(model)
+
+
+def unusual_features(model: Model) -> Iterator[str]:
+    """Yield descriptions of the features of ``model`` that no training framework has a flag for.
+
+    Programs of the library transformers can build them from the model's config.json.
+    """
+    if model.variants:
+        yield "layers of different shapes"
+    if model.attention.indexer is not None:
+        yield "indexer of sparse attention"
+    if model.attention.chunked:
+        yield "chunked attention"
+    if model.attention.value_dim:
+        yield "values with another head dim than keys"
+    if not model.norm_weights:
+        yield "norms without parameters"
+    yield from (extra.name for extra in model.extra_weights)
 
 
 def hybrid_model_features(model: Model) -> Iterator[str]:

@@ -34,16 +34,14 @@ class Slurm:
         check_slurm(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``slurm/job.sbatch``, plus ``slurm/hostfile`` if the hosts have names.
+        """Return the job script, the script that it sources, and the host file, if any.
 
         The job runs ``torchrun/launch.sh``, or a copy of it in ``slurm/`` if the torchrun target is
         not emitted.
         """
         own_launcher = "torchrun" not in plan.problem.emit
         launcher = "slurm/launch.sh" if own_launcher else "torchrun/launch.sh"
-        artifacts = [Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True)]
-        if plan.problem.cluster.named:
-            artifacts.append(Artifact("slurm/hostfile", hosts_file_text(plan)))
+        artifacts = _job_files(plan, launcher)
         if own_launcher:
             artifacts.append(launch_script(plan, "slurm", "hostfile"))
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
@@ -58,38 +56,56 @@ class Slurm:
         check_engine_script(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``slurm/job.sbatch``, plus ``slurm/hostfile`` if the hosts have names.
+        """Return the job script, the script that it sources, and the host file, if any.
 
         The job runs the engine's script on every host, in the order of the plan.
         """
         # vLLM's script starts all processes of a host itself, so that torchrun's launch script is
         # not used.
         launcher = engine(plan.problem.framework).host_script
-        artifacts = [Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True)]
-        if plan.problem.cluster.named:
-            artifacts.insert(0, Artifact("slurm/hostfile", hosts_file_text(plan)))
-        return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
+        return tuple(sorted(_job_files(plan, launcher), key=lambda artifact: artifact.path))
+
+
+def _job_files(plan: AnyPlan, launcher: str) -> list[Artifact]:
+    """Return ``slurm/job.sbatch`` and the script ``slurm/order_hosts.sh``, which the job sources.
+
+    If the hosts have names, ``slurm/hostfile`` lists them.
+    """
+    found = [
+        Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True),
+        Artifact("slurm/order_hosts.sh", _order_script()),
+    ]
+    if plan.problem.cluster.named:
+        found.append(Artifact("slurm/hostfile", hosts_file_text(plan)))
+    return found
+
+
+def _order_script() -> str:
+    """Return the text of ``order_hosts.sh``, which is the same for all plans."""
+    # Imported here, because checks do not need the table of directives.
+    from parc.backends.slurm.directives import directive_table
+
+    names = chain(*directive_table()["unset"].values())
+    # Shorter lines would take more space than the rest of the script's head.
+    values = {"unset": wrap(" ".join(names), 146), "max_requeues": MAX_REQUEUES}
+    return render("slurm", "order_hosts.sh.j2", values)
 
 
 def _batch_script(plan: AnyPlan, launcher: str) -> str:
     """Return the text of the batch script, which runs the script ``launcher`` on every host."""
-    # Imported here, because checks do not need the table of directives.
-    from parc.backends.slurm.directives import directive_table, slurm_directives
+    from parc.backends.slurm.directives import slurm_directives
 
     slurm = plan.problem.launch.slurm
     shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": slurm_directives(plan),
-        "unset": wrap(" ".join(chain(*directive_table()["unset"].values())), 146),
         "inherited": plan.problem.launch.env_inherited,
         "gpus": plan.placement.ranks_per_node,
         "nodes": len(plan.placement.hosts),
-        "max_requeues": MAX_REQUEUES,
         "launcher": launcher,
         "serves": isinstance(plan, ServingPlan),
         "log_dir": slurm.log_dir,
         "named": plan.problem.cluster.named,
-        "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
         "container": _container_flags(slurm),
         "graceful_stop_test": ""

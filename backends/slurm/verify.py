@@ -12,7 +12,12 @@ from parc.backends.shared.verify_launch_script import (
     verify_launch_script,
 )
 from parc.backends.slurm.verify_directives import JOB, SLURM, read_directive_settings
-from parc.backends.slurm.verify_job import compare_job_script, unset_container_settings
+from parc.backends.slurm.verify_job import (
+    ORDER,
+    compare_job_script,
+    compare_order_script,
+    unset_container_settings,
+)
 from parc.backends.verifier import (
     DerivedSetting,
     FileDependencies,
@@ -41,10 +46,14 @@ class SlurmVerifier(Verifier):
     """Compares hosts, GPUs and rank counts with the rank map."""
 
     files = FileDependencies(
-        always=(JOB,),
-        always_serving=(JOB,),
+        always=(JOB, ORDER),
+        always_serving=(JOB, ORDER),
         scripts=(SCRIPT, JOB),
-        references={HOSTFILE: "/slurm/hostfile", SCRIPT: f"$PARC_DIR/{SCRIPT}"},
+        references={
+            HOSTFILE: "/slurm/hostfile",
+            ORDER: f"$PARC_DIR/{ORDER}",
+            SCRIPT: f"$PARC_DIR/{SCRIPT}",
+        },
     )
 
     not_in_files = MappingProxyType({f"{SLURM}.version": "selects the directives that exist"})
@@ -75,6 +84,9 @@ class SlurmVerifier(Verifier):
             comparison = compare_job_script(plan, artifacts)
             if comparison is not None:
                 verify_program(JOB, comparison.found, comparison.expected, sink)
+        if ORDER in artifacts:
+            order = compare_order_script(artifacts[ORDER])
+            verify_program(ORDER, order.found, order.expected, sink)
         if SCRIPT in artifacts:
             verify_launch_lines(SCRIPT, plan, artifacts, sink)
 

@@ -1,4 +1,4 @@
-"""Compare the commands of ``slurm/job.sbatch`` with those that the plan needs."""
+"""Compare the commands of ``slurm/job.sbatch`` and ``order_hosts.sh`` with those of the plan."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from parc.compiler.verify.select_verifiers import engine_verifier, load_verifier
 from parc.compiler.verify.verify_settings import PLAN
 
 PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
+ORDER = "slurm/order_hosts.sh"
 
 
 def compare_job_script(
@@ -38,7 +39,6 @@ def compare_job_script(
         homes = list(rack_name_by_host(plan, artifacts))
         racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
         conditions = {*_script_conditions(plan), *(("stops",) if stop_test else ())}
-        conditions.add("racks" if len(racks) > 1 else "one-rack")
         runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
         inherited = plan["problem"]["launch"]["env_inherited"]
         conditions |= {"inherited"} if inherited else set()
@@ -46,7 +46,6 @@ def compare_job_script(
             "inherited": " ".join(map(shlex.quote, inherited)),
             "ranks": str(plan["placement"]["ranks_per_node"]),
             "launcher": _script_per_host(plan, artifacts),
-            "racks": str(len(racks)),
             "shape": shlex.quote(" ".join(runs)),
             "stop_test": stop_test,
         }
@@ -57,6 +56,11 @@ def compare_job_script(
         ) from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(read_script(artifacts[JOB]), known, values)
+
+
+def compare_order_script(text: str) -> ScriptComparison:
+    """Compare the commands of ``slurm/order_hosts.sh``, which are the same for all plans."""
+    return compare_lines(read_script(text), known_lines(PACKAGE, "order_hosts.sh", (), {}), ())
 
 
 def unset_container_settings(text: str) -> Iterator[DerivedSetting]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     explain_unestimated_flag,
@@ -16,6 +14,7 @@ from parc.backends.shared.extra_arguments import (
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.tensorrt_llm.arguments import NAME, PACKAGE, planned_flags, shared_arguments
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.similar_names import close_matches
 from parc.compiler.ir import ServingPlan
 
 TARGETS = (NAME,)
@@ -65,7 +64,7 @@ def _find_flag_fault(
 
 def explain_unknown_flag(flag: str, version: str) -> Finding:
     """Return the finding that trtllm-serve ``version`` has no such flag (F01)."""
-    near = get_close_matches(flag, rows_of_known_flags(PACKAGE, version), 3)
+    near = close_matches(flag, rows_of_known_flags(PACKAGE, version), 3)
     row = rows_of_known_flags(PACKAGE).get(flag)
     label = f"{flag[:60]} is unknown to trtllm-serve"
     if row is not None:

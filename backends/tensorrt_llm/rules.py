@@ -50,8 +50,8 @@ def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCou
     """
     model, experts = problem.model, problem.model.experts
     is_split = layout.dp == 1 and model.family not in FITTED_WIDTHS
-    if model.ffn.size and model.dense_layers and is_split:
-        yield SplitCount("model.ffn", "the MLP", model.ffn.size, layout.tp)
+    for size in dict.fromkeys(model.ffn_sizes) if is_split else ():
+        yield SplitCount("model.ffn", "the MLP", size, layout.tp)
     if experts is not None:
         ranks = layout.ranks_per_expert
         yield SplitCount("model.experts.size", "an expert", experts.size, ranks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,10 +11,11 @@ from parc.backends.shared.torch.emitted_program import why_not_in_transformers
 from parc.backends.shared.unsupported_features import (
     hybrid_model_features,
     unsupported_model_features,
+    unusual_features,
 )
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.ir import Model
+from parc.compiler.ir import Layout, Model, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,11 @@ def _find_flavor_of_size(model: Model) -> Flavor | None:
     Return None if the registry has no such model. Other features of the models may differ.
     """
     entry = _flavor_table().get(model.family)
-    if entry is None or model.mtp_layers or model.left_out or any(hybrid_model_features(model)):
+    if entry is None or model.mtp_layers or model.left_out:
+        return None
+    if any(hybrid_model_features(model)) or any(unusual_features(model)):
+        return None
+    if model.experts is not None and model.experts.latent_size:
         return None
     have = _model_sizes(model)
     for name, sizes in entry["flavors"].items():
@@ -150,15 +155,16 @@ def report_changed_flavor(model: Model, sink: Sink) -> None:
             sink.report("E14", finding, at=path, key=True)
 
 
-def explain_unknown_model(model: Model) -> Finding:
-    """Return the finding that torchtitan cannot build ``model``.
+def explain_unknown_model(problem: Problem) -> Finding:
+    """Return the finding that torchtitan cannot build the model of ``problem``.
 
     The model is not in torchtitan's registry. torchtitan's general decoder cannot replace it,
     because that decoder lacks some features of the model.
     """
+    model = problem.model
     flavor = _find_flavor_of_size(model)
     if flavor is not None:
-        return _explain_changed_features(model, flavor)
+        return _explain_changed_features(problem, flavor)
     names = [
         f"{family}: {', '.join(entry['flavors'])}" for family, entry in _flavor_table().items()
     ]
@@ -169,28 +175,51 @@ def explain_unknown_model(model: Model) -> Finding:
         message=f"torchtitan has no model with the sizes of {model.name}",
         label="a model outside of torchtitan's registry cannot have "
         f"{' or '.join(missing_model_features(model))}",
-        help=f"valid models: plain decoders of any size; {'; '.join(names)}{_other_route(model)}",
-        fix=f"model: {{base: {model.name}, mtp_layers: 0}}"
-        if mtp
-        else f"emit: [{_nearest_framework(model)}]",
+        help=f"valid models: plain decoders of any size; {'; '.join(names)}{_other_route(problem)}",
+        fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else _other_framework(problem),
         targets=("torchtitan",),
     )
 
 
-def _nearest_framework(model: Model) -> str:
-    """Return the framework to suggest for a model that torchtitan cannot build."""
-    return "megatron" if why_not_in_transformers(model) else "fsdp"
+SHARDED = ("tp", "cp", "pp", "vpp", "ep", "etp")
+"""Sizes of ``layout`` by which the program with transformers cannot shard a model."""
 
 
-def _other_route(model: Model) -> str:
-    """Return the end of a help text that names the framework which builds ``model``, if any."""
-    if why_not_in_transformers(model):
+def _sharded_sizes(problem: Problem) -> list[str]:
+    """Return the spec fields that shard the model over other than data-parallel ranks."""
+    return [f"layout.{name}" for name in SHARDED if (getattr(problem.pins, name) or 1) > 1]
+
+
+def _other_framework(problem: Problem) -> str:
+    """Return the edit that selects the framework which trains the model; "" if there is none."""
+    if not why_not_in_transformers(problem.model) and not _sharded_sizes(problem):
+        return "emit: [fsdp]"
+    return "emit: [megatron]" if _is_expressible("megatron", problem) else ""
+
+
+def _is_expressible(name: str, problem: Problem) -> bool:
+    """Return True if the framework ``name`` has no rule that every layout of the model violates."""
+    from parc.backends.registry import framework
+
+    other = framework(name)
+    versions = ((name, other.default_version),)
+    moved = replace(problem, framework=name, versions=versions)
+    whole = Layout.__new__(Layout)  # rules that read no field of a layout
+    return not any(not rule.reads and rule.broken(moved, whole) for rule in other.rules(moved))
+
+
+def _other_route(problem: Problem) -> str:
+    """Return the end of a help text that names the program which builds the model, if any."""
+    if why_not_in_transformers(problem.model):
         return ""
-    return f"; fsdp trains {model.name} with the library transformers"
+    sizes = _sharded_sizes(problem)
+    without = f", without {', '.join(sizes)}" if sizes else ""
+    return f"; fsdp trains {problem.model.name} with the library transformers{without}"
 
 
-def _explain_changed_features(model: Model, flavor: Flavor) -> Finding:
-    """Return the finding that ``model`` has the sizes of ``flavor``, but not all its features."""
+def _explain_changed_features(problem: Problem, flavor: Flavor) -> Finding:
+    """Return the finding that the model has the sizes of ``flavor``, but not all its features."""
+    model = problem.model
     changed = _changed_features(model, flavor)
     values = {
         path: (_spec_text(mine), _spec_text(value)) for path, (mine, value) in changed.items()
@@ -201,8 +230,8 @@ def _explain_changed_features(model: Model, flavor: Flavor) -> Finding:
         "but other features",
         label="; ".join(f"{path} is {mine}, not {value}" for path, (mine, value) in values.items()),
         help="torchtitan takes all features of a registered model from its registry"
-        f"{_other_route(model)}",
-        fix=f"{path}: {value}" if len(values) == 1 else f"emit: [{_nearest_framework(model)}]",
+        f"{_other_route(problem)}",
+        fix=f"{path}: {value}" if len(values) == 1 else _other_framework(problem),
         targets=("torchtitan",),
     )
 
@@ -216,6 +245,4 @@ def _spec_text(value: Any) -> str:
 
 def _without_mtp_layers(model: Model) -> Model:
     """Return a copy of ``model`` that has no multi-token prediction layers."""
-    from dataclasses import replace
-
     return replace(model, mtp_layers=0)

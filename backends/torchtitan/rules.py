@@ -61,7 +61,7 @@ def torchtitan_rules(problem: Problem) -> tuple[Rule, ...]:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing_model_features(problem.model):
         paths = paths_of_unknown_model(problem.model)
-        found.append(always_violated_rule("E12", paths, explain_unknown_model(problem.model)))
+        found.append(always_violated_rule("E12", paths, explain_unknown_model(problem)))
     flavor = find_registered_flavor(problem.model)
     if flavor is not None and problem.job.sequence_length > flavor.positions:
         found.append(

@@ -133,7 +133,7 @@ def _registry_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetti
         found["tied_embeddings"] = key[1] in TIED
     elif key in EXPERT_FLAVORS:
         found = dict(zip((*FIELDS, *EXPERT_FIELDS), EXPERT_FLAVORS[key], strict=True))
-        found["tied_embeddings"] = False
+        found |= {"tied_embeddings": False, "experts.latent_size": 0}
     else:
         yield settings.unexpected_setting("spec.flavor")
     found |= _other_features(key, found)

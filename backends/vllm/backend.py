@@ -6,6 +6,7 @@ from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
 from parc.backends.shared.serving.pool_rules import POOL_RULE
+from parc.backends.shared.serving.router_script import RouterProgram, Server, router_script
 from parc.backends.shared.serving.serve_script import ServeProgram, SideChannel, serve_script
 from parc.backends.vllm.arguments import engine_command_words, shared_arguments
 from parc.backends.vllm.defaults import (
@@ -52,6 +53,7 @@ STRATEGIES: dict[str, str] = {
 }
 """Strategy of ``backends/shared/strategies.py`` -> flags that express it."""
 
+ROUTER = RouterProgram("vllm-router", "vllm-router", "--vllm-pd-disaggregation")
 SIDE_CHANNEL = SideChannel(
     "VLLM_NIXL_SIDE_CHANNEL_HOST",
     "VLLM_NIXL_SIDE_CHANNEL_PORT",
@@ -189,6 +191,11 @@ class Vllm:
             side_channel=None if plan.problem.service.setup.pool == "both" else SIDE_CHANNEL,
         )
         return (serve_script(plan, program, plan_processes(plan)),)
+
+    def emit_router(self, prefill: ServingPlan, decode: ServingPlan) -> Artifact:
+        """Return ``router.sh``, which starts ``vllm-router`` over the engines of both pools."""
+        servers = [[Server(*one) for one in self.api_ports(plan)] for plan in (prefill, decode)]
+        return router_script(ROUTER, (prefill, decode), (servers[0], servers[1]))
 
 
 BACKEND = Vllm()

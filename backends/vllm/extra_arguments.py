@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -18,6 +17,7 @@ from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.similar_names import close_matches
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
@@ -110,7 +110,7 @@ def explain_unknown_flag(flag: str, version: str) -> Finding:
 
     Its help suggests similar flags; its label names the versions that have the flag.
     """
-    near = get_close_matches(flag, rows_of_known_flags(PACKAGE, version), 3)
+    near = close_matches(flag, rows_of_known_flags(PACKAGE, version), 3)
     label = f"{flag[:60]} is unknown to the parser"
     row = rows_of_known_flags(PACKAGE).get(flag.partition(".")[0])
     if row is not None:

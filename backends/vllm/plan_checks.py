@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.shared.launch_rules import check_names, check_setup_and_variables
+from parc.backends.shared.versions import parse_version
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
@@ -19,9 +20,19 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank (config/lora.py, MaxLoRARanks)."""
 REMOVED = {"grok": "0.24.0"}
 """Family -> last version that supports it (model_executor/models/registry.py)."""
-REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
+WITHOUT_CLASS = frozenset(
+    (
+        *("biogpt", "bitnet", "codegen", "ctrl", "diffllama", "doge", "gpt_neo"),
+        *("gpt_neox_japanese", "granite_docling_text", "nanochat", "openai-gpt", "xglm", "youtu"),
+    )
+)
+"""Families without a class in model_executor/models/registry.py."""
+SINCE = {"flint": "0.33", "granite_swa": "0.29", "granitemoe_swa": "0.29", "kolibri1": "0.33"}
+"""Family -> first version whose registry has its class."""
+REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
 """Families whose config class is in their checkpoints, because transformers has none."""
 TRUST = "--trust-remote-code"
+ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
@@ -42,11 +53,10 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
     """
     problem = plan.problem
     model, version = problem.model, problem.version("vllm")
-    if model.family in REMOVED:
+    reason = _why_no_class(model.family, version)
+    if reason:
         finding = Finding(
-            f"vLLM {version} has no class for {model.name}",
-            label=f"{model.family} was removed after {REMOVED[model.family]}",
-            targets=TARGETS,
+            f"vLLM {version} has no class for {model.name}", label=reason, targets=TARGETS
         )
         sink.report("V31", finding, at="model")
     if model.family in REMOTE and TRUST not in problem.launch.args:
@@ -58,6 +68,18 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
             targets=TARGETS,
         )
         sink.report("V31", finding, at="model")
+
+
+def _why_no_class(family: str, version: str) -> str:
+    """Return why vLLM has no class for a model family; empty if it has one."""
+    if family in REMOVED:
+        return f"{family} was removed after {REMOVED[family]}"
+    if family in WITHOUT_CLASS:
+        return f"no version of vLLM has a class for {family}"
+    since = SINCE.get(family)
+    if since and parse_version(version) < parse_version(since):
+        return f"vLLM {since} is the first version with a class for {family}"
+    return ""
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
@@ -160,12 +182,37 @@ def _check_arguments(plan: ServingPlan, sink: Sink) -> None:
     check_launch_args(plan, shared_arguments(plan), sink)
 
 
+def _check_allocator(plan: ServingPlan, sink: Sink) -> None:
+    """Report segments that move while a connector has registered the KV cache in them (V45, V44).
+
+    vLLM does not start (config/vllm.py, _verify_kv_transfer_compat).
+    """
+    setup = plan.problem.service.setup
+    in_pool = setup.pool != "both"
+    value = dict(plan.problem.launch.env).get(ALLOCATOR, "")
+    if EXPANDABLE not in value or not (in_pool or setup.host_cache_bytes):
+        return
+    cause = Cause("job.pool", f"the pool is {setup.pool}")
+    if not in_pool:
+        cause = Cause("job.kv_offload", "the KV cache is copied to host memory")
+    finding = Finding(
+        f"{ALLOCATOR} moves memory that a KV cache connector has registered",
+        label=f"vLLM does not start with {EXPANDABLE} and a connector",
+        help=f"remove {EXPANDABLE} from the value",
+        fix=f"remove launch.env.{ALLOCATOR}" if value == EXPANDABLE else "",
+        causes=(cause,),
+        targets=TARGETS,
+    )
+    sink.report("V45" if in_pool else "V44", finding, at=f"launch.env.{ALLOCATOR}")
+
+
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V31",), _check_model_family),
     PlanCheck(("F01", "F02", "F03", "V43", "V04"), _check_arguments),
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V28",), _check_low_latency),
     PlanCheck(("V44",), _check_adapter_rank),
+    PlanCheck(("V45",), _check_allocator),
     PlanCheck(("T10",), _check_all_reduce),
     PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
 )

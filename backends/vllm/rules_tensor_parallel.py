@@ -28,16 +28,27 @@ def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> tuple[int, ...
     return tuple(degree for degree in range(1, min(number, most) + 1) if number % degree == 0)
 
 
+def _unevenly_split_heads(problem: ServingProblem, layout: ServingLayout) -> int:
+    """Return the number of heads of a layer that tp does not divide; 0 if it divides all."""
+    counts = (one.attention.heads for one, _ in problem.model.attention_models)
+    return next((count for count in counts if count % layout.tp), 0)
+
+
+def _unevenly_split_kv_heads(problem: ServingProblem, layout: ServingLayout) -> int:
+    """Return the number of key-value heads of a layer that tp ranks cannot share; 0 if all can."""
+    if problem.model.attention.latent is not None:
+        return 0
+    # With more ranks than key-value heads, vLLM copies each head to the same number of ranks.
+    counts = (one.attention.kv_heads for one, _ in problem.model.attention_models)
+    return next((count for count in counts if count % layout.tp and layout.tp % count), 0)
+
+
 def _splits_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return problem.model.attention.heads % layout.tp != 0
+    return _unevenly_split_heads(problem, layout) > 0
 
 
 def _splits_kv_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
-    attention = problem.model.attention
-    if attention.latent is not None:
-        return False
-    # With more ranks than key-value heads, vLLM copies each head to the same number of ranks.
-    return attention.kv_heads % layout.tp != 0 and layout.tp % attention.kv_heads != 0
+    return _unevenly_split_kv_heads(problem, layout) > 0
 
 
 _VLLM_MESSAGES = {
@@ -80,8 +91,8 @@ def _split_tensors(
     The width is the inner width of the MLP, which is split over this number of ranks.
     """
     model = problem.model
-    if model.ffn.size and model.dense_layers:
-        yield "model.ffn", "MLP", model.ffn.size, layout.tp
+    for size in dict.fromkeys(model.ffn_sizes):
+        yield "model.ffn", "MLP", size, layout.tp
     if model.experts is not None:
         yield "model.experts.size", "expert", model.experts.size, layout.ranks_per_expert
         if model.experts.shared_size:
@@ -145,7 +156,7 @@ def _valid_tp(
 
 
 def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    heads, tp = problem.model.attention.heads, layout.tp
+    heads, tp = _unevenly_split_heads(problem, layout), layout.tp
     valid, fix = _valid_tp(
         problem,
         layout,
@@ -163,7 +174,7 @@ def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
 
 
 def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    heads, tp = problem.model.attention.kv_heads, layout.tp
+    heads, tp = _unevenly_split_kv_heads(problem, layout), layout.tp
     valid, fix = _valid_tp(problem, layout, _splits_kv_heads_unevenly)
     return Finding(
         f"{heads} key-value heads can neither be split nor copied evenly over tp = {tp}",

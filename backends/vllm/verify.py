@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.serving.verify_engine import ExpectedProcess, ServeScriptVerifier
+from parc.backends.shared.serving.verify_router import RouterFormat
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
     ScriptWord,
@@ -74,6 +75,7 @@ class VllmVerifier(ServeScriptVerifier):
         ),
     )
     partition = PARTITION
+    router = RouterFormat("vllm-router", "--vllm-pd-disaggregation")
     builder = "vLLM"
     axes = ("replica", "dp", "pp", "cp", "tp")
     shared_axes = MappingProxyType({"ep": ("replica", "pp")})
@@ -87,7 +89,7 @@ class VllmVerifier(ServeScriptVerifier):
             "limits.full_requests": COMPUTED,
             "limits.longest_blocks": COMPUTED,
             "limits.shards": "follows from layout.dcp",
-            "problem.endpoint.router_port": "vLLM has no router",
+            "problem.endpoint.router_port": "only two pools have a router",
             "problem.goals": "objectives of the search",
             "problem.launch.master_port": "only engines on several hosts use it",
             "problem.launch.program": "vLLM is the program",

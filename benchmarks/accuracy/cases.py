@@ -197,10 +197,13 @@ def _fit_and_speed(case: Case) -> tuple[bool, float]:
 
 
 def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
+    # Megatron-LM 3.0 fuses the accumulation of gradients only if they are summed in fp32
+    # (megatron/arguments.py). PARC's fp16 has 16-bit sums, so that such runs are read as bf16.
+    precision = "bf16" if "async-linear" in run.overlap else run.precision
     spec = JobSpec(
         sequence_length=run.sequence,
         global_batch=batch,
-        precision=run.precision,  # type: ignore[arg-type]  # the table contains only these words
+        precision=precision,  # type: ignore[arg-type]  # the table contains only these words
         moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
         moe_overlap="ep-overlap" in run.overlap,
         gradient_precision="bf16" if _reduces_in_16_bit(run) else "fp32",

@@ -26,7 +26,9 @@ def class_row(hardware: str) -> Efficiency:
     """Return the row of a class, ``hopper/transformer-engine``; the prior if there is no run."""
     name, _, stack = hardware.partition("/")
     unfused = stack in ("unfused", "bigscience")
-    return generation(name).efficiency.get(stack, Efficiency(unfused=unfused))
+    return generation(name).efficiency.get(
+        stack, Efficiency(unfused=unfused, overlaps_tp=not unfused)
+    )
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import log
-from statistics import median
+from statistics import fmean, median
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import Group
@@ -28,22 +28,48 @@ def measured_spreads(cases: Sequence[Case], ratios: Mapping[str, float]) -> dict
     ``ratios`` are predictions of ``cases`` by fits without their sources. If a class has one source
     only, these fits have no row of the class.
     """
-    sources: dict[str, set[str]] = defaultdict(set)
-    for case in cases:
-        sources[case.generation].add(source_of(case.run.source))
+    kinds = _prediction_kinds(cases)
     errors: dict[str, list[tuple[str, float]]] = defaultdict(list)
     within: dict[str, list[float]] = defaultdict(list)
     for case in cases:
         source, error = source_of(case.run.source), log(ratios[case.run.id])
-        several = len(sources[case.generation]) > 1
-        kind = "DENSE" if case.kind == "dense" else "EXPERTS"
-        errors[kind if several else "UNMEASURED"].append((source, abs(error)))
+        errors[kinds[case.run.id]].append((source, abs(error)))
         within[source].append(error)
     for source, members in within.items():
         if len(members) > 1:
             usual = median(members)
             errors["CALIBRATED"] += [(source, abs(error - usual)) for error in members]
     return {f"{name}_SPREAD": _percentile(rows) for name, rows in sorted(errors.items())}
+
+
+def open_coverage(cases: Sequence[Case], ratios: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of rows inside intervals whose half width does not depend on their source.
+
+    The result has one share per kind of prediction, such as ``DENSE``. ``cases`` and ``ratios`` are
+    those of ``measured_spreads``.
+    """
+    kinds, inside = _prediction_kinds(cases), defaultdict[str, list[bool]](list)
+    for out in {source_of(case.run.source) for case in cases}:
+        others = [case for case in cases if source_of(case.run.source) != out]
+        spreads = measured_spreads(others, ratios)
+        for case in cases:
+            kind = kinds[case.run.id]
+            if source_of(case.run.source) == out and f"{kind}_SPREAD" in spreads:
+                error = abs(log(ratios[case.run.id]))
+                inside[kind].append(error <= spreads[f"{kind}_SPREAD"])
+    return {kind: fmean(found) for kind, found in sorted(inside.items())}
+
+
+def _prediction_kinds(cases: Sequence[Case]) -> dict[str, str]:
+    """Return the kind of the prediction of every case by run id, such as ``DENSE``."""
+    sources: dict[str, set[str]] = defaultdict(set)
+    for case in cases:
+        sources[case.generation].add(source_of(case.run.source))
+    words = {"dense": "DENSE", "MoE": "EXPERTS"}
+    return {
+        case.run.id: words[case.kind] if len(sources[case.generation]) > 1 else "UNMEASURED"
+        for case in cases
+    }
 
 
 def _percentile(rows: Iterable[tuple[str, float]]) -> float:

@@ -5,14 +5,16 @@ A class that lists the parameter in its file has its own value, as have the clas
 ``like`` it. The prior of an own value is centred on the value that it replaces, so that a class
 with few rows stays close to it (partial pooling).
 
-The fit works on linear approximations of the logarithms of the predictions. Each row has a factor
-of its cluster, which the solver eliminates from the normal equations, because there are more
-clusters than parameters.
+The fit works on linear approximations of the logarithms of the predictions. The runs of one model
+on one cluster have a common factor, because they share their errors (random effect). The
+differences between such runs therefore count in full, but their mean no more than two or three
+runs. The solver eliminates the factors from the normal equations, because there are more factors
+than parameters.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,8 +34,8 @@ from parc.compiler.cost.fitting import (
 )
 
 SITE_SPREAD = 0.05
-"""Spread of the logarithm of a cluster's factor. Similar machines differ by some per cent, which
-affects all rows of a cluster alike."""
+"""Spread of the logarithm of the common factor of a model and cluster. Similar machines and
+versions of software differ by some per cent."""
 OUTLIER = 2.0
 """Error factor from which a row is left out of a fit as untuned or misreported."""
 SITE_OUTLIER = 1.3
@@ -65,7 +67,6 @@ class Line:
     """log(predicted / measured) if the logarithms of all parameters were zero."""
     slopes: tuple[float, ...]
     """Derivatives of the log prediction by the log parameters, in the order of ``PRIORS``."""
-    weight: float
     kept: bool
     """False for outliers, which fits leave out."""
 
@@ -153,13 +154,11 @@ def linearize(cases: Sequence[Case], structure: Structure, logs: Logs) -> list[L
     for hardware, rows in by_class(cases).items():
         values = class_values(hardware, structure, logs)
         point = [log(value) for value in values.values()]
-        weights, kept = error_weights(rows), kept_rows(rows, predict(rows, values))
-        for case, weight, line in zip(
-            rows, weights, linearize_runs(partial(predict, rows), values), strict=True
-        ):
+        kept = kept_rows(rows, predict(rows, values))
+        for case, line in zip(rows, linearize_runs(partial(predict, rows), values), strict=True):
             at = sum(slope * value for slope, value in zip(line.slopes, point, strict=True))
             offset = line.log_seconds - at - log(case.seconds)
-            found[case.run.id] = Line(case, offset, line.slopes, weight, case.run.id in kept)
+            found[case.run.id] = Line(case, offset, line.slopes, case.run.id in kept)
     return [found[case.run.id] for case in cases]
 
 
@@ -202,7 +201,7 @@ class _System:
         self.keys = [("", name) for name in PRIORS] + sorted(structure)
         index = {key: at for at, key in enumerate(self.keys)}
         columns: dict[str, list[int]] = {}
-        self.clusters: dict[tuple[str, str], list[tuple[Line, list[tuple[int, float]]]]] = (
+        self.groups: dict[tuple[str, ...], list[tuple[Line, list[tuple[int, float]]]]] = (
             defaultdict(list)
         )
         for line in lines:
@@ -215,7 +214,7 @@ class _System:
                     for at, slope in zip(columns[hardware], line.slopes, strict=True)
                     if slope
                 ]
-                self.clusters[hardware, line.case.run.cluster].append((line, row))
+                self.groups[hardware, *_model_and_cluster(line.case)].append((line, row))
         self.above = {index[key]: index[_inherited(key, structure)] for key in structure}
 
     def normal_equations(self, logs: Logs) -> tuple[list[list[float]], list[float]]:
@@ -224,8 +223,8 @@ class _System:
         size = len(here)
         curvature = [[0.0] * size for _ in range(size)]
         right = [0.0] * size
-        for members in self.clusters.values():
-            _add_cluster(members, here, curvature, right)
+        for members in self.groups.values():
+            _add_group(members, here, curvature, right)
         for at, (_, name) in enumerate(self.keys):
             prior, above = PRIORS[name], self.above.get(at)
             spread = FIXED if above is None else prior.spread
@@ -252,22 +251,20 @@ def _inherited(key: Key, structure: Structure) -> Key:
     return key_of(key[0], key[1], structure - {key})
 
 
-def _add_cluster(
+def _add_group(
     members: Sequence[tuple[Line, list[tuple[int, float]]]],
     here: Sequence[float],
     curvature: list[list[float]],
     right: list[float],
 ) -> None:
-    """Add the rows of one cluster, whose common factor is eliminated (Schur complement)."""
+    """Add the rows of a model and cluster, whose common factor is eliminated (Schur complement)."""
     errors = [line.offset + sum(s * here[at] for at, s in row) for line, row in members]
-    # The factor of the cluster at the present values, for the Huber weights.
+    # The common factor at the present values, for the Huber weights.
     pull = 1 / SITE_SPREAD**2
-    squares = [line.weight**2 / NOISE**2 for line, _ in members]
-    factor = -sum(w * e for w, e in zip(squares, errors, strict=True)) / (sum(squares) + pull)
+    factor = -sum(errors) / (len(errors) + pull * NOISE**2)
     total, mean_slopes, mean_error = pull, defaultdict[int, float](float), 0.0
     for (line, row), error in zip(members, errors, strict=True):
-        size = line.weight * abs(error + factor)
-        weight = line.weight**2 * huber_weight(size)
+        weight = huber_weight(error + factor)
         total += weight
         mean_error += weight * line.offset
         for at, slope in row:
@@ -300,15 +297,6 @@ def kept_rows(cases: Sequence[Case], seconds: Sequence[float]) -> set[str]:
             or abs(errors[case.run.id] - usual[_model_and_cluster(case)]) < log(SITE_OUTLIER)
         )
     }
-
-
-def error_weights(cases: Sequence[Case]) -> list[float]:
-    """Return the weights of the errors.
-
-    Rows of one model on one cluster share their errors, so their squares together count as one row.
-    """
-    groups = Counter(_model_and_cluster(case) for case in cases)
-    return [groups[_model_and_cluster(case)] ** -0.5 for case in cases]
 
 
 def _model_and_cluster(case: Case) -> tuple[str, str]:

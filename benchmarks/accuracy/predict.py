@@ -100,6 +100,8 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
     """Return the parameters for a run with these features (``wide_words.features``)."""
     if "unfused-core" in words:
         row = replace(row, unfused=True)
+    if "async-linear" in words:  # Megatron-LM 3.0
+        row = replace(row, overlaps_tp=True)
     if "eager" in words:
         row = replace(row, stream=row.stream * EAGER_STREAM)
     if "fused-experts" in words:

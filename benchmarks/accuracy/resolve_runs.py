@@ -44,7 +44,7 @@ class Resolver:
 
         If the run uses only a part of one host, the host is reduced to that part.
         """
-        key = (run.node, run.gpus, run.gpus_per_node, run.network_gbps)
+        key = (run.node, run.gpus, run.gpus_per_node, run.network_gbps, run.nics)
         if key not in self._clusters:
             self._clusters[key] = self._cluster(run)
         return self._clusters[key]
@@ -63,7 +63,8 @@ class Resolver:
         node = cluster.node
         # a stated rate is that of the whole host
         if run.network_gbps and node.nics:
-            node = replace(node, nic_gbps=run.network_gbps / node.nics)
+            nics = run.nics or node.nics
+            node = replace(node, nics=nics, nic_gbps=run.network_gbps / nics)
         if run.gpus < per_node:
             node = replace(node, gpus=run.gpus, nvlink_domain=min(node.nvlink_domain, run.gpus))
         return replace(cluster, node=node)

@@ -36,6 +36,8 @@ class Run:
     """GPUs per host if it has fewer than the node type."""
     network_gbps: float | None
     """Network rate per host if it differs from the node type."""
+    nics: int | None
+    """NICs per host if their number differs from the node type."""
     precision: str
     """bf16, fp16, fp8, mxfp8 or nvfp4."""
     recipe: str

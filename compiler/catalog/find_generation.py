@@ -194,7 +194,7 @@ class _GenerationReader:
         return values
 
     def _report_unknown_key(self, entry: CatalogEntry, key: str, names: tuple[str, ...]) -> None:
-        from parc.compiler.spec.similar_names import did_you_mean
+        from parc.compiler.diagnostics.similar_names import did_you_mean
 
         near = did_you_mean(key.rpartition(".")[2], names)
         hint = f"did you mean {' or '.join(near)}?" if near else f"valid keys: {', '.join(names)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from parc.compiler.catalog.library import (
@@ -14,7 +13,7 @@ from parc.compiler.catalog.library import (
     register_user_file_lines,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.spec.similar_names import has_same_numbers
+from parc.compiler.diagnostics.similar_names import has_same_numbers
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
@@ -77,7 +76,11 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
     Return None after reporting an error.
     """
     # Imported on first use: most specs name a catalog model.
-    from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_config_path
+    from parc.compiler.catalog.huggingface.config import (
+        model_name_of,
+        model_spec_from_config,
+        split_config_path,
+    )
     from parc.compiler.catalog.huggingface.hub_cache import missing_config_finding, split_hub_id
 
     hub = split_hub_id(name)
@@ -92,7 +95,7 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
     config = None if text is None else _parse_json(path, text, sink, at)
     if text is None or config is None:
         return None
-    reading = model_spec_from_config(config, _model_name(path), part)
+    reading = model_spec_from_config(config, model_name_of(path, config), part)
     _report_notes((path, part), text, reading, sink)
     return None if reading.failed else reading.mapping | {"source": name}
 
@@ -110,18 +113,6 @@ def _hub_config(hub_id: str, library: Library) -> tuple[str, str | None]:
         with suppress(OSError):
             return path, library.text(path)
     return config, cached_config(hub_id)
-
-
-def _model_name(path: str) -> str:
-    """Return the name of the model in a file: ``qwen3-8b`` for ``qwen3-8b/config.json``.
-
-    The name is that of the folder if the file is called config.json, and otherwise that of the file
-    without its extension.
-    """
-    pure = PurePath(path.replace("\\", "/"))
-    folder = pure.parent.name
-    # Downloaded checkpoints are folders named after the model that contain config.json.
-    return folder if pure.stem == "config" and folder not in ("", "..") else pure.stem
 
 
 def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:

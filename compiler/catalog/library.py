@@ -26,8 +26,8 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.diagnostics.similar_names import has_same_numbers
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.spec.similar_names import has_same_numbers
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes", "sites")
 """Kinds of catalog entries, which are also the names of the folders."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from parc.compiler.diagnostics.codes import code_info
@@ -73,11 +74,11 @@ class Sink:
         self._counts[code] += 1
         self._reported[diagnostic] = None
 
-    def extend(self, other: Sink) -> None:
-        """Add all diagnostics of the sink ``other`` to this sink."""
+    def extend(self, other: Sink, change: Callable[[Diagnostic], Diagnostic] | None = None) -> None:
+        """Add all diagnostics of the sink ``other``, each as ``change`` returns it."""
         self._dropped += other._dropped
         for diagnostic in other._reported:
-            self._add_if_new(diagnostic)
+            self._add_if_new(diagnostic if change is None else change(diagnostic))
 
     def withdraw_fix(self, found: Diagnostic) -> None:
         """Remove the fix from the reported diagnostic ``found``, because it does not work."""

@@ -9,13 +9,13 @@ from functools import lru_cache
 
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.largest_load import estimate_largest_load
-from parc.compiler.cost.serving.simulation.simulate import simulate
+from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
-from parc.compiler.ir.serving_plan import LatencyName
+from parc.compiler.ir.serving_goals import LatencyName
 from parc.compiler.topology.arrange_hosts import (
     compact_replica_counts,
     replica_counts,
@@ -120,9 +120,9 @@ def estimate_at(
 
 
 def simulate_service(
-    problem: ServingProblem, layout: ServingLayout, request_rate: float | None
+    problem: ServingProblem, layout: ServingLayout, request_rate: float | None, seed: int = 0
 ) -> ServiceStatistics | None:
-    """Return the simulated statistics of a service.
+    """Return the simulated statistics of a service; each ``seed`` gives another sample of requests.
 
     ``request_rate`` is the rate that the search determined, in requests per second; None if the
     load is that of the spec. The result is None if there is no load.
@@ -140,7 +140,7 @@ def simulate_service(
         if one.statistic == "each"
     )
     deployed = (problem.model, cluster, service.setup, layout)
-    return _simulate(deployed, traffic, each)
+    return _simulate(deployed, traffic, each, seed)
 
 
 @lru_cache(maxsize=64)
@@ -148,12 +148,13 @@ def _simulate(
     deployed: tuple[Model, Cluster, ServingSetup, ServingLayout],
     traffic: Traffic,
     each: tuple[tuple[LatencyName, float], ...],
+    seed: int,
 ) -> ServiceStatistics | None:
     """Return the simulated statistics, cached because searches need the same ones repeatedly.
 
     ``each`` contains upper limits on the latencies of every request, in seconds.
     """
-    return simulate(build_deployment(*deployed), traffic, request_limits=dict(each))
+    return simulate(build_deployment(*deployed), traffic, Sampling(seed), dict(each))
 
 
 def is_load_searched(problem: ServingProblem) -> bool:

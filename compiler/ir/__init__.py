@@ -1,5 +1,6 @@
 """Intermediate representation: frozen dataclasses, one type per stage of the pipeline."""
 
+from parc.compiler.ir.attention import Attention, LatentAttention
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack, SwitchTier
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
 from parc.compiler.ir.gpu_generation import Efficiency, Generation, KernelStack, ServingEfficiency
@@ -20,10 +21,8 @@ from parc.compiler.ir.layout import (
 from parc.compiler.ir.model import (
     DENSE,
     ROUTED,
-    Attention,
     Experts,
     FeedForward,
-    LatentAttention,
     LayerKind,
     LinearAttention,
     Mamba,

@@ -69,13 +69,23 @@ class Efficiency:
     kernels, such as cuDNN or FlashAttention-3 on Hopper."""
     overlaps_tp: bool = True
     """True if weight gradients overlap with tensor-parallel collectives of the backward pass, as in
-    Megatron-Core and nanotron. False for programs that let DTensor insert the collectives."""
+    Megatron-LM from 3.0 on and nanotron. False for programs that let DTensor insert the
+    collectives, and for Megatron-LM of 2021 with its forks."""
     fused_routing: bool = True
     """True if one kernel permutes the routed tokens (Megatron's --moe-permute-fusion, which
     excludes token dropping)."""
     fused_experts: bool = False
     """True if one kernel computes both matrix multiplications of the experts, the activation and
     the casts."""
+
+    @property
+    def is_from_2021(self) -> bool:
+        """True for Megatron-LM before 3.0 and its forks, such as Megatron-DeepSpeed.
+
+        They neither overlap communication with computation nor fuse the accumulation of gradients,
+        and run with NCCL before 2.12.
+        """
+        return self.unfused and not self.overlaps_tp
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
+
+from parc.compiler.ir.attention import Attention
+from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 
 
 class LayerKind(NamedTuple):
@@ -17,6 +21,8 @@ class LayerKind(NamedTuple):
     mixer: Literal["attention", "linear", "mamba", "none"]
     """Token mixer: softmax attention, linear attention, Mamba (a state space model), or none."""
     mlp: Literal["dense", "experts", "none"]
+    variant: int = 0
+    """Index into ``Model.variants``, counted from 1; 0 = the shapes that ``Model`` states."""
 
     @property
     def routed(self) -> bool:
@@ -39,67 +45,13 @@ LAYER_LETTERS = {
 }
 """Letters of ``Model.pattern``, equal to those of Megatron-Core's hybrid layer pattern."""
 KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "experts"))
+WITHOUT_PARTS = (LayerKind("none", "experts"), LayerKind("none", "none"))
+"""Further kinds of layers that a layer variant can have, in addition to those of a pattern."""
 # A fixed order makes reports and golden files independent of set iteration.
-KIND_ORDER = {kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values()))}
-"""Position of each layer kind in ``Model.kinds``; contains all kinds that exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    """Dimensions of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434)."""
-
-    q_lora_rank: int | None
-    """LoRA rank of the query projection; None if the projection has full rank."""
-    kv_lora_rank: int
-    qk_nope_dim: int
-    qk_rope_dim: int
-    v_dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """Dimensions of softmax attention, either grouped-query or latent.
-
-    If ``latent`` is set, its projections replace those of grouped-query attention.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    qkv_bias: bool
-    output_bias: bool
-    qk_norm: Literal["none", "head", "full"]
-    """Normalization of queries and keys: none, per head with head_dim weights (Qwen3), or over all
-    heads together (full)."""
-    window: int | None
-    """Sliding-window length in tokens; None = full causal attention."""
-    latent: LatentAttention | None
-    sinks: bool
-    """True if each head has a learned sink logit (gpt-oss)."""
-    full_attention_every: int
-    """Distance n between layers that ignore ``window`` and attend to the full context: layers n,
-    2n, ... (Gemma 2: n = 2, Gemma 3: n = 6); 0 if no layer does."""
-    gate: bool
-    """True if a sigmoid gate scales the attention output; the gate has a projection as wide as the
-    queries (Qwen3-Next)."""
-
-    @property
-    def query_projection_heads(self) -> int:
-        """Number of heads in the output of the query projection.
-
-        This is the number of query heads, doubled if the projection also computes a gate.
-        """
-        return (2 if self.gate else 1) * self.heads
-
-    def can_exchange_heads(self, ranks: int, tp: int) -> bool:
-        """Return True if ``ranks`` ranks can exchange attention heads for tokens (Ulysses).
-
-        On each of the ``tp`` tensor-parallel ranks, the number of query heads and the number of
-        key-value heads must both be divisible by ``ranks``.
-        """
-        # With fewer key-value heads than tp ranks, every rank has a copy of one head, hence max().
-        own = (self.heads // tp, max(self.kv_heads // tp, 1))
-        return not any(heads % ranks for heads in own)
+KIND_ORDER = {
+    kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values(), *WITHOUT_PARTS))
+}
+"""Position of each layer kind in ``Model.kinds``; contains all kinds that exist, as variant 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +171,9 @@ class Experts:
     """Factor by which the combined output of the routed experts is multiplied."""
     aux_loss_coefficient: float
     """Weight of the load-balancing loss; 0 = no such loss."""
+    latent_size: int = 0
+    """Width to which tokens are projected before the routed experts, and from which their outputs
+    are projected back (Nemotron 3 Super); 0 = experts read the residual stream."""
 
     @property
     def layers(self) -> int:
@@ -279,6 +234,11 @@ class Model:
     """Layer pattern of a model in which each layer is either a token mixer or an MLP (Nemotron-H),
     one letter per layer: M = Mamba, * = attention, - = dense MLP, E = experts. Empty for any other
     model."""
+    variants: tuple[LayerVariant, ...] = ()
+    """Shapes of layers that differ from those above; each layer is in at most one of them."""
+    extra_weights: tuple[ExtraWeights, ...] = ()
+    norm_weights: bool = True
+    """False if norms have no parameters (OLMo)."""
 
     @property
     def moe_layers(self) -> int:
@@ -288,6 +248,17 @@ class Model:
     @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """Kinds of all decoder layers, from the first layer to the last."""
+        plain = self._kinds_without_variants()
+        found = dict(enumerate(plain))
+        for number, variant in enumerate(self.variants, start=1):
+            for layer in variant.layers:
+                mixer = plain[layer].mixer if variant.attention else "none"
+                mlp = plain[layer].mlp if variant.ffn_size is not None else "none"
+                found[layer] = LayerKind(mixer, mlp, number)
+        return tuple(found.values())
+
+    def _kinds_without_variants(self) -> tuple[LayerKind, ...]:
+        """Return the kinds of all decoder layers as if the model had no variants."""
         if self.pattern:
             return tuple(LAYER_LETTERS[letter] for letter in self.pattern)
         # Period 1 means that every layer has softmax attention.
@@ -322,7 +293,44 @@ class Model:
     @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
         """Distinct layer kinds of the model, dense kinds first."""
-        return tuple(sorted(set(self.layer_kinds), key=KIND_ORDER.__getitem__))
+        return tuple(
+            sorted(
+                set(self.layer_kinds),
+                key=lambda kind: (kind.variant, KIND_ORDER[kind._replace(variant=0)]),
+            )
+        )
+
+    @cached_property
+    def _variant_models(self) -> tuple[Model, ...]:
+        """This model, then one model per variant, in which all layers have its shapes."""
+        models = [self]
+        for variant in self.variants:
+            ffn = replace(self.ffn, size=variant.ffn_size or 0)
+            attention = variant.attention or self.attention
+            models.append(replace(self, attention=attention, ffn=ffn, variants=()))
+        return tuple(models)
+
+    def with_shapes_of(self, kind: LayerKind) -> Model:
+        """Return a model whose attention and MLP have the shapes of layers of this kind."""
+        return self._variant_models[kind.variant] if kind.variant else self
+
+    @cached_property
+    def attention_models(self) -> tuple[tuple[Model, float], ...]:
+        """Pairs of a model without variants and the fraction of attention layers of its shapes."""
+        if not self.variants:
+            return ((self, 1.0),)
+        plain = replace(self, variants=())
+        counts = Counter(kind.variant for kind in self.layer_kinds if kind.mixer == "attention")
+        return tuple(
+            (self._variant_models[variant] if variant else plain, count / counts.total())
+            for variant, count in sorted(counts.items())
+        )
+
+    @cached_property
+    def ffn_sizes(self) -> tuple[int, ...]:
+        """Hidden width of the MLP of each dense layer; empty if no layer is dense."""
+        dense = (kind.variant for kind in self.layer_kinds if kind.mlp == "dense")
+        return tuple(self._variant_models[variant].ffn.size for variant in dense)
 
     @cached_property
     def layers_before_by_kind(self) -> tuple[tuple[int, ...], ...]:
@@ -331,6 +339,12 @@ class Model:
             tuple(accumulate((one == kind for one in self.layer_kinds), initial=0))
             for kind in self.kinds
         )
+
+    @property
+    def expert_input_width(self) -> int:
+        """Width of the input and output of routed experts: the hidden size, or the latent size."""
+        latent = self.experts.latent_size if self.experts else 0
+        return latent or self.hidden
 
     @property
     def dense_layers(self) -> int:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.placement import Placement
-from parc.compiler.ir.problem import SizeLimit, Task
-from parc.compiler.ir.serving import ServingEstimate, ServingLayout, ServingSetup, Traffic
+from parc.compiler.ir.problem import Task
+from parc.compiler.ir.serialize import NOT_SERIALIZED
+from parc.compiler.ir.serving import (
+    ServiceStatistics,
+    ServingEstimate,
+    ServingLayout,
+    ServingSetup,
+    Traffic,
+)
+from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 
 LoadBalancer = Literal["internal", "hybrid", "external"]
-ALL_SERVING_FIELDS = tuple(field.name for field in fields(ServingLayout))
+ALL_SERVING_FIELDS = tuple(one.name for one in fields(ServingLayout))
 """Names of all fields of ``ServingLayout``."""
 RANK_FIELDS = ("tp", "pcp", "dp", "ep")
 """Names of the fields from which ``ServingLayout.ranks_per_expert`` is computed."""
@@ -63,85 +71,6 @@ class Endpoint:
     """Port of the router over several engines, if the backend emits one."""
 
 
-LatencyName = Literal["ttft", "tpot", "e2e"]
-LATENCIES: tuple[LatencyName, ...] = ("ttft", "tpot", "e2e")
-"""Names of the latencies that goals can limit."""
-LARGEST_MEAN_TO_MEDIAN = 2.0
-"""Largest ratio of mean to median of a latency that the search assumes before the simulation, which
-checks the median itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyLimit:
-    """Upper limit on one statistic of a latency."""
-
-    latency: LatencyName
-    statistic: Literal["mean", "p50", "p90", "p99", "each"]
-    """Statistic that is limited. ``each`` limits the latency of single requests: at least the share
-    ``ServingGoals.goodput`` of the requests must be within all such limits."""
-    seconds: float
-
-    @property
-    def text(self) -> str:
-        """Name of the limited statistic: ``ttft`` for the mean, otherwise such as ``ttft p99``."""
-        return self.latency if self.statistic == "mean" else f"{self.latency} {self.statistic}"
-
-
-@dataclass(frozen=True, slots=True)
-class ServingGoals:
-    """Objective by which the search ranks layouts, and limits on latency and memory."""
-
-    maximize: Literal["throughput", "fewest-gpus", "lowest-cost", "latency"]
-    latency_limits: tuple[LatencyLimit, ...]
-    goodput: float | None
-    """Minimum share of requests that meet all limits on ``each`` request; None if there are no such
-    limits."""
-    memory_headroom: float
-    """Fraction of device memory that the engine must leave free, for example 0.08 for 8 %."""
-    limits: tuple[SizeLimit, ...] = ()
-
-    @property
-    def ttft_seconds(self) -> float | None:
-        """Upper limit on the mean time to the first token; None: no limit."""
-        return self.mean_limit("ttft")
-
-    @property
-    def tpot_seconds(self) -> float | None:
-        """Upper limit on the mean time per output token; None: no limit."""
-        return self.mean_limit("tpot")
-
-    @property
-    def e2e_seconds(self) -> float | None:
-        """Upper limit on the mean time of a request; None: no limit."""
-        return self.mean_limit("e2e")
-
-    @property
-    def has_latency_limit(self) -> bool:
-        """True if the spec limits a latency."""
-        return bool(self.latency_limits)
-
-    def with_higher_limit(self, raised: LatencyLimit, factor: float) -> ServingGoals:
-        """Return goals in which the limit ``raised`` is multiplied by ``factor``."""
-        limits = tuple(
-            replace(one, seconds=one.seconds * factor) if one == raised else one
-            for one in self.latency_limits
-        )
-        return replace(self, latency_limits=limits)
-
-    def mean_limit(self, latency: LatencyName) -> float | None:
-        """Return the upper limit in seconds on the mean of a latency; None without a limit.
-
-        Limits on percentiles are included, because they also bound the mean: the mean is assumed to
-        be below p90 and p99, and at most ``LARGEST_MEAN_TO_MEDIAN`` times the median.
-        """
-        bounds = [
-            one.seconds * (LARGEST_MEAN_TO_MEDIAN if one.statistic == "p50" else 1)
-            for one in self.latency_limits
-            if one.latency == latency
-        ]
-        return min(bounds, default=None)
-
-
 @dataclass(frozen=True, slots=True)
 class ServingPins:
     """Values that section ``layout`` of a serving spec sets; None if PARC decides the value."""
@@ -172,6 +101,8 @@ class ServingProblem(Task):
     calibration: tuple[tuple[str, float], ...] = ()
     """(name, value) of each factor from ``cluster.calibration``, which the rates of ``cluster`` and
     the constants of the engine include; empty without a calibration."""
+    pools: PoolProblems | None = field(default=None, metadata=NOT_SERIALIZED)
+    """Problems of the two pools if the spec asks for a disaggregated service; else None."""
 
     @property
     def minimizes_gpus(self) -> bool:
@@ -181,6 +112,20 @@ class ServingProblem(Task):
         return goal == "fewest-gpus" or (
             goal == "lowest-cost" and self.service.traffic.is_load_given
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProblems:
+    """Problems of the prefill pool and of the decode pool of a disaggregated service."""
+
+    prefill: ServingProblem
+    prefill_hosts: tuple[str, ...] | None
+    """Names of the hosts of the pool; None if it may use all hosts that the other pool leaves."""
+    decode: ServingProblem
+    decode_hosts: tuple[str, ...] | None
+    required: bool
+    """False if the pools are planned only where they are better than engines that serve whole
+    requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,16 +254,62 @@ class ServingPlan:
     estimate: ServingEstimate
     placement: Placement
     search: ServingSearch
+    pair: PoolPair | None = None
+    """Decode pool that belongs to this plan of a prefill pool; None if a spec has no two pools."""
+
+    @property
+    def pools(self) -> tuple[ServingPlan, ...]:
+        """Plans of the prefill pool and of the decode pool; without two pools, the plan itself."""
+        return (self,) if self.pair is None else (replace(self, pair=None), self.pair.decode)
+
+    @property
+    def ttft_seconds(self) -> float:
+        """Estimated mean time to the first token, in both pools together if there are two."""
+        return sum(one.estimate.ttft_seconds for one in self.pools)
+
+    @property
+    def tpot_seconds(self) -> float:
+        """Estimated mean time per output token; of two pools, the decode pool determines it."""
+        return self.pools[-1].estimate.tpot_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Estimated output tokens per second; of two pools, the decode pool generates them."""
+        return self.pools[-1].estimate.tokens_per_second
+
+    @property
+    def request_seconds(self) -> float:
+        """Estimated mean time in seconds from the arrival of a request to its last token."""
+        later = max(self.pools[-1].problem.service.traffic.output_tokens - 1, 0.0)
+        return self.ttft_seconds + later * self.tpot_seconds
 
     @property
     def occupied_gpus(self) -> int:
         """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
-        return self.problem.cluster.occupied_gpus(len(self.placement.hosts), self.layout.gpus)
+        cluster = self.problem.cluster
+        return sum(
+            cluster.occupied_gpus(len(one.placement.hosts), one.layout.gpus) for one in self.pools
+        )
 
     @property
     def cost_per_hour(self) -> float | None:
         """Price of the occupied GPUs for one hour; None if the spec states no price."""
         return self.problem.cluster.price_of(self.occupied_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPair:
+    """Second half of the plan of a disaggregated service, and figures of the service as a whole."""
+
+    name: str
+    """Name of the service."""
+    decode: ServingPlan
+    request_rate: float
+    """Requests per second for which both pools are planned."""
+    simulated: ServiceStatistics | None
+    """Statistics of requests that pass both pools; None if there are too many to simulate."""
+    comparison: str
+    """Comparison with engines that serve whole requests; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

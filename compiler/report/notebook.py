@@ -26,10 +26,10 @@ class PlanView:
         plan = cast(AnyPlan, self)
         head = f"{type(self).__name__} {plan.problem.name}"
         if isinstance(plan, ServingPlan):
-            service = plan.estimate
-            times = f"TTFT {format_seconds(service.ttft_seconds)}"
-            times += f", TPOT {format_seconds(service.tpot_seconds)}"
-            return f"<{head}: {format_serving_layout(plan.layout)}; {times}>"
+            times = f"TTFT {format_seconds(plan.ttft_seconds)}"
+            times += f", TPOT {format_seconds(plan.tpot_seconds)}"
+            layouts = " + ".join(format_serving_layout(one.layout) for one in plan.pools)
+            return f"<{head}: {layouts}; {times}>"
         step = format_seconds(plan.estimate.time.total_seconds)
         peak = format_gib(plan.estimate.peak.total_bytes)
         return f"<{head}: {format_layout(plan.layout)}; {step} per step, {peak} per GPU>"
@@ -37,18 +37,20 @@ class PlanView:
     def _repr_html_(self) -> str:
         """Return the report of the plan for a notebook.
 
-        It is the page ``report.html`` in a frame, so that the styles of the page and those of the
-        notebook do not affect each other. Viewers that remove frames show the line of ``repr``.
+        It is the page ``report.html`` in a frame, one per pool, so that the styles of the page and
+        those of the notebook do not affect each other. Viewers that remove frames show the line of
+        ``repr``.
         """
         from parc.compiler.report.page.report_page import report_artifact
 
         plan = cast(AnyPlan, self)
-        return (
-            f"<p>{escape(repr(self))}</p>\n"
-            f'<iframe title="{escape(plan.problem.name)}" sandbox="allow-scripts" '
+        frames = (
+            f'<iframe title="{escape(one.problem.name)}" sandbox="allow-scripts" '
             'style="width: 100%; height: 40em; border: 0" '
-            f'srcdoc="{escape(report_artifact(plan).text)}"></iframe>'
+            f'srcdoc="{escape(report_artifact(one).text)}"></iframe>'
+            for one in (plan.pools if isinstance(plan, ServingPlan) else (plan,))
         )
+        return f"<p>{escape(repr(self))}</p>\n" + "\n".join(frames)
 
     def to_records(self, table: str = "candidates") -> list[dict[str, Any]]:
         """Return a table of the plan as a list with one dict per row.
@@ -107,6 +109,12 @@ def _records(plan: AnyPlan, table: str) -> list[dict[str, Any]]:
     from parc.compiler.report.text.estimate_tables import estimate_document
     from parc.compiler.report.text.search_table import search_document
 
+    if isinstance(plan, ServingPlan) and plan.pair is not None:
+        return [
+            {"pool": one.problem.service.setup.pool, **row}
+            for one in plan.pools
+            for row in _records(one, table)
+        ]
     serves = isinstance(plan, ServingPlan)
     if table == "candidates":
         return list(search_document(plan, len(plan.search.ranked))["candidates"])
@@ -115,7 +123,8 @@ def _records(plan: AnyPlan, table: str) -> list[dict[str, Any]]:
     document = estimate_document(plan)
     if table == "memory":
         return list(document["stages" if serves else "memory"])
-    terms = document["decode" if serves else "time"]
+    # A prefill pool has no decode step.
+    terms = document["decode" if serves else "time"] or {}
     return [
         {"term": name.removesuffix("_seconds"), "seconds": value} for name, value in terms.items()
     ]

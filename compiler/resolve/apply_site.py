@@ -49,7 +49,7 @@ def apply_site(tree: Tree, library: Library, sink: Sink) -> Tree | None:
     """
     if not isinstance(tree.get("site"), str):
         return tree
-    site = _read_site(tree["site"], library, sink)
+    site = read_site(tree["site"], library, sink)
     if site is None:
         return None
     positions = sink.positions
@@ -61,8 +61,11 @@ def apply_site(tree: Tree, library: Library, sink: Sink) -> Tree | None:
     return None if sink.failed() else spec.value
 
 
-def _read_site(name: str, library: Library, sink: Sink) -> SpecTree | None:
-    """Return the settings of a site, completed with those of its bases; None after an error."""
+def read_site(name: str, library: Library, sink: Sink) -> SpecTree | None:
+    """Return the settings of a site, completed with those of its bases; None after an error.
+
+    ``name`` is the name of a preset, or the path of a site file.
+    """
     site = SpecTree({}, {}, {})
     at = sink.positions.values.get("site")
     next_name = name

@@ -20,9 +20,12 @@ _REQUIRED = ("layers", "hidden", "heads", "vocab")
 _REQUIRED_EXPERTS = ("count", "top_k", "size")
 _REQUIRED_LATENT = ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
 _REQUIRED_LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim")
+_REQUIRED_INDEXER = ("heads", "head_dim", "top_k")
 _REQUIRED_MAMBA = ("heads", "head_dim", "state_size")
 # Fields of grouped-query attention. Latent attention replaces it, so they would have no effect.
-_NOT_WITH_LATENT = ("kv_heads", "head_dim", "qkv_bias", "attention_output_bias", "sinks", "window")
+_NOT_WITH_LATENT = (
+    *("kv_heads", "head_dim", "value_dim", "qkv_bias", "attention_output_bias", "sinks", "window"),
+)
 
 
 def check_model(facts: ModelSpec, sink: Sink) -> bool:
@@ -72,6 +75,7 @@ def _missing_model_numbers(facts: ModelSpec) -> list[str]:
         ("latent", _REQUIRED_LATENT),
         ("linear_attention", _REQUIRED_LINEAR),
         ("mamba", _REQUIRED_MAMBA),
+        ("indexer", _REQUIRED_INDEXER),
     ):
         part = getattr(facts, name)
         if part is not None:

@@ -59,6 +59,8 @@ def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     behind = [targets.framework] * any(can_wrap(one, targets.framework) for one in targets.emit)
     found = [backend_declaration(name).launch_fields for name in targets.emit if name not in behind]
     used = {field for fields in found for field in fields}
+    if getattr(spec.job, "disaggregate", False):
+        used.add("router_port")  # of the router between two pools
     unused: dict[str, list[str]] = {}
     for path in paths_of_set_fields(spec.launch):
         if not is_path_in_fields(path, used):

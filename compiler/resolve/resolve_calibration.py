@@ -23,10 +23,10 @@ from parc.compiler.cost.setup.calibrated_parameters import (
     valid_parameter_range,
 )
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.ir import Cluster, Gpu, KernelStack
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
-from parc.compiler.spec.similar_names import did_you_mean
 
 AT = "cluster.calibration"
 FORMAT = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,21 +12,22 @@ from parc.compiler.catalog.find_model import Library, find_model
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir.attention import Attention, Indexer, LatentAttention
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
+from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.model import (
-    Attention,
     Experts,
     FeedForward,
-    LatentAttention,
     LinearAttention,
     Mamba,
     Model,
     Position,
 )
+from parc.compiler.resolve.check_layer_variants import check_layer_variants
 from parc.compiler.resolve.check_model import check_model
-from parc.compiler.spec.model_spec import ExpertsSpec, ModelSpec, PositionSpec
+from parc.compiler.spec.model_spec import ExpertsSpec, LayerVariantSpec, ModelSpec, PositionSpec
 
-_NESTED = ("experts", "latent", "linear_attention", "mamba", "position")
+_NESTED = ("experts", "indexer", "latent", "linear_attention", "mamba", "position")
 
 
 def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:
@@ -38,7 +40,7 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
     facts = _facts_with_base(spec, library, sink)
     if facts is None:
         return None
-    if not check_model(facts, sink):
+    if not check_model(facts, sink) or not check_layer_variants(facts, sink):
         return None
     try:
         families, family = shipped_families(), facts.family or ""
@@ -120,13 +122,14 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
     ``check_model`` must have accepted ``facts``, so required numbers are never None here.
     """
     linear, mamba = facts.linear_attention, facts.mamba
+    attention = _build_attention(facts)
     return Model(
         name=facts.name or "custom",
         family=facts.family or "custom",
         layers=facts.layers or 0,
         hidden=facts.hidden or 0,
         vocab=facts.vocab or 0,
-        attention=_build_attention(facts),
+        attention=attention,
         ffn=FeedForward(
             size=facts.ffn or 0,
             gated=facts.gated is not False,
@@ -147,6 +150,34 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
         linear=LinearAttention(**linear.model_dump()) if linear else None,
         mamba=Mamba(**mamba.model_dump()) if mamba else None,
         pattern=facts.pattern or "",
+        norm_weights=facts.norm_weights is not False,
+        variants=tuple(_build_variant(attention, facts, one) for one in facts.layer_variants or ()),
+        extra_weights=tuple(ExtraWeights(**one.model_dump()) for one in facts.extra_weights or ()),
+    )
+
+
+def _build_variant(attention: Attention, facts: ModelSpec, spec: LayerVariantSpec) -> LayerVariant:
+    """Return the shapes of the layers of ``spec``; the model has ``attention``."""
+    changes: dict[str, Any] = {
+        key: value
+        for key in ("heads", "kv_heads", "head_dim", "window", "sinks")
+        if (value := getattr(spec, key)) is not None
+    }
+    if spec.value_dim is not None or spec.head_dim is not None:
+        head_dim = spec.head_dim or attention.head_dim
+        value_dim = spec.value_dim or (attention.value_dim if spec.head_dim is None else 0)
+        changes["value_dim"] = 0 if value_dim == head_dim else value_dim
+    if attention.indexer and spec.indexer != "own":
+        shared = replace(attention.indexer, shared=True)
+        changes["indexer"] = shared if spec.indexer == "shared" else None
+    if spec.full_attention:
+        changes["window"] = None
+    # The distance between layers with full attention describes the layers without a variant.
+    changed = replace(attention, full_attention_every=0, **changes)
+    return LayerVariant(
+        layers=tuple(layer - 1 for layer in spec.layers),
+        attention=changed if spec.attention else None,
+        ffn_size=(spec.ffn or facts.ffn or 0) if spec.mlp else None,
     )
 
 
@@ -170,6 +201,9 @@ def _build_attention(facts: ModelSpec) -> Attention:
         # Without a sliding window all layers have full attention, so the key has no meaning.
         full_attention_every=(facts.full_attention_every or 0) if facts.window else 0,
         gate=bool(facts.attention_gate),
+        value_dim=facts.value_dim or 0,
+        chunked=bool(facts.window_chunks),
+        indexer=Indexer(**facts.indexer.model_dump()) if facts.indexer else None,
     )
 
 

@@ -17,15 +17,8 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, Traffic
-from parc.compiler.ir.serving_plan import (
-    LATENCIES,
-    Endpoint,
-    LatencyLimit,
-    Service,
-    ServingGoals,
-    ServingPins,
-    ServingProblem,
-)
+from parc.compiler.ir.serving_goals import LATENCIES, LatencyLimit, ServingGoals
+from parc.compiler.ir.serving_plan import Endpoint, Service, ServingPins, ServingProblem
 from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import (
     check_pool,

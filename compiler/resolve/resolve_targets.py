@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.spec.similar_names import did_you_mean
+from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 

@@ -90,7 +90,7 @@ def parallel_size_choices(problem: Problem) -> Iterator[ParallelSizes]:
 
     If the spec does not fix a size, all divisors of the remaining ranks are tried.
     """
-    for tp, cp, pp, dp in dense_choices(problem):
+    for tp, cp, pp, dp in dense_choices(problem, problem.cluster.gpus):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
             degrees = ParallelSizes(tp, cp, pp, dp, ep, etp)
             if not problem.goals.limits or _within_limits(problem, degrees):
@@ -106,21 +106,26 @@ def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
     return all(is_size_allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 
-def dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
-    """Yield all combinations (tp, cp, pp, dp) of the parallel sizes of the dense mesh."""
-    for tp, cp in _tp_cp_choices(problem):
-        remaining = max(problem.cluster.gpus // (tp * cp), 1)
+def dense_choices(problem: Problem, gpus: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield all combinations (tp, cp, pp, dp) of the parallel sizes of the dense mesh.
+
+    ``gpus`` is the number of GPUs of the cluster, or a smaller one.
+    """
+    for tp, cp in _tp_cp_choices(problem, gpus):
+        remaining = max(gpus // (tp * cp), 1)
         for pp in _pp_choices(problem, remaining):
             for dp in _dp_choices(problem, problem.pins.dp or max(remaining // pp, 1)):
                 yield tp, cp, pp, dp
 
 
-def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
+def _tp_cp_choices(problem: Problem, gpus: int) -> list[tuple[int, int]]:
     """Return all pairs (tp, cp) to try."""
-    return [(tp, cp) for tp in _tp_choices(problem) for cp in _cp_choices(problem, tp)]
+    return [
+        (tp, cp) for tp in _tp_choices(problem, gpus) for cp in _cp_choices(problem, gpus // tp)
+    ]
 
 
-def _tp_choices(problem: Problem) -> tuple[int, ...]:
+def _tp_choices(problem: Problem, gpus: int) -> tuple[int, ...]:
     """Return the tensor-parallel sizes to try.
 
     Each size divides the number of attention heads. Each size also divides the number of GPUs in an
@@ -131,18 +136,18 @@ def _tp_choices(problem: Problem) -> tuple[int, ...]:
     node = problem.cluster.node
     domain = max(node.nvlink_domain, node.gpus)
     # Each layer waits for collectives of its tensor group, so groups stay on fast links (T01).
-    limit = min(domain, problem.cluster.gpus)
+    limit = min(domain, gpus)
     return tuple(
         n for n in divisors(domain) if n <= limit and problem.model.attention.heads % n == 0
     )
 
 
-def _cp_choices(problem: Problem, tp: int) -> tuple[int, ...]:
+def _cp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
     """Return the context-parallel sizes that leave each rank at least ``MIN_CP_TOKENS`` tokens."""
     if problem.pins.cp:
         return (problem.pins.cp,)
     limit = max(problem.job.sequence_length // MIN_CP_TOKENS, 1)
-    return tuple(n for n in divisors(max(problem.cluster.gpus // tp, 1)) if n <= limit)
+    return tuple(n for n in divisors(max(remaining, 1)) if n <= limit)
 
 
 def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:

@@ -57,7 +57,6 @@ class CheckedMesh:
     static: dict[StageShape, tuple[float, ...]]
     """For each shape of the stages, the bytes per group of equal stages that do not depend on the
     micro-batch; empty if these bytes do not fit."""
-    times: MeshTimes | None = None
 
 
 class LayoutFilter:
@@ -94,7 +93,7 @@ class LayoutFilter:
             cost_model, self.build_layout, space.constants["zero_stage"], end
         )
         self._time = StepTimeCache(cost_model, self.build_layout)
-        self._plain_times: dict[ParallelSizes, MeshTimes] = {}
+        self._times_by_sizes: dict[tuple[int, ...], MeshTimes] = {}
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
@@ -217,12 +216,9 @@ class LayoutFilter:
     def seconds_without_recompute(self, point: LayoutPoint) -> float:
         """Return the seconds per step of a surviving layout if it recomputes nothing."""
         plain = point.with_recompute_level(0)
-        times = self._plain_times.get(point.degrees)
-        if times is None:
-            times = self._plain_times[point.degrees] = self._time.times_of_mesh(plain)
         shape = next(one.shape for one in self._stage_splits(point.pp) if one.vpp == point.vpp)
         count = self.space.problem.job.global_batch // (point.micro_batch * point.dp)
-        return times.step_seconds(plain, shape, count)
+        return self._step_seconds(plain, shape, count)
 
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
         """Return all splits of the layers into ``pp`` stages, with the results of their checks.
@@ -330,7 +326,9 @@ class LayoutFilter:
             else:
                 # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.
                 lost[-1] += len(violated) - level - 1
-                self._estimate_time(mesh, split, point.with_recompute_level(level), count)
+                kept = point.with_recompute_level(level)
+                seconds = self._step_seconds(kept, split.shape, count)
+                self.survivors.append(Survivor(seconds, kept))
                 return
 
     def _static_bytes(
@@ -361,14 +359,13 @@ class LayoutFilter:
         # The buffers between stages stay allocated during the whole step.
         return cell, self._limit - count_stage_buffers(split.shape.pp, vpp) * cell.stream
 
-    def _estimate_time(
-        self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint, count: int
-    ) -> None:
-        """Add layout ``point`` to ``survivors``, with its step time.
+    def _step_seconds(self, point: LayoutPoint, shape: StageShape, count: int) -> float:
+        """Return the seconds per step of layout ``point`` with stages ``shape``.
 
         A step has ``count`` micro-batches.
         """
-        times = mesh.times
+        sizes = point[:6]  # (tp, cp, pp, dp, ep, etp)
+        times = self._times_by_sizes.get(sizes)
         if times is None:
-            times = mesh.times = self._time.times_of_mesh(point)
-        self.survivors.append(Survivor(times.step_seconds(point, split.shape, count), point))
+            times = self._times_by_sizes[sizes] = self._time.times_of_mesh(point)
+        return times.step_seconds(point, shape, count)

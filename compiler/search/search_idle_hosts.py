@@ -99,34 +99,34 @@ def _promising_host_counts(cost_model: CostModel, *, is_valid: bool) -> list[int
     ``is_valid`` is False if no layout on all hosts is valid.
     """
     problem, smallest = cost_model.problem, _fewest_model_ranks(cost_model)
-    gpus_per_host = problem.cluster.node.gpus
-    if is_valid and _ideal_speed(problem, smallest) >= SMALL_LOSS * problem.cluster.gpus:
+    gpus, gpus_per_host = problem.cluster.gpus, problem.cluster.node.gpus
+    if is_valid and _ideal_speed(problem, smallest, gpus) >= SMALL_LOSS * gpus:
         return []
     best: list[tuple[float, int]] = []
     for nodes in range(problem.cluster.nodes - 1, 0, -1):
         # The speed is at most the number of GPUs, so no smaller number of hosts is better.
         if len(best) == MAX_TRIALS and nodes * gpus_per_host <= best[-1][0]:
             break
-        fewer = replace(problem, cluster=_with_fewer_hosts(problem.cluster, nodes))
-        speed = _ideal_speed(fewer, smallest, SPEED_AFTER_DOUBLING)
+        speed = _ideal_speed(problem, smallest, nodes * gpus_per_host, SPEED_AFTER_DOUBLING)
         best = sorted([*best, (speed, nodes)], reverse=True)[:MAX_TRIALS]
     return [nodes for speed, nodes in best if speed > 0]
 
 
-def _ideal_speed(problem: Problem, smallest: int, doubling: float = 1.0) -> float:
+def _ideal_speed(problem: Problem, smallest: int, gpus: int, doubling: float = 1.0) -> float:
     """Return an upper bound of the number of GPUs that compute at the same time.
 
     The considered losses are pipeline stages with unequal numbers of layers, and the pipeline
     bubble. Each doubling of tp x cp x pp multiplies the speed by ``doubling``.
 
     Args:
-        problem: problem whose cluster has the hosts to use.
+        problem: problem whose cluster has at least ``gpus`` GPUs.
         smallest: least number of ranks per model copy.
+        gpus: number of GPUs to use.
         doubling: factor, at most 1.
     """
-    gpus, layers, batch = problem.cluster.gpus, problem.model.layers, problem.job.global_batch
+    layers, batch = problem.model.layers, problem.job.global_batch
     speed = 0.0
-    for tp, cp, pp, dp in _splitting_sizes(problem, smallest):
+    for tp, cp, pp, dp in _splitting_sizes(problem, smallest, gpus):
         balance, vpp = _stage_balance(layers, pp)
         micro_batches = batch // dp
         # Bubble of interleaved stages (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
@@ -135,13 +135,15 @@ def _ideal_speed(problem: Problem, smallest: int, doubling: float = 1.0) -> floa
     return speed
 
 
-def _splitting_sizes(problem: Problem, smallest: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the sizes (tp, cp, pp, dp) that divide all GPUs, the batch and the sequence."""
+def _splitting_sizes(
+    problem: Problem, smallest: int, gpus: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the sizes (tp, cp, pp, dp) that divide ``gpus``, the batch and the sequence."""
     job = problem.job
-    for tp, cp, pp, dp in dense_choices(problem):
+    for tp, cp, pp, dp in dense_choices(problem, gpus):
         sizes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
         if (
-            tp * cp * pp * dp == problem.cluster.gpus
+            tp * cp * pp * dp == gpus
             and job.global_batch % dp == 0
             and job.sequence_length % cp == 0
             and tp * pp >= smallest
@@ -184,8 +186,8 @@ def _search_on_hosts(cost_model: CostModel, nodes: int) -> Search | None:
 @lru_cache(maxsize=256)
 def _search_of_problem(problem: Problem, framework: Framework) -> Search | None:
     """Return the result of the layout search for ``problem``; None without layouts."""
-    # A separate sink, because errors of a hypothetical cluster must not be reported.
-    return search_layouts(cost_model_for(problem, framework), Sink())
+    # Without a sink, because errors of a hypothetical cluster must not be reported.
+    return search_layouts(cost_model_for(problem, framework), None)
 
 
 def _with_fewer_hosts(cluster: Cluster, nodes: int) -> Cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, islice, product
 from math import inf
 
@@ -12,7 +13,6 @@ from parc.compiler.cost.counts.flops import model_flops_utilization
 from parc.compiler.cost.memory.peak import (
     EXPECTED,
     HIGH,
-    memory_of_all_stages,
     peak_bytes,
     peak_stage,
 )
@@ -34,15 +34,16 @@ MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
 
 
-def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
+def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     """Return the ranked candidates and the number of rejected layouts per reason.
 
     The reason is the code of the first rule that a layout violates, or ``recompute`` if the same
     layout fits with less recompute. Layouts with weights or optimizer state in host memory are
-    tried only if no other layout fits. Returns None after a diagnostic if there are no candidates.
+    tried only if no other layout fits. Returns None if there are no candidates, after a diagnostic
+    that explains why; without ``sink``, nothing is explained, which saves most of the time.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
-    if report_excess_chunks(problem, cost_model.framework, sink):
+    if report_excess_chunks(problem, cost_model.framework, sink or Sink()):
         return None
     rules = all_rules(problem, cost_model.framework)
     variants = cost_model.framework.layout_variants(problem)
@@ -58,7 +59,9 @@ def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
         if survivors:
             break
         for index, space in enumerate(spaces):
-            if variants[index].last_resort is last_resort:
+            # Rules do not read the memory, so without oversized layouts the result stays the same.
+            is_decided = index in filters and not filters[index].dropped_counts[OVERSIZED]
+            if variants[index].last_resort is last_resort and not is_decided:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
@@ -127,7 +130,11 @@ def _with_fewest_recomputed_layers(
     ``most_seconds``.
     """
     limit_bytes, siblings = memory_limit_bytes(cost_model), layout_filter.space.sibling_levels
-    is_high = layout_filter.end is HIGH
+
+    @cache
+    def whole_seconds() -> float:
+        """Return the seconds per step of ``row``, which recomputes more layers."""
+        return step_time(cost_model, layout_filter.build_layout(row.point)).total_seconds
 
     def layout_with(count: int) -> Layout:
         """Return the layout that recomputes the first ``count`` layers of each model chunk."""
@@ -139,14 +146,11 @@ def _with_fewest_recomputed_layers(
         if step_time(cost_model, layout, is_bound=True).total_seconds > most_seconds:
             return True
         seconds = step_time(cost_model, layout).total_seconds
-        whole = step_time(cost_model, layout_filter.build_layout(row.point)).total_seconds
-        return seconds > most_seconds or seconds >= whole * (1 - ROUNDING)
+        return seconds > most_seconds or seconds >= whole_seconds() * (1 - ROUNDING)
 
     def fits(count: int) -> bool:
         """Return True if the layout fits into memory with ``count`` recomputed layers."""
-        stages = memory_of_all_stages(cost_model, layout_with(count))
-        ends = (stage.high_bytes if is_high else stage.total_bytes for stage in stages)
-        return max(ends) <= limit_bytes
+        return peak_bytes(cost_model, layout_with(count), layout_filter.end) <= limit_bytes
 
     if is_slow(1):
         return None
@@ -165,21 +169,26 @@ def _with_fewest_recomputed_layers(
 
 
 def _fallback_candidate(
-    filters: dict[int, LayoutFilter], cost_model: CostModel, dropped: Counter[str], sink: Sink
+    filters: dict[int, LayoutFilter],
+    cost_model: CostModel,
+    dropped: Counter[str],
+    sink: Sink | None,
 ) -> Survivor | None:
     """Return the layout that needs the least memory, if this layout might fit into memory.
 
     A layout might fit if the low end of its memory estimate is within the limit; ``check_memory``
-    warns about such a plan (G02). If the layout does not fit, or if no layout is valid, a
-    diagnostic is reported and the result is None.
+    warns about such a plan (G02). If the layout does not fit, or if no layout is valid, the result
+    is None, after a diagnostic to ``sink``, if there is one.
     """
     limit_bytes = memory_limit_bytes(cost_model)
     found = [
         (one.build_layout(point), Survivor(0.0, point, index))
         for index, one in filters.items()
-        if (point := one.smallest_layout()) is not None
+        if one.dropped_counts[OVERSIZED] and (point := one.smallest_layout()) is not None
     ]
     if not found:
+        if sink is None:
+            return None
         siblings = chain.from_iterable(sibling_layouts(one.space) for one in filters.values())
         layouts = chain.from_iterable(siblings)
         explain_invalid(
@@ -190,7 +199,8 @@ def _fallback_candidate(
     layout, smallest = min(found, key=lambda one: peak_bytes(cost_model, one[0]))
     if peak_stage(cost_model, layout).low_bytes <= limit_bytes:
         return smallest
-    explain_oversized(cost_model, layout, dropped, sink)
+    if sink is not None:
+        explain_oversized(cost_model, layout, dropped, sink)
     return None
 
 

@@ -80,7 +80,6 @@ class StepTimeCache:
         self.cost_model, self.build = cost_model, build
         self.kinds = cost_model.problem.model.kinds
         self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
-        self._heads: dict[tuple[int, int, int], float] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
         """Return the times that all layouts with the parallel sizes of ``point`` share."""
@@ -97,11 +96,7 @@ class StepTimeCache:
 
         The entry contains the time of the output head. The times of layers are added later.
         """
-        key = (point.tp, point.cp, point.micro_batch)
-        head = self._heads.get(key)
-        if head is None:
-            head = self._heads[key] = output_head_seconds(self.cost_model, self.build(point))
-        return MicroBatchTimes(head)
+        return MicroBatchTimes(output_head_seconds(self.cost_model, self.build(point)))
 
 
 class MeshTimes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 _LABEL = "a label in plan.json and in texts for readers"
 
 LABELS: dict[str, str] = {
-    **dict.fromkeys(("model.name", "cluster.levels[].name"), _LABEL),
+    **dict.fromkeys(("model.name", "model.extra_weights[].name", "cluster.levels[].name"), _LABEL),
     **{f"cluster.{part}.name": _LABEL for part in ("gpu", "node", "fabric")},
     **dict.fromkeys(("model.source", "cluster.source"), "the origin of the numbers"),
     **{f"cluster.{part}.source": "the origin of the numbers" for part in ("gpu", "node", "fabric")},

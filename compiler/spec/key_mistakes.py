@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, SpecPositions
+from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.spec.annotations import ErrorLocation, describe_expected, model_of
-from parc.compiler.spec.similar_names import did_you_mean
 
 _MAX_LISTED_KEYS = 12
 """Largest number of valid keys that a message lists; above it, the message refers to ``parc
@@ -154,7 +154,10 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         if path.rpartition(".")[2] == key and _is_related(parent, path.rpartition(".")[0])
     ]
     if elsewhere:
-        return sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
+        ordered = sorted(elsewhere, key=lambda path: (path.count("."), path))
+        # Fields deep inside a section are seldom meant.
+        deepest = ordered[0].count(".") + 1
+        return [path for path in ordered if path.count(".") <= deepest][:3]
     prefix = f"{parent}." if parent else ""
     return [f"{prefix}{name}" for name in did_you_mean(key, valid, cutoff=_SIMILAR)]
 

@@ -57,8 +57,8 @@ class SlurmSpec(StrictModel):
     """Further directives of the batch script, each as --option or --option=value. An option that
     the plan or another field determines is an error."""
     container_image: str | None = None
-    """Value of pyxis's option --container-image. If absent, the program runs without a
-    container."""
+    """Value of pyxis's option --container-image. If absent, the program runs without a container. A
+    relative launch.program is a path below the working folder of the image."""
     container_mounts: tuple[str, ...] = ()
     """Values of pyxis's option --container-mounts, each as source:destination."""
     requeue: bool = True

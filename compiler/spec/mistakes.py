@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.spec.annotations import (
     ErrorLocation,
     describe_expected,
@@ -21,7 +22,6 @@ from parc.compiler.spec.annotations import (
 )
 from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
 from parc.compiler.spec.reading.scalars import plain_scalar
-from parc.compiler.spec.similar_names import did_you_mean
 
 # YAML 1.1 read these words as bools, and many users still write them.
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}

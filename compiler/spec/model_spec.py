@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from parc.compiler.spec.base import (
     Count,
@@ -79,6 +79,10 @@ class ExpertsSpec(StrictModel):
     """Number of routed experts to which each token is sent. Required unless base sets it."""
     size: PositiveInt | None = None
     """Hidden width of one routed expert. Required unless base sets it."""
+    latent_size: NonNegativeInt = 0
+    """Width to which tokens are projected before the routed experts, and from which their outputs
+    are projected back (Nemotron 3 Super). 0 means that experts have the hidden size of the
+    model."""
     shared_size: NonNegativeInt = 0
     """Total hidden width of the shared experts. 0 means no shared experts."""
     shared_gate: bool = False
@@ -130,6 +134,63 @@ class PositionSpec(StrictModel):
     """Attention scale of YaRN that applies to all dimensions of a head (mscale_all_dim)."""
 
 
+class IndexerSpec(StrictModel):
+    """Indexer of sparse attention, which selects the keys of each query (DeepSeek-V3.2, GLM-5)."""
+
+    heads: Count | None = None
+    """Number of heads that score earlier tokens. Required unless base sets it."""
+    head_dim: PositiveInt | None = None
+    """Width of index queries and index keys. Required unless base sets it."""
+    top_k: PositiveInt | None = None
+    """Number of keys to which a query attends. Required unless base sets it."""
+    head_weights: bool = True
+    """True if a projection gives each token a weight per head. False for MiniMax-M3."""
+
+
+class LayerVariantSpec(StrictModel):
+    """Layers whose shapes differ from the other layers; absent keys have the values of model."""
+
+    layers: Annotated[tuple[Count, ...], Field(min_length=1, max_length=4096)]
+    """Numbers of the layers, counted from 1."""
+    attention: bool = True
+    """False if the layers have no attention."""
+    mlp: bool = True
+    """False if the layers have no MLP."""
+    heads: Count | None = None
+    """Number of attention heads."""
+    kv_heads: Count | None = None
+    """Number of key-value heads."""
+    head_dim: PositiveInt | None = None
+    """Width of one head of queries and keys."""
+    value_dim: PositiveInt | None = None
+    """Width of one head of values."""
+    ffn: PositiveInt | None = None
+    """Hidden width of the dense MLP."""
+    window: PositiveInt | None = None
+    """Length of the sliding attention window, in tokens."""
+    full_attention: bool = False
+    """True if the layers ignore model.window and attend to the whole context."""
+    sinks: bool | None = None
+    """True if each head has a learned attention sink."""
+    indexer: Literal["own", "shared", "none"] = "own"
+    """shared if the layers have no indexer, because they attend to the keys that the indexer of an
+    earlier layer selected. none if they attend to all visible keys."""
+
+
+class ExtraWeightsSpec(StrictModel):
+    """Weights of a model part that no other key describes, so that memory and time include them."""
+
+    name: str
+    """Name of the model part, for messages: norm after the embedding."""
+    parameters: PositiveInt
+    """Number of parameters per layer, or in total at the embedding or the output."""
+    at: Literal["layers", "attention", "dense", "experts", "embedding", "output"] = "layers"
+    """Layers that have the weights: all layers, or those with attention, a dense MLP or routed
+    experts. Or embedding or output, next to which the model has the weights once."""
+    multiplied: bool = False
+    """True if each token is multiplied with all of these weights, as in a linear layer."""
+
+
 class ModelSpec(StrictModel):
     """Decoder-only model. If base is set, absent keys have the values of base."""
 
@@ -153,6 +214,8 @@ class ModelSpec(StrictModel):
     """Number of key-value heads. If absent, equal to the number of attention heads."""
     head_dim: PositiveInt | None = None
     """Width of one head. If absent, hidden / heads."""
+    value_dim: PositiveInt | None = None
+    """Width of one head of values, if it differs from head_dim (MiMo-V2-Flash)."""
     vocab: PositiveInt | None = None
     """Vocabulary size before padding."""
     gated: bool | None = None
@@ -170,6 +233,9 @@ class ModelSpec(StrictModel):
     absent, none."""
     window: PositiveInt | None = None
     """Length of the sliding attention window, in tokens. If absent, attention is fully causal."""
+    window_chunks: bool | None = None
+    """True if the window is the length of chunks: a query attends only to keys of its own chunk
+    (Llama 4). If absent, the window slides."""
     full_attention_every: PositiveInt | None = None
     """Distance n between layers that ignore the window: layers n, 2n, ... (counted from 1) have
     full attention (Gemma 2: n = 2). If absent, all layers use the window."""
@@ -177,6 +243,8 @@ class ModelSpec(StrictModel):
     """True if each head has a learned attention sink (gpt-oss). If absent, false."""
     latent: LatentSpec | None = None
     """Multi-head latent attention. If absent, the model has grouped-query attention."""
+    indexer: IndexerSpec | None = None
+    """Indexer of sparse attention. If absent, queries attend to all visible keys."""
     attention_gate: bool | None = None
     """True if a sigmoid gate scales the attention output (Qwen3-Next). If absent, false."""
     linear_attention: LinearAttentionSpec | None = None
@@ -188,10 +256,17 @@ class ModelSpec(StrictModel):
     """Layer pattern of a model in which each layer is either a token mixer or an MLP, one letter
     per layer: M for Mamba, * for attention, - for a dense MLP, E for experts. If absent, each layer
     has a token mixer and an MLP."""
+    layer_variants: tuple[LayerVariantSpec, ...] | None = None
+    """Layers with other shapes than the keys above state, such as another number of heads or no
+    MLP. If absent, all layers have these shapes."""
+    extra_weights: tuple[ExtraWeightsSpec, ...] | None = None
+    """Weights of model parts that no other key describes. If absent, there are none."""
     experts: ExpertsSpec | None = None
     """Mixture of experts. If absent, all layers are dense."""
     norm: Literal["rmsnorm", "layernorm"] | None = None
     """Kind of the norms. If absent, rmsnorm."""
+    norm_weights: bool | None = None
+    """False if norms have no parameters (OLMo). If absent, true."""
     norm_epsilon: PositiveFloat | None = None
     """Epsilon of the norms. If absent, 1e-5."""
     init_std: PositiveFloat | None = None

@@ -70,6 +70,65 @@ class TrafficSpec(StrictModel):
     GeneratedTokens)."""
 
 
+class ServingLayoutSpec(StrictModel):
+    """Fixed values of a serving layout. PARC decides values that are absent or auto."""
+
+    tp: Count | Auto = "auto"
+    """Tensor parallel size: number of ranks that split each weight matrix."""
+    pp: Count | Auto = "auto"
+    """Pipeline parallel size: number of pipeline stages."""
+    dp: Count | Auto = "auto"
+    """Data parallel size of attention inside one engine. Only valid for models with experts."""
+    ep: Count | Literal["auto", "on", "off"] = "auto"
+    """Expert parallelism: on, off, or the number of ranks over which experts are distributed. vLLM
+    supports only the number tp x pcp x dp."""
+    pcp: Count | Auto = 1
+    """Prefill context parallel size: number of ranks that share the tokens of a prompt. Values
+    above 1 are only valid for models with latent attention."""
+    dcp: Count | Auto = "auto"
+    """Decode context parallel size: number of ranks that share the KV cache of a request."""
+    replicas: Count | Auto = "auto"
+    """Number of independent engines behind a load balancer."""
+    stage_layers: tuple[Count, ...] | Auto = "auto"
+    """Number of decoder layers on each pipeline stage: [19, 21, 21, 19]."""
+    all2all: Literal[
+        "auto",
+        "allgather_reducescatter",
+        "deepep_high_throughput",
+        "deepep_low_latency",
+        "nixl_ep",
+        "flashinfer_nvlink_one_sided",
+        "flashinfer_nvlink_two_sided",
+    ] = "auto"
+    """Backend of the all-to-all exchange with experts, under vLLM's name for it. auto uses vLLM's
+    default."""
+    redundant_experts: int | None = None
+    """Number of additional copies of experts that receive many tokens. If set, the engine balances
+    the load of the experts (EPLB)."""
+
+
+class PoolSpec(StrictModel):
+    """Hosts and layout of one pool of a disaggregated service."""
+
+    hosts: Count | str | tuple[str, ...] | None = None
+    """Hosts on which the pool is planned: their number, or their names as host lists. A number
+    counts hosts in the order of the spec, after the named hosts of the other pool and, for the
+    decode pool, after those of the prefill pool. If absent, the hosts that the other pool
+    leaves."""
+    layout: ServingLayoutSpec = ServingLayoutSpec()
+    """Fixed values of the layout of the pool, which take precedence over those of the section
+    layout: {tp: 8, replicas: 2}."""
+
+
+class DisaggregateSpec(StrictModel):
+    """Prefill pool and decode pool of a disaggregated service."""
+
+    prefill: PoolSpec = PoolSpec()
+    """Engines that compute the KV cache of prompts."""
+    decode: PoolSpec = PoolSpec()
+    """Engines that read this cache over the network and generate the answers."""
+
+
 class ServiceSpec(StrictModel):
     """Serving job: checkpoint, number formats, traffic, and limits of the engine."""
 
@@ -109,6 +168,11 @@ class ServiceSpec(StrictModel):
     pool computes the KV cache of prompts, and the decode pool reads it over the network and
     generates the answers. goals.ttft limits the part of the time to the first token that the pool
     needs: the prompt, or the transfer and one step."""
+    disaggregate: bool | Auto | DisaggregateSpec = False
+    """Disaggregation into a prefill pool and a decode pool, which PARC plans together. true lets
+    PARC decide both pools. auto uses two pools only if they are better by goals.maximize than
+    engines that serve whole requests. A mapping fixes hosts and layout of the pools: {prefill:
+    {hosts: 2, layout: {tp: 4}}, decode: {layout: {tp: 8}}}."""
     speculative: SpeculativeSpec | None = None
     """Speculative decoding; absent: each step yields one token per request."""
     lora: LoraSpec | None = None
@@ -172,43 +236,6 @@ class ServingGoalsSpec(StrictModel):
     """Percentage of device memory that the engine must leave free: 8%."""
     limits: ServingLimitsSpec | None = None
     """Limits on the parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""
-
-
-class ServingLayoutSpec(StrictModel):
-    """Fixed values of a serving layout. PARC decides values that are absent or auto."""
-
-    tp: Count | Auto = "auto"
-    """Tensor parallel size: number of ranks that split each weight matrix."""
-    pp: Count | Auto = "auto"
-    """Pipeline parallel size: number of pipeline stages."""
-    dp: Count | Auto = "auto"
-    """Data parallel size of attention inside one engine. Only valid for models with experts."""
-    ep: Count | Literal["auto", "on", "off"] = "auto"
-    """Expert parallelism: on, off, or the number of ranks over which experts are distributed. vLLM
-    supports only the number tp x pcp x dp."""
-    pcp: Count | Auto = 1
-    """Prefill context parallel size: number of ranks that share the tokens of a prompt. Values
-    above 1 are only valid for models with latent attention."""
-    dcp: Count | Auto = "auto"
-    """Decode context parallel size: number of ranks that share the KV cache of a request."""
-    replicas: Count | Auto = "auto"
-    """Number of independent engines behind a load balancer."""
-    stage_layers: tuple[Count, ...] | Auto = "auto"
-    """Number of decoder layers on each pipeline stage: [19, 21, 21, 19]."""
-    all2all: Literal[
-        "auto",
-        "allgather_reducescatter",
-        "deepep_high_throughput",
-        "deepep_low_latency",
-        "nixl_ep",
-        "flashinfer_nvlink_one_sided",
-        "flashinfer_nvlink_two_sided",
-    ] = "auto"
-    """Backend of the all-to-all exchange with experts, under vLLM's name for it. auto uses vLLM's
-    default."""
-    redundant_experts: int | None = None
-    """Number of additional copies of experts that receive many tokens. If set, the engine balances
-    the load of the experts (EPLB)."""
 
 
 class ServingLaunchSpec(LaunchSpec):

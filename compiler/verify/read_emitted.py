@@ -44,7 +44,7 @@ PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domai
 COORDINATES = re.compile(r"[a-z]+(?:-[a-z]+)*")
 LARGEST = 10**9
 """Upper bound of all counts in emitted files; a larger number shows that the file is damaged."""
-MOST_HOSTS = 100_000
+MOST_HOSTS = 1_000_000
 """Maximum number of hosts of a host list; it bounds the memory for damaged files."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a UTF-16 character pair: JSON can contain it, but it cannot be encoded as UTF-8."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -11,20 +9,16 @@ import pytest
 from parc.backends.registry import backend
 from tests.backends.plans import PLANS
 from tests.backends.stage import Stage
-
-SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
+from tests.shell_checks import shell_findings
 
 
 @pytest.mark.parametrize("title", PLANS)
-def test_bash_and_shellcheck_accept_the_scripts(stage: Stage, title: str) -> None:
+def test_bash_and_shellcheck_accept_the_scripts(stage: Stage, title: str, tmp_path: Path) -> None:
     stage.emit(PLANS[title])
     out = stage.root / "out"
-    scripts = sorted(str(path) for path in [*out.rglob("launch.sh"), *out.rglob("job.sbatch")])
+    scripts = [path for pattern in ("slurm/*.s*", "*/launch.sh") for path in out.glob(pattern)]
     assert scripts
-    for script in scripts:
-        subprocess.run(["bash", "-n", script], check=True)
-    found = subprocess.run([SHELLCHECK, *scripts], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout
+    assert shell_findings(sorted({path.read_text("utf-8") for path in scripts}), tmp_path) == ""
 
 
 @pytest.mark.parametrize("title", PLANS)

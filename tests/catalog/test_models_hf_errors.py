@@ -26,9 +26,7 @@ def findings(text, tmp_path):
         ({}, "no key model_type"),
         ({"model_type": 7}, "no key model_type"),
         ({"model_type": "jamba"}, "Mamba layers"),
-        ({"model_type": "nemotron-nas", "block_configs": [{}]}, "own width"),
-        ({"model_type": "glm_moe_dsa"}, "indexer"),
-        ({"model_type": "gptj"}, "bias of the output projection"),
+        ({"model_type": "axk2"}, "norms are gated"),
         ({"model_type": "brand_new"}, "not supported"),
         ({"model_type": "x" * 300}, "not supported"),
         ({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}, "several models"),
@@ -43,10 +41,9 @@ def findings(text, tmp_path):
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
         (DEEPSEEK_V3 | {"norm_topk_prob": False}, "only with normalized scores"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "biases"),
-        ({"model_type": "qwen2", "use_sliding_window": True}, "the other layers have a window"),
         (
-            {"model_type": "gpt_oss", "num_hidden_layers": 3}
-            | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+            {"model_type": "qwen3_next", "num_hidden_layers": 3}
+            | {"layer_types": ["full_attention", "linear_attention", "linear_attention"]},
             "evenly spaced",
         ),
     ],

@@ -19,8 +19,8 @@ COUNTED = counted_configs()
 FAMILIES = shipped_families()
 PACKAGE = ROOT / "compiler/catalog/huggingface"
 REFUSED = parse_table((PACKAGE / "refused_families.yaml").read_text("utf-8"))
-OTHERWISE = {"bailing_moe", "bailing_moe_v2", "kimi_k2", "mimo", "phi"}
-"""Families without a class in transformers, and Phi, whose output head has a bias."""
+OTHERWISE = {"bailing_moe", "bailing_moe_v2", "deci", "kimi_k2", "mimo", "nemotron-nas"}
+"""Families without a class in transformers."""
 
 
 class OneFile(Library):

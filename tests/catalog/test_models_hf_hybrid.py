@@ -75,7 +75,6 @@ def test_another_chunk_size_than_targets_assume_is_reported():
         (QWEN3_5 | {"mlp_only_layers": [0]}, "mlp_only_layers", "every layer"),
         (QWEN3_5 | {"decoder_sparse_step": 2}, "decoder_sparse_step", "every layer"),
         (QWEN3_5 | {"norm_topk_prob": False}, "norm_topk_prob", "normalizes"),
-        (NEMOTRON_3_NANO | {"moe_latent_size": 1024}, "moe_latent_size", "latent projection"),
         (NEMOTRON_3_NANO | {"n_shared_experts": 2}, "n_shared_experts", "disagree"),
         (NEMOTRON_3_NANO | {"mlp_bias": True}, "mlp_bias", "shared expert"),
         (NEMOTRON_3_NANO | {"norm_topk_prob": False}, "norm_topk_prob", "normalized"),

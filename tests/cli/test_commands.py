@@ -5,15 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
+import pickle
 import re
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from parc.compiler.cli.commands import check
 from parc.compiler.cost.step.terms import TERMS
+from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.codes import all_codes
 from parc.compiler.ir import Artifact, Plan
+from parc.compiler.pipeline import check_spec
+from parc.compiler.spec.reading.source import read_source
+from parc.compiler.tools.sweep import run_sweep
 from tests.cli.specs import SPEC, parc, write_spec
 
 BAD = (("tp: 8", "tp: 3"),)
@@ -266,3 +273,36 @@ def test_diff_of_a_directory_that_parc_did_not_write_exits_with_2(tmp_path: Path
     result = parc("diff", str(tmp_path), str(tmp_path))
     assert result.exit_code == 2
     assert "has no plan.json" in result.stderr
+
+
+def test_many_specs_are_checked_on_all_cores_with_the_output_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = write_spec(tmp_path)
+    bad = write_spec(tmp_path, ("tp: 8", "tp: 3"), name="bad.yaml")
+    words = ("check", bad, str(tmp_path / "none.yaml"), good)
+    alone = parc(*words)
+    assert alone.exit_code == 2
+    assert "cannot read" in alone.stderr
+    monkeypatch.setattr(check, "MANY_SPECS", 3)
+    counts: list[int] = []
+
+    def pool(points: int) -> Executor:
+        counts.append(points)
+        return ThreadPoolExecutor(1)
+
+    monkeypatch.setattr(run_sweep, "local_executor", pool)
+    together = parc(*words)
+    assert counts == [3]
+    assert (together.exit_code, together.stdout) == (2, alone.stdout)
+    assert together.stderr == alone.stderr
+
+
+def test_the_result_of_a_check_can_be_sent_from_another_process(tmp_path: Path) -> None:
+    bad = write_spec(tmp_path, ("tp: 8", "tp: 3"))
+    sink = Sink()
+    check_spec(read_source(bad), (), sink)
+    assert sink.failed()
+    again = pickle.loads(pickle.dumps(sink))
+    assert again.diagnostics == sink.diagnostics
+    assert again.positions == sink.positions

@@ -89,7 +89,7 @@ def test_check_accepts_current_files_and_writes_nothing(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     result = parc("compile", spec, "-o", "out", "--check")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "check     OK: 13 files, up to date in out"
+    assert result.stdout.splitlines()[-1] == "check     OK: 14 files, up to date in out"
 
 
 def test_check_lists_files_that_are_out_of_date(spec: str) -> None:

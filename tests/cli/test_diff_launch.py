@@ -100,6 +100,7 @@ def test_the_launch_files_of_an_output_do_not_differ_from_it(name: str, tmp_path
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    for path in files:
-        if path.endswith((".sh", ".sbatch", "ds_config.json")):
+    launchers = (path for path in files if path.endswith((".sh", ".sbatch", "ds_config.json")))
+    for path in launchers:
+        if path != "slurm/order_hosts.sh":  # starts nothing
             assert compared(str(tmp_path / path), str(tmp_path))["changed"] is False, path

@@ -11,6 +11,7 @@ import pytest
 from parc.compiler.catalog.library import Library
 from parc.compiler.tools.starter.hardware import find_gpu, node_for_gpu
 from tests.cli.specs import parc
+from tests.docs.test_snippets import CONFIG
 
 NODES = """\
 NodeName=n1 Arch=x86_64 CoresPerSocket=48
@@ -80,6 +81,9 @@ def test_each_site_of_the_catalog_compiles(name: str) -> None:
     facts = Library().entry("sites", name)
     assert facts["source"]
     assert ("kubernetes" in facts["launch"]) == ("emit: [kubernetes, " in result.stdout)
+    # L29 lists the commands that a site runs on each host.
+    warned = set(re.findall("PARC-[A-Z][0-9]+", parc("check", "-", given=result.stdout).output))
+    assert warned <= {"PARC-L29"}
 
 
 @pytest.mark.parametrize("kind", ["train", "serve"])
@@ -111,6 +115,43 @@ def test_hosts_come_from_a_list_of_slurm(tmp_path: Path) -> None:
     assert "gpus_per_node: 4" in text
     assert parc("check", str(spec)).exit_code == 0
     assert "exists and is not overwritten" in parc(*words).stderr
+
+
+def test_a_site_file_and_a_list_of_hosts_are_combined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    nodes = re.sub("Gres=.*", "Gres=gpu:h100:8", NODES).replace("DOWN*+DRAIN", "IDLE")
+    Path("nodes.txt").write_text(nodes.replace("   State=", "   Partitions=long,gpu\n   State="))
+    Path("site.yaml").write_text("base: slurm-pyxis-efa\n")
+    words = ("init", "--model", "qwen3-0.6b", "--preset", "site.yaml", "--from-slurm", "nodes.txt")
+    both = parc(*words).stdout
+    assert "site: site.yaml\n" in both
+    assert "node: aws-p5\n" in both  # and not the usual host with this GPU
+    assert "partition" not in both.partition("# launch:")[0]
+    Path("nodes.txt").write_text(Path("nodes.txt").read_text().replace("long,gpu", "gpu", 1))
+    assert "  slurm: {partition: gpu}\n" in parc(*words).stdout
+    # A list without a GPU type: the features of the hosts, or the node type of the site, have it.
+    Path("nodes.txt").write_text(nodes.replace("gpu:h100:8", "gpu:8"))
+    assert "node: aws-p5\n" in parc(*words).stdout
+    assert "add the type, such as --gpu h100" in parc("init", *words[-2:]).stderr
+    features = nodes.replace("gpu:h100:8", "gpu:8\n   AvailableFeatures=ib,h200,gpu")
+    Path("nodes.txt").write_text(features)
+    assert "node: hgx-h200\n" in parc("init", *words[-2:]).stdout
+    Path("nodes.txt").write_text(nodes)
+    with Path("site.yaml").open("a") as site:
+        site.write("launch: {slurm: {partition: long}}\n")
+    assert "{partition: gpu}" not in parc(*words).stdout
+
+
+def test_a_config_without_a_folder_gives_the_name_of_its_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(json.dumps(CONFIG))
+    started = parc("init", "--model", "config.json", "--gpus", "8").stdout
+    assert "\nname: qwen3\n" in started
+    assert "then sbatch build/qwen3/slurm/job.sbatch in the folder of pretrain_gpt.py" in started
 
 
 def test_hosts_come_from_a_list_of_kubernetes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.cli.specs import parc
@@ -19,39 +19,43 @@ BLOCK = re.compile(
     r"(?P<body>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
-ELSEWHERE = ("cp", "hf", "make", "pipx", "sbatch", "uvx")
+ELSEWHERE = ("cd", "hf", "make", "pipx", "sbatch", "scontrol", "uvx")
 """Programs that need a network, a cluster or a checkout."""
 REDIRECTS = re.compile(r"^(?P<command>.*?)(?: > (?P<file>\S+)| \| head -n (?P<lines>\d+))?$")
 
 
-def run_page(text: str) -> str:
+def run_page(text: str, run: Callable[[str], str] | None = None) -> str:
     """Run the snippets of a page in the current folder; return the page with the new output.
+
+    Args:
+        text: the page.
+        run: function that runs a command line and returns its output, instead of this module's.
 
     Raises:
         AssertionError: A command fails because its usage is wrong or because of a bug.
     """
-    return BLOCK.sub(_run_block, text)
+    return BLOCK.sub(lambda block: _run_block(block, run or _output), text)
 
 
-def _run_block(block: re.Match[str]) -> str:
+def _run_block(block: re.Match[str], run: Callable[[str], str]) -> str:
     indent, body = block["indent"], block["body"]
     if block["file"]:
         lines = [line.removeprefix(indent) for line in body.splitlines(keepends=True)]
         Path(block["file"]).write_text("".join(lines), "utf-8")
     if block["kind"] != "console":
         return block[0]
-    new = "".join(f"{indent}{line}".rstrip(" ") for line in _session(body))
+    new = "".join(f"{indent}{line}".rstrip(" ") for line in _session(body, run))
     start = block.start("body") - block.start()
     return block[0][:start] + new + block[0][start + len(body) :]
 
 
-def _session(body: str) -> Iterator[str]:
+def _session(body: str, run: Callable[[str], str]) -> Iterator[str]:
     """Yield the lines of a console block, with the output of each command that can run."""
     for line in body.splitlines():
         command = line.strip().removeprefix("$ ")
         if line.strip().startswith("$ "):
             yield f"$ {command}\n"
-            yield from _output(command.partition("  #")[0].rstrip()).splitlines(keepends=True)
+            yield from run(command.partition("  #")[0].rstrip()).splitlines(keepends=True)
 
 
 def _output(line: str) -> str:

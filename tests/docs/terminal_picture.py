@@ -38,6 +38,8 @@ def terminal_svg(transcript: Sequence[tuple[str, str]], title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" aria-label="{escape(title)}">',
         f"<title>{escape(title)}</title>",
+        # Browsers collapse spaces in spite of xml:space, which other viewers need.
+        "<style>text{white-space:pre}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="{BACKGROUND}"/>',
         *(
             f'<circle cx="{MARGIN + 18 * place}" cy="16" r="5" fill="{color}"/>'

@@ -18,6 +18,7 @@ from tests.project_files import ROOT
 PAGES = (
     "README.md",
     "docs/faq.md",
+    "docs/init.md",
     *(f"docs/tutorials/{name}.md" for name in ("train", "serve", "fine-tune", "review")),
 )
 FRAGMENTS = ("budget.md", "hyperparameters.md", "kubernetes.md", "serving.md", "torch.md")
@@ -39,6 +40,11 @@ CONFIG = {
     "vocab_size": 151936,
 }
 """config.json of Qwen3-8B, without keys that PARC ignores."""
+NODES = "".join(
+    f"NodeName=gpu00{number} Arch=x86_64 Gres=gpu:h100:8 State=IDLE Partitions=gpu\n\n"
+    for number in range(1, 9)
+)
+"""Output of ``scontrol show nodes``, shortened."""
 TOPOLOGY = """\
 SwitchName=leaf1 Nodes=gpu[001-004]
 SwitchName=leaf2 Nodes=gpu[005-008]
@@ -54,7 +60,8 @@ def test_the_snippets_of_a_page_print_what_it_shows(
     text = page.read_text("utf-8")
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(json.dumps(CONFIG), "utf-8")
-    Path("topology.conf").write_text(TOPOLOGY, "utf-8")
+    Path("nodes.txt").write_text(NODES, "utf-8")
+    Path("topology.txt").write_text(TOPOLOGY, "utf-8")
     Path("examples").symlink_to(ROOT / "examples")
     new = run_page(text)
     if request.config.getoption("--update-golden"):

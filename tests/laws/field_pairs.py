@@ -65,6 +65,16 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"model": ("llama-3-8b", "llama-3-70b"),
     r"model\.base": ("llama-3-8b", "llama-2-7b"),
     r"model\.family": ("llama", "gemma2"),
+    r"model\.layer_variants": ([{"layers": [1], "ffn": 512}], [{"layers": [1, 2], "mlp": False}]),
+    r"model\.layer_variants\[\]\.layers": ([1, 2], [1, 2, 3, 4]),
+    r"model\.layer_variants\[\]\.(ffn|window)": (512, 1024),
+    r"model\.layer_variants\[\]\.(heads|kv_heads)": (16, 8),
+    r"model\.extra_weights": (
+        [{"name": "one", "parameters": 10**8}],
+        [{"name": "one", "parameters": 9 * 10**8, "multiplied": True}],
+    ),
+    r"model\.extra_weights\[\]\.parameters": (10**8, 9 * 10**8),
+    r"model\.indexer\.(heads|top_k)": (16, 64, 256),
     r"model\.pattern": ("M-M*" * 13, "M-*-" * 13),
     r"model\.(ffn|hidden)": (4096, 8192, 14336),
     r"model\.layers": (8, 16),
@@ -142,6 +152,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"job\.lora\.adapters": ({"one": "/one"}, {"two": "/two"}),
     r"job\.kv_offload\.size": ("100GB", "200GB"),
     r"launch\.router_port": (29600, 29700),
+    r"job\.disaggregate\.(prefill|decode)\.hosts": ("a[1-2]", "b[1-2]"),
+    r"job\.disaggregate\.(prefill|decode)\.layout": ({"tp": 1}, {"tp": 4}),
     r".*(_dir|path)": ("/one", "/two"),
 }
 """Pattern of a path -> values, where the type does not show which values make sense."""
@@ -158,6 +170,9 @@ NAMELESS = {"cluster": {"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2}}
 NVL72 = {"cluster": {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}}
 BLOCKS = {"granularity": "full", "method": "block", "layers": 3}
 LEVELS = [{"name": "leaf"}, {"name": "pod"}, {"name": "core"}]
+INDEXER = {"heads": 32, "head_dim": 128, "top_k": 512}
+VARIANTS = [{"layers": [1, 2, 3], "ffn": 4096}]
+EXTRA = [{"name": "one", "parameters": 10**8}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
 DRAFT = {"job.speculative": {"method": "draft-model", "checkpoint": "one", "model": "llama-3-8b"}}
 OPEN: Spec = {"layout": {}}
@@ -171,7 +186,20 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"model\.experts\.(shared_gate|first_dense_layers)", (LATENT,), {}),
     (r"model\.experts\.(groups|group_top_k)", (EXPERTS,), {"model.experts.groups": 8}),
     (r"model\.attention_gate", (LINEAR, SERVED_LINEAR), {}),
-    (r"model\.full_attention_every", (), {"model.window": 1024}),
+    (r"model\.(full_attention_every|window_chunks)", (), {"model.window": 1024}),
+    (r"model\.indexer(\..*)?", (LATENT, SERVED_LATENT), {"model.indexer": INDEXER}),
+    (r"model\.layer_variants\[\]\..*", (PLAIN, SERVICE), {"model.layer_variants": VARIANTS}),
+    (
+        r"model\.layer_variants\[\]\.full_attention",
+        (PLAIN, SERVICE),
+        {"model.layer_variants": VARIANTS, "model.window": 1024},
+    ),
+    (
+        r"model\.layer_variants\[\]\.indexer",
+        (LATENT, SERVED_LATENT),
+        {"model.layer_variants": VARIANTS, "model.indexer": INDEXER},
+    ),
+    (r"model\.extra_weights\[\]\..*", (PLAIN, SERVICE), {"model.extra_weights": EXTRA}),
     (r"model\.position\.(original_max_positions|mscale.*|scaling_factor)", (), YARN),
     (r"model\.position\.mscale.*", (LATENT, SERVED_LATENT), YARN),
     (r"cluster(\.base)?", (DENSE, PLAIN), {"job.global_batch": 1152, "cluster": {}}),
@@ -196,6 +224,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"job\.lora\..*", (SERVICE,), {"job.lora": {"adapters": {"one": "/one", "two": "/two"}}}),
     (r"job\.kv_offload\..*", (SERVICE,), {"job.kv_offload": {"size": "100GB"}}),
     (r"launch\.router_port", (SERVICE,), {"layout.replicas": 4}),
+    (r"job\.disaggregate.*", (SERVICE,), {"job.traffic.request_rate": 2.0}),
     (r"job\.traffic\.(burstiness|lengths.*|prefix_hit)", (), {"job.traffic.request_rate": 2.0}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
     (r"goals\.tie", (), {**OPEN, "job.global_batch": 64, "job.sequence_length": 2048}),
@@ -229,12 +258,16 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
 specs, all of them are tried. If several rows match, each of them is tried."""
 
 
+SAME_AS_LAYOUT = r"job\.disaggregate\.(prefill|decode)\.layout"
+"""Sections with the fields of ``layout``, which are walked there; their own values are mappings."""
+
+
 def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (path, annotation) of each field; brackets mark the entries of a list of mappings."""
     for name, field in model.model_fields.items():
         path, annotation = f"{prefix}{name}", field.rebuild_annotation()
         yield path, annotation
-        if (inner := model_of(annotation)) is not None:
+        if (inner := model_of(annotation)) is not None and not re.fullmatch(SAME_AS_LAYOUT, path):
             yield from fields_of(inner, f"{path}.")
         for branch in union_members(annotation):
             if get_origin(branch) is tuple and (inner := model_of(get_args(branch)[0])) is not None:

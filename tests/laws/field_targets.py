@@ -40,6 +40,7 @@ FRAMEWORKS = (
     ("accelerate", "deepspeed"),
     ("deepspeed",),
     ("fsdp",),
+    ("megatron-bridge",),
     ("torchtitan",),
 )
 ALL_TARGETS = (

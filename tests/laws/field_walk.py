@@ -151,8 +151,13 @@ def _outcome(text: str) -> Outcome:
     if plan is None:
         return Outcome("", frozenset(), findings)
     # The run is also the name of the output folder.
-    files = frozenset((f"{plan.problem.name}/{one.path}", one.text) for one in _emit(plan))
-    decisions = [as_json(part) for part in (plan.layout, plan.estimate, plan.placement)]
+    pools = plan.pools if isinstance(plan, ServingPlan) else (plan,)
+    files = frozenset(
+        (f"{pool.problem.name}/{one.path}", one.text) for pool in pools for one in _emit(pool)
+    )
+    decisions = [
+        as_json(part) for pool in pools for part in (pool.layout, pool.estimate, pool.placement)
+    ]
     return Outcome(json.dumps(decisions, sort_keys=True), files, findings)
 
 

@@ -34,7 +34,7 @@ def test_the_default_targets_are_walked() -> None:
 
 def test_no_reason_for_having_no_effect_is_given_twice() -> None:
     for name in (
-        *("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate"),
+        *("megatron", "megatron-bridge", "deepspeed", "fsdp", "torchtitan", "accelerate"),
         *("sglang", "tensorrt-llm", "vllm"),
     ):
         unused = fields_without_effect(name)

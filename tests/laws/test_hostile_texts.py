@@ -51,6 +51,7 @@ SERVE: dict[str, Any] = {
 LAUNCHERS = ["kubernetes", "preflight", "rankmap", "slurm", "torchrun"]
 TARGETS: tuple[tuple[dict[str, Any], list[str]], ...] = (
     *((TRAIN, [*LAUNCHERS, name]) for name in ("megatron", "deepspeed", "fsdp", "torchtitan")),
+    ({**TRAIN, "launch": {}}, ["megatron-bridge", "slurm"]),
     (TRAIN, ["accelerate", "deepspeed", "rankmap", "slurm"]),
     (SERVE, ["kubernetes", "rankmap", "slurm", "vllm"]),
     (SERVE, ["rankmap", "ray", "vllm"]),

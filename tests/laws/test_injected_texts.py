@@ -116,6 +116,7 @@ TARGETS: tuple[tuple[Spec, tuple[str, ...]], ...] = (
     (TRAINED, ("deepspeed",)),
     (TRAINED, ("fsdp", *LAUNCHERS)),
     (TRAINED, ("torchtitan", *LAUNCHERS)),
+    (TRAINED, ("megatron-bridge", *LAUNCHERS)),
     (ACCELERATED, ("accelerate", "deepspeed", "slurm", "rankmap")),
     (ACCELERATED, ("accelerate", "deepspeed", "kubernetes")),
     (ACCELERATED, ("accelerate", "torchrun", "slurm")),

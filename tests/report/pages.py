@@ -16,8 +16,8 @@ from parc.compiler.report.page.report_page import report_artifact
 from parc.compiler.spec.reading.source import SpecSource, read_source
 
 ROOT = Path(__file__).parent.parent.parent
-EMPTY = ("meta", "path", "rect")
-"""Elements without content; those of SVG end in ``/>`` or contain a title."""
+VOID = ("meta", "input")
+"""Elements of HTML without content and without an end tag."""
 RACKS = """\
 parc: 1
 name: racks
@@ -92,6 +92,7 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str, str]] = []
         self.text: list[str] = []
         self.cells: list[list[str]] = []
+        self.inline: list[tuple[str, str]] = []
         self.feed(text)
         self.close()
         assert not self.open
@@ -99,7 +100,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         self.attributes += [(tag, name, value) for name, value in values.items()]
-        if tag != "meta":
+        if tag not in VOID:
             self.open.append(tag)
         if tag == "svg":
             x, y, width, height = map(float, values["viewbox"].split())
@@ -121,6 +122,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("script", "style"):
+            self.inline.append((self.open[-1], data))
+            return
         self.text.append(data)
         if "td" in self.open or "th" in self.open:
             self.cells[-1][-1] += data

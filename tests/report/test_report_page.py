@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64encode
 from dataclasses import replace
+from functools import reduce
+from hashlib import sha256
+from typing import Any
 
 import pytest
 
-from parc.compiler.ir import Plan, ServingPlan
+from parc.compiler.ir import Candidate, Plan, ServingPlan
 from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
+from parc.compiler.report.json.plan_json import plan_artifact
+from parc.compiler.report.page import cluster_map
 from parc.compiler.report.page.report_page import report_artifact
-from tests.report.pages import Page, Picture, boxes, page, planned
+from parc.compiler.topology.hostlist import expand_host_list
+from tests.cli.specs import parc
+from tests.compiled import example
+from tests.report.pages import ROOT, Page, Picture, boxes, page, planned
 
 SMALL = (
     "llama-3-70b-torchtitan",
@@ -33,7 +43,37 @@ def test_a_page_is_well_formed_and_self_contained(name: str) -> None:
     assert all(value.startswith("#") for value in links)
     targets = {value for _, key, value in read.attributes if key == "id"}
     assert {value[1:] for value in links} <= targets
-    assert not re.search(r"<script|url\(|@import|https?:|\bon\w+=", text)
+    assert not re.search(r"url\(|@import|\bon\w+=", text)
+    # The name of the SVG namespace is the only address, and is not loaded.
+    assert set(re.findall(r"https?:[^\"]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"\b(?:fetch|XMLHttpRequest|WebSocket|sendBeacon|import|eval)\b\(", text)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write", text)
+
+
+def test_the_policy_admits_only_the_style_sheet_and_the_script_of_the_page() -> None:
+    read = Page(page("racks"))
+    style, data, script = (text for _, text in read.inline)
+    assert [tag for tag, _ in read.inline] == ["style", "script", "script"]
+    assert ("script", "type", "application/json") in read.attributes
+    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
+    (policy,) = (value for _, key, value in read.attributes if value.startswith("default-src"))
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digests[0]}'; "
+        f"script-src 'sha256-{digests[1]}'; base-uri 'none'; form-action 'none'"
+    )
+    assert json.loads(data)["map"]["ranks_per_node"] == 4
+    assert not [key for _, key, _ in read.attributes if key == "style"]
+
+
+@pytest.mark.parametrize("name", ["racks", "llama-2-70b-serve"])
+def test_the_script_finds_all_elements_that_it_uses(name: str) -> None:
+    read = Page(page(name))
+    found = {value for _, key, value in read.attributes if key == "id"}
+    used = set(re.findall(r'byId\("([\w-]+)"\)', read.inline[2][1]))
+    # A page without a pipeline has no timeline to enlarge.
+    assert used - found <= {"zoom", "zoom-in", "zoom-out", "action"}
+    assert used <= found or name == "llama-2-70b-serve"
+    assert len(used) > 10
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -149,8 +189,10 @@ def test_names_with_markup_stay_text() -> None:
     )
     read = Page(report_artifact(changed).text)
     tags = {tag for tag, _, _ in read.attributes}
-    assert not tags & {"script", "img"}
+    assert "img" not in tags
+    assert [tag for tag, _ in read.inline] == ["style", "script", "script"]
     assert HOSTILE in "".join(read.text)
+    assert HOSTILE in read.inline[1][1].encode().decode("unicode-escape")
 
 
 def test_a_page_without_a_pipeline_explains_it() -> None:
@@ -172,13 +214,104 @@ def test_the_page_of_a_service_shows_its_cache() -> None:
     assert isinstance(plan, ServingPlan)
     words = " ".join(Page(page("llama-2-70b-serve")).text)
     assert "Pipeline of one step" not in words
+    assert "1 host used" in words
+    assert "Colours show the position in the tp group." in words
     assert f"cache {format_gib(plan.stages[0].cache_bytes)}" in words
     assert format_seconds(plan.estimate.ttft_seconds) in words
+
+
+@pytest.mark.parametrize("name", ["racks", "mixtral-8x7b", "wide", "llama-2-70b-serve"])
+def test_the_figures_to_compare_are_those_of_plan_json(name: str) -> None:
+    document = json.loads(plan_artifact(planned(name)).text)
+    if isinstance(planned(name), Plan):
+        estimate = document["estimate"]
+        stages = {stage["stage"]: stage for stage in estimate["memory"]}
+        estimate["peak"] = stages[estimate["peak_stage"]]
+    figures = _data(name)["figures"]
+    assert len(figures) > 20
+    for _, _, path, _, value in figures:
+        assert reduce(lambda tree, key: tree[key], path.split("."), document) == value, path
+
+
+@pytest.mark.parametrize("name", ["racks", "wide"])
+def test_the_data_contain_every_host_with_its_node_rank_and_state(name: str) -> None:
+    placement = planned(name).placement
+    found, nodes = [], []
+    for _, hosts, runs in _data(name)["map"]["racks"]:
+        found += expand_host_list(hosts)
+        nodes += [min(start, 0) or start + step for start, count in runs for step in range(count)]
+    assert len(found) == len(nodes)
+    used = {node: host for host, node in zip(found, nodes, strict=True) if node >= 0}
+    assert [used[node] for node in sorted(used)] == [host.name for host in placement.hosts]
+    idle, spare, away = (nodes.count(state) for state in (-1, -2, -3))
+    assert (idle, spare, away) == ((19, 2, 1) if name == "racks" else (0, 0, 0))
+
+
+def test_every_action_of_the_timeline_has_its_micro_batch() -> None:
+    picture = _picture("llama-65b-pipeline", "1F1B")
+    numbers = _data("llama-65b-pipeline")["timeline"]
+    plan = planned("llama-65b-pipeline")
+    assert isinstance(plan, Plan)
+    drawn = {
+        f"{path['class']} {path['stroke-width']}": len(list(boxes(path)))
+        for path in picture.paths
+        if "stroke-width" in path
+    }
+    assert drawn == {key: sum(count for _, count in runs) for key, runs in numbers.items()}
+    last = max(start + count for runs in numbers.values() for start, count in runs)
+    assert last == plan.layout.micro_batches(plan.problem.job.global_batch)
+
+
+def test_the_colours_of_a_group_are_those_of_its_legend() -> None:
+    data = _data("wide")
+    shown = next(group for group in data["groups"] if group["shown"])
+    text = page("wide")
+    assert shown["name"] == "pp"
+    assert len(data["colors"][str(shown["shades"])]) == 16
+    for index, color in enumerate(data["colors"][str(shown["shades"])]):
+        assert f'fill="{color}" d="M0 0h13v13h-13z"/></svg>{index}</li>' in text
+    (wide,) = (group for group in data["groups"] if group["name"] == "dp")
+    assert wide["axes"] == [[2, 512]]
+    assert len(set(data["colors"][str(wide["shades"])])) == 64
+
+
+def test_the_next_steps_name_the_settings_that_are_missing() -> None:
+    words = " ".join(Page(page("wide")).text)
+    assert "parc explain job.checkpoint_dir" in words
+    assert "finishes without a failure with a probability of 54.2 %" in words
+    assert "parc explain ep" in words
+    served = " ".join(Page(page("llama-2-70b-serve")).text)
+    assert "parc verify ." in served
+    assert "job.data" not in served
+
+
+@pytest.mark.parametrize("name", ["gpt2-small", "llama-2-70b-serve"])
+def test_the_command_of_the_second_candidate_estimates_it(name: str) -> None:
+    (command,) = re.findall(r"parc estimate spec\.yaml (--set [^<]*)", page(name))
+    result = parc("estimate", str(ROOT / "examples" / name / "spec.yaml"), *command.split())
+    assert result.exit_code == 0, result.output
+    second = planned(name).search.ranked[1]
+    figure = second.step_seconds if isinstance(second, Candidate) else second.tpot_seconds
+    assert format_seconds(figure) in result.stdout
+
+
+def test_a_price_gives_the_page_a_cost_per_hour() -> None:
+    plan = planned("gpt2-small")
+    cluster = replace(plan.problem.cluster, price_per_gpu_hour=2.5)
+    priced = replace(plan, problem=replace(plan.problem, cluster=cluster))  # type: ignore[type-var]
+    words = " ".join(Page(report_artifact(priced).text).text)
+    assert "cost per hour 20.00 for 8 GPUs," in " ".join(words.split())
+    assert "cost per hour" not in " ".join(Page(page("gpt2-small")).text)
 
 
 def test_two_pages_of_a_plan_are_equal() -> None:
     plan = planned("racks")
     assert report_artifact(plan).text == report_artifact(plan).text
+
+
+def _data(name: str) -> Any:
+    """Return the data of the script of a page."""
+    return json.loads(Page(page(name)).inline[1][1])
 
 
 def _picture(name: str, label: str) -> Picture:
@@ -189,3 +322,12 @@ def _picture(name: str, label: str) -> Picture:
     return next(
         picture for text, picture in zip(labels, shown, strict=True) if text.startswith(label)
     )
+
+
+def test_a_cluster_whose_first_rack_is_too_large_to_draw_has_an_empty_map(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_map, "MAX_HOSTS", 1)
+    found = cluster_map.cluster_map(example("llama-3-70b"))
+    assert found.caption.endswith(" 32 more hosts are not drawn.")
+    assert found.states == (("used", "32 hosts"),)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from parc.backends.registry import framework
-from parc.compiler.cost.memory.peak import memory_of_all_stages, peak_bytes
+from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
@@ -55,12 +55,12 @@ def sift_families(
     """(dropped by rule, what is left) with the high end of memory, or with the expected value."""
     problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
     rules = all_rules(problem, cost_model.framework)
-    bytes_of = highest_bytes if high else peak_bytes
+    end = HIGH if high else EXPECTED
     dropped, rows = Counter[str](), list[Row]()
     for family in families:
         for index, layout in enumerate(family):
             code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
-            if code or bytes_of(cost_model, layout) > limit:
+            if code or peak_bytes(cost_model, layout, end) > limit:
                 dropped[code or "R17"] += 1
                 continue
             seconds = step_time(cost_model, layout).total_seconds
@@ -80,12 +80,12 @@ def partial_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
         return []
     rules = all_rules(problem, cost_model.framework)
     few = problem.goals.maximize == "fewest-gpus"
-    fits_high = all(highest_bytes(cost_model, row[2]) <= limit for row in rows)
-    bytes_of = highest_bytes if fits_high else peak_bytes
+    fits_high = all(peak_bytes(cost_model, row[2], HIGH) <= limit for row in rows)
+    end = HIGH if fits_high else EXPECTED
     found: list[Row] = []
     for seconds, _, layout in rows:
-        blocks = (block for block in block_layouts(layout) if bytes_of(cost_model, block) <= limit)
-        block = next(blocks, None)
+        blocks = block_layouts(layout)
+        block = next((one for one in blocks if peak_bytes(cost_model, one, end) <= limit), None)
         if block is None or any(rule.broken(problem, block) for rule in rules):
             continue
         faster = step_time(cost_model, block).total_seconds
@@ -102,11 +102,6 @@ def block_layouts(layout: Layout) -> Iterator[Layout]:
         longest = max(chunk.layers for row in layout.split.chunks for chunk in row)
         for count in range(1, longest + 1):
             yield replace(layout, recompute=Recompute("full", (), "block", count))
-
-
-def highest_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """The highest end of the memory intervals of all stages."""
-    return max(stage.high_bytes for stage in memory_of_all_stages(cost_model, layout))
 
 
 def families_of(cost_model: CostModel, last: bool) -> Iterator[tuple[Layout, ...]]:

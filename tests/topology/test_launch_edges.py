@@ -61,8 +61,8 @@ def test_an_error_in_a_node_list_is_reported_at_its_column(directive: str, colum
         ("qwen3-8b/config.json", "qwen3-8b"),
         (r"C:\models\qwen3-8b\config.json", "qwen3-8b"),
         ("a/my model.json", "my-model"),
-        ("config.json", "config"),
-        ("../config.json", "config"),
+        ("config.json", "llama"),
+        ("../config.json", "llama"),
     ],
 )
 def test_a_model_is_named_by_its_folder_or_file(file: str, name: str) -> None:

@@ -160,7 +160,8 @@ def shell_behaviour(text: str) -> object:
     Comments in quoted programs (awk, bash -c) are removed as well, because those ignore them too.
     """
     script = f"f() {{\n{text}\n}}\ndeclare -f f\n"
-    run = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
+    # Restricted, because an edit can end the function early: the rest would run and write files.
+    run = subprocess.run(["bash", "-r"], input=script, capture_output=True, text=True, check=False)
     if run.returncode or run.stderr:
         return ("bash rejects", text)
     head = text.split("\nset ", 1)[0]

@@ -11,7 +11,13 @@ from typing import cast
 import pytest
 
 from parc.backends.ray.verify import program_code_digest
-from parc.backends.registry import backend, engine, framework, serving_backend
+from parc.backends.registry import (
+    backend,
+    backend_declaration,
+    engine,
+    framework,
+    serving_backend,
+)
 from parc.backends.torchtitan.verify_module import read_module
 from parc.compiler.ir import Plan, ServingPlan
 from parc.compiler.verify.program_code import ProgramDigest, code_digest, program_digest
@@ -22,12 +28,14 @@ EMITTED_BY = {
     "fsdp": ("llama-3-8b-fsdp",),
     "deepspeed": ("llama-65b-pipeline",),
     "accelerate": ("llama-3-8b-accelerate",),
+    "megatron-bridge": ("qwen3-30b-a3b-megatron-bridge",),
 }
 """Backend -> examples that have its programs, except for those of ``launch.program``."""
 WORDS = {
     "fsdp": ("transformers",),
     "deepspeed": ("transformers",),
     "accelerate": ("transformers", "trainer"),
+    "megatron-bridge": (),
 }
 """Backend -> values of ``launch.program`` that name an emitted program."""
 
@@ -87,7 +95,8 @@ def digests_of(name: str) -> dict[str, ProgramDigest]:
 def test_a_verifier_has_the_digest_of_each_emitted_program(
     name: str, pytestconfig: pytest.Config
 ) -> None:
-    stored = ROOT / "backends" / name / "verify_programs.json"
+    package = backend_declaration(name).package.removeprefix("parc.")
+    stored = ROOT / package.replace(".", "/") / "verify_programs.json"
     found = {file: asdict(digest) for file, digest in digests_of(name).items()}
     if pytestconfig.getoption("--update-golden"):
         stored.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", "utf-8")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from parc.backends.rankmap.verify_document import read_document_settings
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_settings import is_same_value, verify_decisions
@@ -100,3 +102,20 @@ def test_a_finding_names_the_setting_in_the_file_and_the_plan(
     # Line 3 is too long to be shown.
     verify_decisions(PLAN, [found], sink, {"f": f"a\n  export A=1\n{'tp=4 ' * 40}"})
     assert [one.finding.message for one in sink.diagnostics] == [message]
+
+
+def test_hosts_of_a_large_rack_are_compared_in_linear_time() -> None:
+    """Pairing each of 20,000 hosts with each NVLink domain would need gigabytes."""
+    names = [f"n{index}" for index in range(20_000)]
+    hosts = [{"name": name, "rack": "r1", "nvlink_domain": name} for name in names]
+    empty = {"groups": {}, "ranks": {}, "sizes": {}}
+    text = json.dumps({"format": 1, "hosts": hosts, **empty})
+    rack = {"name": "r1", "hosts": names, "nvlink_domains": names}
+    other = {"name": "r2", "hosts": ["m1"], "nvlink_domains": ["m1"]}
+    settings = read_document_settings(text, serving=False)
+    (racks,) = (one for one in settings if one.path == "problem.cluster.racks")
+    assert racks.accepts is not None
+    assert racks.accepts([rack, other])
+    assert not racks.accepts([{**rack, "nvlink_domains": names[1:]}, other])
+    assert not racks.accepts([{**rack, "hosts": names[1:]}, other])
+    assert not racks.accepts([{**rack, "name": "r2"}, {**other, "name": "r1"}])

@@ -61,7 +61,7 @@ def files_of(of: Plan, *extra: str) -> Files:
         f"exec torchrun --nnodes={nodes} --nproc-per-node={each} x\n"
     )
     job = f"#SBATCH --nodes={nodes}\n#SBATCH --gpus-per-node=8\nnodes={nodes}\n"
-    job += 'cp -- "$PARC_DIR/slurm/hostfile" "$run.hostfile"\n'
+    job += 'source "$PARC_DIR/slurm/order_hosts.sh" "$PARC_DIR/slurm/hostfile"\n'
     lock = {
         "format": 1,
         "decisions": {
@@ -76,6 +76,7 @@ def files_of(of: Plan, *extra: str) -> Files:
         "megatron/args.sh": args_file(of.layout, *extra),
         "slurm/hostfile": hosts,
         "slurm/job.sbatch": job,
+        "slurm/order_hosts.sh": "true\n",
         "torchrun/launch.sh": launch,
         "torchrun/hosts": hosts,
     }

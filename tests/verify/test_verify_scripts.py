@@ -27,10 +27,11 @@ from tests.verify.edits import (
     shell_neutral,
 )
 
-LAUNCH, JOB = "torchrun/launch.sh", "slurm/job.sbatch"
+LAUNCH, JOB, ORDER = "torchrun/launch.sh", "slurm/job.sbatch", "slurm/order_hosts.sh"
 EDITED = (
     ("llama-3-70b", LAUNCH),
     ("llama-3-70b", JOB),
+    ("llama-3-70b", ORDER),
     ("mixtral-8x7b-deepspeed", "deepspeed/launch.sh"),
 )
 """(example, script) with named hosts in racks, and with the launcher of a framework."""
@@ -95,7 +96,7 @@ def test_comments_and_blanks_of_a_script_are_free(name: str, file: str) -> None:
         (JOB, "#SBATCH --nodes=32\n", "#SBATCH --nodes 32 # hosts\n"),
         (JOB, "#SBATCH --mem=0\n", '#SBATCH --mem="0"\n'),
         (JOB, "r01n[01-16],r02n[01-16]", "r02n[01-16],r01n[01-08,09-16]"),
-        (JOB, "      # Each rack gets the first free place that has as many hosts.\n", ""),
+        (ORDER, "        # Each rack gets the first free place that has as many hosts.\n", ""),
     ],
 )
 def test_another_notation_of_the_same_command_is_accepted(file: str, old: str, new: str) -> None:
@@ -106,7 +107,7 @@ def test_each_script_is_compared_once() -> None:
     files = example_files("llama-3-70b")
     compare_lines.cache_clear()
     assert findings(files) == []
-    assert compare_lines.cache_info().misses == len([JOB, LAUNCH])
+    assert compare_lines.cache_info().misses == len([JOB, LAUNCH, ORDER])
 
 
 def test_the_order_of_directives_and_exports_is_free() -> None:
@@ -188,10 +189,10 @@ def test_values_that_need_quotes_are_read_back(site: Files) -> None:
             JOB,
             "site/a:1",
             "site/a:2",
-            "problem.launch.slurm.container_image: line 98 has site/a:2, the plan",
+            "problem.launch.slurm.container_image: line 64 has site/a:2, the plan",
         ),
         (JOB, "/c d:/e", "/c d:/f", "problem.launch.slurm.container_mounts"),
-        (JOB, "my logs", "my log", "problem.launch.slurm.log_dir: line 50 has logs="),
+        (JOB, "my logs", "my log", "problem.launch.slurm.log_dir: line 37 has logs="),
         (JOB, "p 1", "p 2", "problem.launch.slurm.partition: line 7 has"),
         (JOB, 'a\\"b', "ab", "problem.launch.slurm.account"),
         (JOB, "r#1 x", "r#2 x", "problem.launch.slurm.reservation: line 9 has"),
@@ -243,6 +244,9 @@ def test_a_host_list_is_unfolded() -> None:
     assert unfold_hosts("a,b[08-10,12]-x,c") == ["a", "b08-x", "b09-x", "b10-x", "b12-x", "c"]
     assert unfold_hosts("r[1-2]n[01-02]") == ["r1n01", "r1n02", "r2n01", "r2n02"]
     assert unfold_hosts("a[0-999999999]") is None
+    hosts = unfold_hosts("n[000001-131072]")  # a million GPUs
+    assert hosts is not None
+    assert (len(hosts), hosts[-1]) == (131_072, "n131072")
     assert unfold_hosts("a[1-9999]b[1-9999]") is None
 
 

@@ -49,7 +49,8 @@ SERVING = {
     "emit": ["slurm", "vllm"],
     "launch": LAUNCH,
 }
-JOB, LAUNCHER, SERVER = "slurm/job.sbatch", "torchrun/launch.sh", "vllm/serve.sh"
+JOB, ORDER = "slurm/job.sbatch", "slurm/order_hosts.sh"
+LAUNCHER, SERVER = "torchrun/launch.sh", "vllm/serve.sh"
 LINES = 'export "$name"\n'
 EDITS = [
     (JOB, "--constraint=", "--constraint=v"),
@@ -63,9 +64,10 @@ EDITS = [
     (JOB, "#SBATCH --nice\n", ""),
     (JOB, ".%A_%a.out", ".%j.out"),
     (JOB, "in KEY NCCL_IB_TIMEOUT;", "in KEY;"),
-    (JOB, "SLURM_GPUS SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"),
-    (JOB, "SLURM_GPU_BIND ", ""),
-    (JOB, " -ge 8 ]]", " -ge 1 ]]"),
+    (ORDER, "SLURM_GPUS SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"),
+    (ORDER, "SLURM_GPU_BIND ", ""),
+    (JOB, "gpus=8", "gpus=1"),
+    (ORDER, " -ge $gpus ]]", " -ge 1 ]]"),
     (JOB, "submitted=${submitted%%$'\\n'*}", "submitted="),
 ]
 LAUNCHER_EDITS = [

@@ -14,6 +14,7 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_stages,
 )
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.shared.field_table import Derived, flag_table, public_functions
 from parc.compiler.ir import Layout, Problem
 
@@ -50,7 +51,7 @@ def planned_arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
     Flags in ``launch.omit`` are left out.
     """
     table, omitted = flag_table(PACKAGE), problem.launch.omit
-    values = table.rows_with_values(problem, layout, problem.version("megatron"), DERIVED)
+    values = table.rows_with_values(problem, layout, core_version(problem), DERIVED)
     return tuple(
         Argument(row.setting, _value_words(value), row.group)
         for row, value in values

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.programs import layer_spec_for_patterns
 from parc.backends.megatron.rules.inexpressible_features import needs_linear_bias_flag
 from parc.compiler.ir import Experts, Problem
@@ -161,7 +162,7 @@ def stack_spec(problem: Problem) -> tuple[str, str] | None:
 
     None for a model without a layer pattern. From Megatron 0.19 on, this layer spec is the default.
     """
-    return layer_spec_for_patterns(problem.version("megatron")) if problem.model.pattern else None
+    return layer_spec_for_patterns(core_version(problem)) if problem.model.pattern else None
 
 
 def expert_pattern(problem: Problem) -> str | None:
@@ -190,6 +191,11 @@ def format_pattern(pattern: tuple[bool, ...]) -> str:
 def shared_expert_width(problem: Problem) -> int | None:
     """Return the total width of all shared experts; None if there are none."""
     return _experts_of(problem).shared_size or None if problem.model.experts else None
+
+
+def expert_latent_width(problem: Problem) -> int | None:
+    """Return the width to which tokens are projected for the experts; None without projection."""
+    return _experts_of(problem).latent_size or None if problem.model.experts else None
 
 
 def shared_expert_gate(problem: Problem) -> bool:

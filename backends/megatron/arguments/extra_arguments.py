@@ -22,6 +22,7 @@ from parc.backends.shared.extra_arguments import (
 from parc.backends.shared.field_table import FieldRow, flag_table
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.similar_names import close_matches
 from parc.compiler.ir import Layout, Problem
 
 SPEC_FIELDS = {
@@ -119,12 +120,10 @@ def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Findi
 
     The finding suggests a replacement or a similar flag in ``spellings``, if there is one.
     """
-    from difflib import get_close_matches
-
     if flag in removed_flags():
         return _explain_removed_flag(flag, version)
     # Megatron's parser has allow_abbrev=False: a unique prefix of a flag is an error, not a match.
-    near = get_close_matches(flag, spellings, 3)
+    near = close_matches(flag, spellings, 3)
     row = rows_of_known_flags(PACKAGE).get(flag)
     label = f"{flag} is not a flag of Megatron-LM"
     if row is not None:

@@ -77,6 +77,7 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
             "--moe-router-topk",
             "--moe-ffn-hidden-size",
             "--moe-grouped-gemm",
+            "--moe-latent-size",
             "--moe-shared-expert-intermediate-size",
             "--moe-layer-freq",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 
@@ -34,6 +33,7 @@ from parc.backends.shared.extra_arguments import (
     rows_of_known_flags,
 )
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
+from parc.compiler.diagnostics.similar_names import close_matches
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.script_commands import find_program_of_others
@@ -202,7 +202,7 @@ def _is_misspelled(name: str, spellings: list[str]) -> bool:
     # of the user's program is checked several times faster.
     size = len(name)
     alike = [one for one in spellings if 2 * min(size, len(one)) >= TYPO * (size + len(one))]
-    typos = get_close_matches(name, alike, 1, TYPO)
+    typos = close_matches(name, alike, 1, TYPO)
     # A typo changes letters; a name with another number of words is more likely another flag.
     same = [typo for typo in typos if typo.count("-") == name.count("-")]
     return any(not name.startswith(typo) for typo in same)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.rules.inexpressible_mixers import (
     inexpressible_mixers,
     unsupported_mtp_layers,
@@ -19,7 +20,8 @@ from parc.backends.megatron.rules.inexpressible_positions import (
     inexpressible_routers,
 )
 from parc.backends.shared.common_rules import always_violated_rule
-from parc.compiler.diagnostics import Finding
+from parc.backends.shared.unsupported_features import unusual_features
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Model, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -48,7 +50,24 @@ def inexpressible_features(model: Model, version: str) -> Iterator[tuple[str, st
     yield from inexpressible_mixers(model, version)
 
 
-def explain_left_out_parts(model: Model) -> Finding:
+def report_left_out_parts(model: Model, sink: Sink) -> None:
+    """Report the parts of ``model`` that Megatron's arguments cannot express, if any (E07)."""
+    unusual = tuple(unusual_features(model))
+    if unusual:
+        finding = Finding(
+            message=f"Megatron has no flags for all parts of {model.name}",
+            label=", ".join(unusual),
+            help="fsdp, deepspeed and accelerate train it with the classes of transformers, if "
+            "model is a Hugging Face config.json",
+            fix="emit: [fsdp, slurm]",
+            targets=("megatron",),
+        )
+        sink.report("E07", finding, at="model")
+    elif model.left_out:
+        sink.report("E07", _explain_left_out_parts(model), at="model")
+
+
+def _explain_left_out_parts(model: Model) -> Finding:
     """Return the finding: Megatron would train the model without some of its parts."""
     return Finding(
         message=f"Megatron's arguments cannot express all parts of {model.name}",
@@ -150,7 +169,7 @@ def inexpressible_feature_rules(problem: Problem) -> tuple[Rule, ...]:
     Every layout violates such a rule. For most models there are no such rules.
     """
     found = [
-        *inexpressible_features(problem.model, problem.version("megatron")),
+        *inexpressible_features(problem.model, core_version(problem)),
         *unsupported_mtp_layers(problem),
     ]
     return tuple(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.programs import PLAIN
 from parc.backends.megatron.rules.inexpressible_positions import explain_inexpressible
 from parc.backends.shared.versions import parse_version
@@ -62,7 +63,7 @@ def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
     0.19 builds only MTP layers with softmax attention. From 0.19 on, pretrain_gpt.py builds no MTP
     layers. The user's own program may build MTP layers from Megatron's modules.
     """
-    model, version = problem.model, problem.version("megatron")
+    model, version = problem.model, core_version(problem)
     own = problem.launch.program.rpartition("/")[2] == PLAIN
     if not (own and model.linear is not None and model.mtp_layers):
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts, valid_tp
 from parc.backends.shared.valid_values import (
     divisors,
@@ -79,7 +80,7 @@ def _violates_linear_context(problem: Problem, layout: Layout) -> bool:
 
 
 def _explain_linear_context(problem: Problem, layout: Layout) -> Finding:
-    version = problem.version("megatron")
+    version = core_version(problem)
     return Finding(
         message=f"Megatron-LM {version} does not support context parallel linear attention",
         label=f"cp is {layout.cp}, must be 1 with Megatron-LM before 0.18",
@@ -102,7 +103,7 @@ def mixer_rules(problem: Problem) -> tuple[Rule, ...]:
             ("tp", "cp"),
         )
     ]
-    old = parse_version(problem.version("megatron")) < LINEAR_CONTEXT_SINCE
+    old = parse_version(core_version(problem)) < LINEAR_CONTEXT_SINCE
     if problem.model.linear is not None and old:
         rules.append(
             Rule(

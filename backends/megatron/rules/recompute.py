@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.capabilities import has_separate_norms
+from parc.backends.megatron.capabilities import core_version, has_separate_norms
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
@@ -77,7 +77,7 @@ def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
 
 def _recomputable_modules(problem: Problem) -> list[str]:
     """Return the modules that the problem's version of Megatron can recompute."""
-    version = parse_version(problem.version("megatron"))
+    version = parse_version(core_version(problem))
     return [module for module in MODULES if version >= SINCE.get(module, ())]
 
 

@@ -82,6 +82,7 @@ def _mlp_parameters(model: Model, kind: LayerKind) -> int:
     width = model.ffn.size
     if kind.routed and model.experts is not None:
         # A token passes only its top_k experts, so only their parameters count as load.
-        width = model.experts.top_k * model.experts.size + model.experts.shared_size
+        routed = model.experts.top_k * model.experts.size
+        width = routed * model.expert_input_width // model.hidden + model.experts.shared_size
     # A gated MLP has three matrices: gate, up and down.
     return (3 if model.ffn.gated else 2) * model.hidden * width

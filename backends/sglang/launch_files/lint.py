@@ -136,9 +136,11 @@ def _check_layout(
         options = replace(options, gpus=read_job_size(script).gpus)
     named = sure.get("--model-path")
     checkpoint = named.values[0].text if named is not None and named.values else ""
-    facts = service_facts(
-        "sglang", checkpoint, {"tp": tp // dp, "pp": pp, "dp": dp, "ep": ep}, options
-    )
+    mode = sure.get("--disaggregation-mode")
+    pool = mode.values[0].text if mode is not None and mode.values else "both"
+    sizes = {"tp": tp // dp, "pp": pp, "dp": dp, "ep": ep}
+    pool = pool if pool in ("prefill", "decode") else "both"
+    facts = service_facts("sglang", checkpoint, sizes, options, pool)
     if facts is None:
         return [SkippedRule("", "a valid model and layout")]
     return check_service(facts, engine("sglang"), sink)

@@ -34,18 +34,19 @@ Parts = Callable[[ServingProblem, ServingLayout], Iterator[SplitCount]]
 
 def heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
     """Yield the number of attention heads, which the tensor-parallel ranks divide."""
-    yield SplitCount("model.heads", "attention heads", problem.model.attention.heads, layout.tp)
+    for one, _ in problem.model.attention_models:
+        yield SplitCount("model.heads", "attention heads", one.attention.heads, layout.tp)
 
 
 def kv_heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
     """Yield the number of key-value heads, unless attention is latent."""
-    attention = problem.model.attention
-    if attention.latent is not None:
+    if problem.model.attention.latent is not None:
         return
-    # With more ranks than key-value heads, each head is copied to the same number of ranks.
-    kv, tp = attention.kv_heads, layout.tp
-    one, two = (kv, tp) if tp <= kv else (tp, kv)
-    yield SplitCount("model.kv_heads", "key-value heads", one, two)
+    for shape, _ in problem.model.attention_models:
+        # With more ranks than key-value heads, each head is copied to the same number of ranks.
+        kv, tp = shape.attention.kv_heads, layout.tp
+        one, two = (kv, tp) if tp <= kv else (tp, kv)
+        yield SplitCount("model.kv_heads", "key-value heads", one, two)
 
 
 def _uneven(parts: Parts, problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:

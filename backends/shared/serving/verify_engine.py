@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from parc.backends.shared.serving.verify_router import PoolServers, RouterFormat, verify_router
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
     ScriptWord,
@@ -54,6 +55,8 @@ class ServeScriptVerifier(EngineVerifier):
     script: ServeFormat
     partition: str
     """Variable with the number of layers per pipeline stage."""
+    router: RouterFormat | None = None
+    """Router between two pools; None if the engine has none."""
 
     @abstractmethod
     def engine_world(self, script: ServeScript) -> int:
@@ -161,6 +164,31 @@ class ServeScriptVerifier(EngineVerifier):
         if expected is None:
             return None
         return [(one.node, port) for one in expected for port in one.ports]
+
+    def check_router(
+        self, text: str, prefill: Mapping[str, str], decode: Mapping[str, str], sink: Sink
+    ) -> None:
+        """Report lines of ``router.sh`` that differ from those that the scripts need (A18)."""
+        if self.router is None or self.file not in prefill or self.file not in decode:
+            return
+        pools = [self._pool("prefill", prefill), self._pool("decode", decode)]
+        endpoint = _planned_problem(prefill).get("endpoint", {})
+        verify_router(text, self.router, endpoint.get("router_port"), pools, sink)
+
+    def _pool(self, name: str, files: Mapping[str, str]) -> PoolServers:
+        """Return the API servers that the script of a pool starts."""
+        script, hosts = self.read(files), self.read(files).hosts
+        # The script of a single host contains no name.
+        if not hosts and PLAN in files:
+            plan = read_plan(files[PLAN])
+            hosts = tuple(plan["placement"]["hosts"]) if plan["problem"]["cluster"]["named"] else ()
+        flag = self.router.bootstrap_flag if self.router is not None else ""
+        servers = tuple(
+            (one.node, port, one.own.get(flag, ""))
+            for one in self.expected_processes(script) or ()
+            for port in one.ports
+        )
+        return PoolServers(name, script.node_count, hosts, servers)
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink

@@ -23,10 +23,13 @@ EMITTED = ("transformers", "trainer")
 """Values of ``launch.program`` that name a program which PARC emits."""
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)/?")
 # transformers 5.20: models whose code is only in their repositories, and multi-modal models.
-_REMOTE_CODE = ("bailing_moe", "bailing_moe_v2", "grok", "kimi_k2", "mimo")
+_REMOTE_CODE = (
+    *("bailing_moe", "bailing_moe_v2", "deci", "grok", "kimi_k2", "mimo", "nemotron-nas"),
+)
 _NO_CAUSAL_CLASS = (
     *("glm4v_text", "glm4v_moe_text", "qwen2_vl_text", "qwen2_5_vl_text"),
-    *("qwen3_vl_text", "qwen3_vl_moe_text"),
+    *("qwen3_vl_text", "qwen3_vl_moe_text", "glm_image_text", "glm_ocr_text", "molmo2_text"),
+    *("cosmos3_edge_text", "granite_docling_text"),
 )
 MissingParts = Callable[[Model], Sequence[str]]
 """Function that returns descriptions of the features which PARC's decoder for a target lacks."""

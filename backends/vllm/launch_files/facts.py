@@ -6,11 +6,13 @@ against, values that the command does not determine are unknown.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parc.backends.vllm.computed_settings import KV_ROLES
 from parc.backends.vllm.launch_files.import_command import DEGREES, LIMITS, SPREAD
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
@@ -23,11 +25,13 @@ from parc.compiler.tools.lint.complete_facts import (
     cluster_section,
     is_catalog_cluster,
     known_cluster,
+    known_pool,
     resolve_spec_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import mark_fields_unknown, with_field_values
 
+TRANSFER = "--kv-transfer-config"
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
 TYPE = "--dtype"
@@ -75,11 +79,13 @@ def vllm_facts(
     complete = (
         None if memory is None else _resolve_problem(_merge_sections(tree, memory), options, trial)
     )
-    hidden = [*(() if complete else ("service", "goals")), *(() if name else ("model",))]
+    hidden = [*(() if complete else ("goals",)), *(() if name else ("model",))]
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
     cluster = known_cluster(problem.cluster, options, False, counted)
     known = with_field_values(mark_fields_unknown(problem, hidden), cluster=cluster)
+    if complete is None:
+        known = with_field_values(known, service=known_pool(problem))
     if complete and not problem.service.quantize:
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
         service = with_field_values(
@@ -115,6 +121,7 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
             "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
             "checkpoint": "the-checkpoint",
             "precision": "bf16",
+            "pool": _pool(sure.get(TRANSFER)),
         },
         "goals": {"maximize": "throughput"},
         "layout": {**layout, "ep": "on" if SPREAD in sure else "off"},
@@ -122,6 +129,16 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
         "emit": ["vllm"],
         "versions": {"vllm": options.version},
     }
+
+
+def _pool(flag: LaunchFlag | None) -> str:
+    """Return the value of ``job.pool`` that --kv-transfer-config expresses."""
+    try:
+        config = json.loads(flag.values[0].text) if flag is not None and flag.values else {}
+    except (ValueError, RecursionError):
+        return "both"
+    role = config.get("kv_role") if isinstance(config, dict) else None
+    return next((pool for pool, one in KV_ROLES.items() if one == role), "both")
 
 
 def _memory_settings(

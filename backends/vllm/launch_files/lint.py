@@ -24,14 +24,14 @@ from parc.backends.vllm.extra_arguments import (
     normalize_flag,
 )
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
-from parc.backends.vllm.launch_files.facts import VllmFacts, flag_number, vllm_facts
+from parc.backends.vllm.launch_files.facts import TRANSFER, VllmFacts, flag_number, vllm_facts
 from parc.backends.vllm.launch_files.import_command import (
     DEGREES,
     SPREAD,
     TABLE,
     starts_server,
 )
-from parc.backends.vllm.plan_checks import PLAN_CHECKS
+from parc.backends.vllm.plan_checks import ALLOCATOR, EXPANDABLE, PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import LaunchFlag
@@ -86,6 +86,7 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
     _check_long_prompts(command, sink)
+    _check_allocator(script, command, sink)
     spans = {
         field: command.sure[name].word.span
         for name, field in reversed(TABLE.fields.items())
@@ -106,6 +107,21 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     if facts is None:
         return [SkippedRule("", "a valid model and layout")]
     return _check_layout(facts, spans, sink)
+
+
+def _check_allocator(script: LintedScript, command: _Command, sink: ScriptSink) -> None:
+    """Report an allocator with which vLLM refuses to start a KV cache connector (V45)."""
+    if TRANSFER not in command.sure:
+        return
+    for word in script.words:
+        name, _, value = word.text.partition("=")
+        if name == ALLOCATOR and EXPANDABLE in value:
+            finding = Finding(
+                f"{ALLOCATOR} moves memory that a KV cache connector has registered",
+                label=f"vLLM does not start with {EXPANDABLE} and {TRANSFER}",
+                help=f"remove {EXPANDABLE} from the value",
+            )
+            sink.report("V45", finding, span=word.span)
 
 
 def _read_command(script: LintedScript, version: str) -> _Command:

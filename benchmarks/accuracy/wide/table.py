@@ -17,7 +17,15 @@ from benchmarks.accuracy.runs import Run
 from benchmarks.accuracy.wide.jax_recipes import policy_words
 from benchmarks.accuracy.wide.models import Architectures
 from benchmarks.accuracy.wide.moe_recipes import FEATURES, RECOMPUTE, recipe_words
-from benchmarks.accuracy.wide.words import NODES, features, framework, network_gbps, shard
+from benchmarks.accuracy.wide.words import (
+    NODES,
+    features,
+    framework,
+    network_gbps,
+    nics,
+    release_features,
+    shard,
+)
 
 PRECISIONS = {"fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "bf16": "bf16", "fp16": "fp16"}
 """Precision in the source -> format. Every other word that begins with fp8 means fp8."""
@@ -84,6 +92,7 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
         gpus=_parse_int(row["num_gpus"]) or 1,
         gpus_per_node=_smaller_host_gpus(row),
         network_gbps=network_gbps(f"{row['cluster']}; {row['overlap']}"),
+        nics=nics(f"{row['cluster']}; {row['source']}"),
         precision=PRECISIONS.get(row["precision"], "fp8"),
         recipe=row["precision"],
         sequence=_parse_int(row["seq_len"]) or 1,
@@ -116,7 +125,7 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
 
 def _features(row: dict[str, str]) -> str:
     """Return the features that the row states, joined with those of its recipe."""
-    stated = features(f"{row['overlap']}; {row['notes']}")
+    stated = features(f"{row['overlap']}; {row['notes']}") | release_features(row["source"])
     known = set(recipe_words(FEATURES, row).split("+"))
     return "+".join(sorted((stated | known) - {""}))
 

@@ -65,10 +65,28 @@ def network_gbps(text: str) -> float | None:
     return float(whole[1]) if whole else None
 
 
+def nics(text: str) -> int | None:
+    """Return the number of NICs per host of a cluster that has fewer than its node type.
+
+    Jean Zay has four Omni-Path adapters per host. vTrain's simulator sends a message between two
+    hosts at a quarter of their rate of 800 Gb/s (src/predictor.py), which is the rate of one NIC.
+    """
+    return 4 if re.search("Jean Zay|vTrain", text) else None
+
+
 def shard(text: str) -> int | None:
     """Return the ranks per FSDP shard group: ``jax fsdp=128 x dp=8``, ``FSDP32``, ``shard=64``."""
     found = re.search(r"(?:fsdp=|FSDP|shard=)(\d+)", text)
     return int(found[1]) if found else None
+
+
+def release_features(source: str) -> set[str]:
+    """Return the features of the release that the runs of ``source`` used, if they do not state it.
+
+    Korthikanti et al. 2022 used Megatron-LM 3.0, whose all-reduces overlap: in their table 4, the
+    backward pass of a layer takes 1.5 times as long as the forward pass.
+    """
+    return {"async-linear"} if "Korthikanti" in source else set()
 
 
 def features(text: str) -> set[str]:

@@ -14,6 +14,14 @@ from parc.compiler.catalog.huggingface.config_keys import (
     format_value,
     valid_values_help,
 )
+from parc.compiler.catalog.huggingface.layer_variants import (
+    layer_indexes,
+    read_block_configs,
+    read_block_sparse_layers,
+    read_heads_per_layer,
+    read_shared_indexers,
+    read_sliding_layer_shapes,
+)
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -50,8 +58,68 @@ def _sliding_window_if_enabled(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     return _sliding_window_fields(keys, layers, leading, enabled)
 
 
+def _sliding_window_after_full_attention(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+    """Return the window fields for a family in which the first of n layers has full attention."""
+    return _sliding_window_with_phase(keys, layers, 0)
+
+
+def _sliding_window_before_full_attention(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+    """Return the window fields for a family in which the last layer has full attention.
+
+    So has every n-th layer before it.
+    """
+    return _sliding_window_with_phase(keys, layers, layers - 1)
+
+
+def _sliding_window_with_phase(keys: ConfigKeys, layers: int, full_layer: int) -> dict[str, Any]:
+    """Return the window fields if every n-th layer before and after one layer has full attention.
+
+    n is the default ``sliding_window_pattern`` of the family; ``layer_types`` takes precedence.
+    """
+    if keys.value("layer_types") is not None or keys.value("sliding_window") is None:
+        return _sliding_window_by_layer_types(keys, layers)
+    every = keys.whole_number("sliding_window_pattern")
+    listed = layer_indexes(layers)
+    full = [layer + 1 for layer in listed if (layer - full_layer) % every == 0]
+    variant = {"layers": full, "full_attention": True}
+    return {"window": keys.whole_number("sliding_window"), "layer_variants": [variant]}
+
+
+def _attention_chunks(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+    """Return the window fields of Llama 4: chunks in the layers that have rotary positions.
+
+    The other layers have full attention and no positions. ``layer_types`` takes precedence over the
+    list ``no_rope_layers``, in which 1 means rotary positions, and over the distance
+    ``no_rope_layer_interval`` between layers without positions (transformers 5.23).
+    """
+    if keys.value("attention_chunk_size") is None:
+        keys.mark_as_read(("layer_types", "no_rope_layers", "no_rope_layer_interval"))
+        return {}
+    every = keys.whole_number("no_rope_layer_interval")
+    listed = keys.value("no_rope_layers")
+    types = keys.value("layer_types")
+    if types is None and isinstance(listed, list) and listed:
+        types = ["chunked_attention" if one else _FULL for one in listed]
+    plain = [_FULL if (n + 1) % every == 0 else "chunked_attention" for n in layer_indexes(layers)]
+    types = plain if types is None else types
+    if not isinstance(types, list) or len(types) != layers:
+        message = f"layer_types must list one type for each of the {layers} layers"
+        keys.add_note("K03", "layer_types", message)
+        return {}
+    if {*types} == {_FULL}:
+        return {}
+    found = {"window": keys.whole_number("attention_chunk_size"), "window_chunks": True}
+    full = [n + 1 for n, name in enumerate(types) if name == _FULL]
+    if types == plain:
+        return found | ({"full_attention_every": every} if full else {})
+    return found | ({"layer_variants": [{"layers": full, "full_attention": True}]} if full else {})
+
+
 WINDOW_FORMS: dict[str, Callable[[ConfigKeys, int], dict[str, Any]]] = {
+    "chunks": _attention_chunks,
     "by_layer_types": _sliding_window_by_layer_types,
+    "after_full_attention": _sliding_window_after_full_attention,
+    "before_full_attention": _sliding_window_before_full_attention,
     "by_switch": _sliding_window_if_enabled,
 }
 """Name of a reader of sliding windows (``window`` in a family file) -> function."""
@@ -74,6 +142,11 @@ def _sliding_window_fields(
         enabled: False if the config disables windows.
     """
     keys.mark_as_read(_PATTERN_KEYS)  # layer_types takes precedence
+    if enabled and keys.value("sliding_window") is not None:
+        uneven = unevenly_spaced_full_layers(keys, _SLIDING, layers, leading)
+        if uneven:
+            variant = {"layers": [layer + 1 for layer in uneven], "full_attention": True}
+            return {"window": keys.whole_number("sliding_window"), "layer_variants": [variant]}
     every = full_attention_every(keys, _SLIDING, layers)
     # A null window, full attention in all layers, or use_sliding_window: false.
     if keys.value("sliding_window") is None or every == 1 or not enabled:
@@ -94,12 +167,6 @@ def _full_attention_period_of_pattern(keys: ConfigKeys, layers: int, leading: in
     """
     if leading >= layers:
         return 1
-    if leading:
-        message = (
-            f"{leading} of {layers} layers have full attention and the other layers have a window; "
-            "PARC does not support this mix"
-        )
-        keys.add_note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
     for key in _PATTERN_KEYS:
         pattern = keys.value(key)
         if isinstance(pattern, str):
@@ -119,6 +186,24 @@ def _full_attention_period_of_letters(keys: ConfigKeys, key: str, pattern: str) 
             "K02", key, f"{key} is {format_value(pattern)}, must be L...LG", "for example: LLLG"
         )
     return len(pattern)
+
+
+def unevenly_spaced_full_layers(
+    keys: ConfigKeys, other: str, layers: int, leading: int = 0
+) -> list[int]:
+    """Return the indexes of the layers with full attention if no period describes them.
+
+    Empty if the layers are evenly spaced, or if ``layer_types`` has other types than full attention
+    and ``other``. Without ``layer_types``, the first ``leading`` layers have full attention.
+    """
+    types = keys.value("layer_types")
+    if types is None:
+        return list(layer_indexes(leading)) if leading < layers else []
+    if not isinstance(types, list) or len(types) != layers or {*types} != {_FULL, other}:
+        return []
+    full = [layer for layer, name in enumerate(types) if name == _FULL]
+    every = full[0] + 1
+    return full if full != list(range(full[0], layers, every)) else []
 
 
 def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | None:
@@ -200,6 +285,11 @@ def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dic
 
 
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
+    "block_configs": read_block_configs,
+    "block_sparse_layers": read_block_sparse_layers,
+    "heads_per_layer": read_heads_per_layer,
+    "shared_indexers": read_shared_indexers,
+    "sliding_layer_shapes": read_sliding_layer_shapes,
     "attention_as_wide_as_hidden": _check_attention_width,
     "attention_layers_only": _check_only_attention_layers,
     "falcon_heads": _falcon_head_counts,

@@ -14,9 +14,9 @@ from parc.compiler.catalog.huggingface.position import POSITION_FORMS
 
 _MAPPINGS = (
     *("defaults", "keys", "constants", "switches", "position", "latent", "linear_attention"),
-    *("mamba", "layer_pattern", "experts", "requires", "assumed"),
+    *("mamba", "indexer", "layer_pattern", "experts", "requires", "assumed"),
 )
-_LISTS = ("readers", "ignored_keys")
+_LISTS = ("readers", "ignored_keys", "extra_weights")
 _TEXTS = ("source", "window", "unsupported_parts", "assumed_constants")
 _SECTIONS = (*_MAPPINGS, *_LISTS, *_TEXTS, "ffn_to_hidden")
 _NEEDED_SECTIONS = ("source", "defaults", "keys", "position")
@@ -28,6 +28,7 @@ _NESTED_FIELDS = {
         "full_attention_every",
     ),
     "mamba": ("heads", "head_dim", "state_size", "groups", "conv_size"),
+    "indexer": ("heads", "head_dim", "top_k"),
     "layer_pattern": ("letters", "types", "layers"),
     "experts": ("count", "top_k", "size"),
     "position": ("form", "max_positions"),
@@ -38,7 +39,14 @@ _OPTIONAL_FIELDS = {
         *("shared_size", "shared_count", "shared_width", "shared_gate", "first_dense_layers"),
         *("layer_types", "dense_layers", "expert_layers", "last_layer", "every", "router"),
         *("normalized", "method", "groups", "group_top_k", "expert_bias", "score_function"),
-        *("scaling_factor", "aux_loss_coefficient", "dense_if_null", "dense_if_zero", "requires"),
+        *(
+            "latent_size",
+            "scaling_factor",
+            "aux_loss_coefficient",
+            "dense_if_null",
+            "dense_if_zero",
+            "requires",
+        ),
     ),
     "position": ("base", "percent", "dims", "type"),
 }
@@ -72,6 +80,22 @@ def check_family(tree: Mapping[str, Any], file: str) -> None:
             _check_needed_keys(file, section, fields, needed)
     _check_readers(tree, file)
     _check_constants(tree, file)
+    for number, entry in enumerate(tree.get("extra_weights", ())):
+        _check_extra_weights(file, f"extra_weights[{number}]", entry)
+
+
+def _check_extra_weights(file: str, key: str, entry: Any) -> None:
+    """Check one entry of ``extra_weights``: its keys, and that it lists products of factors."""
+    _check_key_names(file, key, entry, ("name", "at", "multiplied", "parameters", "if"))
+    _check_needed_keys(file, key, entry, ("name", "parameters"))
+    products = entry["parameters"]
+    lists = isinstance(products, list) and all(isinstance(one, list) and one for one in products)
+    if not products or not lists:
+        raise FamilyError(file, f"{key}.parameters must be a list of lists of factors")
+    if not all(isinstance(one, int | str) for product in products for one in product):
+        raise FamilyError(file, f"a factor in {key}.parameters must be a number or a config key")
+    rest = {name: value for name, value in entry.items() if name != "if"}
+    _check_model_fields(file, key, {"extra_weights": ({**rest, "parameters": 1},)})
 
 
 def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
@@ -99,7 +123,7 @@ def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
     _check_key_names(file, "keys", keys, FIELD_READERS)
     # With a layer pattern, the number of layers is the length of the pattern.
     extra = "ffn" if "layer_pattern" in tree else "layers"
-    _check_needed_keys(file, "keys", keys, (*_NEEDED_FIELDS, extra))
+    _check_needed_keys(file, "keys", {**constants, **keys}, (*_NEEDED_FIELDS, extra))
     if "ffn" not in keys and "ffn" not in constants:
         raise FamilyError(file, "keys.ffn is missing")
     for field, names in keys.items():

@@ -9,9 +9,11 @@ Of a multi-modal model, only the text decoder is read: ``config.json#text_config
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Any
 
 from parc.compiler.catalog.huggingface.config_keys import (
@@ -40,6 +42,20 @@ def split_config_path(name: str) -> tuple[str, str]:
     """
     head, mark, part = name.rpartition(".json#")
     return (f"{head}.json", part) if mark else (name, "")
+
+
+def model_name_of(path: str, config: Mapping[str, Any]) -> str:
+    """Return the name of the model in a file: ``qwen3-8b`` for ``qwen3-8b/config.json``.
+
+    The name is that of the file without its extension, or of its folder if the file is called
+    config.json. Without a folder it is the ``model_type`` of the config. Characters that a model
+    name cannot contain become ``-``.
+    """
+    pure = PurePath(path.replace("\\", "/"))
+    # Downloaded checkpoints are folders named after the model that contain config.json.
+    names = (pure.parent.name, config.get("model_type")) if pure.stem == "config" else ()
+    usable = (name for name in names if isinstance(name, str) and name not in ("", ".."))
+    return re.sub(r"[^A-Za-z0-9._-]", "-", next(usable, pure.stem))[:128] or "model"
 
 
 def text_decoder_config(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
@@ -86,6 +102,9 @@ def explain_unsupported_family(config: Mapping[str, Any], families: FamilyFiles)
         help = _explain_text_decoder(text_decoder_config(config, part), part, families)
         return ConfigNote("K02", "model_type", message, help)
     reason = families.reason_unsupported(model_type)
+    decoder = f"{model_type}_text"
+    if families.is_supported(decoder) or families.reason_unsupported(decoder):
+        reason = f"it contains several models, but the config has no key {TEXT_PARTS[0]}"
     message = f"model_type {format_value(model_type)} is not supported{reason and f': {reason}'}"
     return ConfigNote("K02", "model_type", message, _supported_families_help(model_type, families))
 
@@ -96,8 +115,9 @@ def _supported_families_help(model_type: str, families: FamilyFiles) -> str:
     The text also lists supported families with a name similar to ``model_type``.
     """
     near = ", ".join(get_close_matches(model_type[:80], families.names(), n=4, cutoff=0.6))
-    listed = "docs/import.md lists the supported families"
-    return f"{listed}; similar: {near}" if near else listed
+    similar = f"; similar: {near}" if near else ""
+    route = f"nearest route: {families.nearest_route(model_type)}"
+    return f"{route}; docs/import.md lists the supported families{similar}"
 
 
 def _explain_text_decoder(config: Mapping[str, Any], part: str, families: FamilyFiles) -> str:
@@ -112,7 +132,8 @@ def _explain_text_decoder(config: Mapping[str, Any], part: str, families: Family
         return f"to read only the text decoder, append #{part} to the file: config.json#{part}"
     reason = families.reason_unsupported(model_type)
     named = format_value(model_type)
-    return f"the text decoder is {named}, which is not supported{reason and f': {reason}'}"
+    route = f"nearest route: {families.nearest_route(model_type)}"
+    return f"the text decoder is {named}, which is not supported{reason and f': {reason}'}; {route}"
 
 
 def explain_missing_part(config: Mapping[str, Any], part: str) -> ConfigNote:

@@ -34,6 +34,8 @@ def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] 
         "size": size,
         "shared_size": _shared_expert_width(keys, names, size),
     }
+    if "latent_size" in names:
+        found["latent_size"] = keys.optional_whole_number(names["latent_size"]) or 0
     for field, read in _OPTIONAL.items():
         if field in names:
             found[field] = read(keys, names[field])

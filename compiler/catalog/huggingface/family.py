@@ -50,6 +50,12 @@ class Family:
     attention."""
     mamba: Mapping[str, str] = field(default_factory=dict)
     """Field of ``MambaSpec`` -> config key; requires section ``layer_pattern``."""
+    indexer: Mapping[str, str] = field(default_factory=dict)
+    """Field of ``IndexerSpec`` -> config key."""
+    extra_weights: tuple[Mapping[str, Any], ...] = ()
+    """Entries of ``ModelSpec.extra_weights``, in which ``parameters`` is a list of products to add
+    up. A factor of a product is a number, a config key, or a field of ``ModelSpec`` such as
+    ``model.hidden``. ``if``: config key that must be true; without it, the weights always exist."""
     layer_pattern: Mapping[str, str] = field(default_factory=dict)
     """Config keys of a layer pattern: ``letters`` (text) or ``types`` (list), and the number of
     ``layers``."""

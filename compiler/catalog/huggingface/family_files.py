@@ -22,6 +22,13 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _PACKAGE = "parc.compiler.catalog.huggingface"
 
 
+_OWN_DESCRIPTION = (
+    "describe the model with the keys of section model, and weights that no key describes with "
+    "model.extra_weights"
+)
+"""Route for models of most unsupported families."""
+
+
 class FamilyFiles:
     """Loader of the family files in one or more folders."""
 
@@ -53,7 +60,13 @@ class FamilyFiles:
         """Return the reason why PARC cannot read configs of a family; empty if none is recorded."""
         if self._has_file(model_type):
             return str(self._parse_file_once(f"families/{model_type}").get("refused", ""))
-        return str(self._parse_file_once("refused_families").get(model_type, ""))
+        found = self._parse_file_once("refused_families").get(model_type, "")
+        return str(found["reason"] if isinstance(found, dict) else found)
+
+    def nearest_route(self, model_type: str) -> str:
+        """Return how users can plan a model of an unsupported family in another way."""
+        found = self._parse_file_once("refused_families").get(model_type, "")
+        return str(found["route"]) if isinstance(found, dict) else _OWN_DESCRIPTION
 
     def unsupported_parts(self, model_type: str) -> str:
         """Return a description of the computations of a family that ``ModelSpec`` cannot express.

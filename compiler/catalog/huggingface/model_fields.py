@@ -15,6 +15,7 @@ from parc.compiler.catalog.huggingface.attention import (
 from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, format_value
 from parc.compiler.catalog.huggingface.experts import read_experts
 from parc.compiler.catalog.huggingface.family import Family
+from parc.compiler.catalog.huggingface.layer_variants import read_extra_weights
 from parc.compiler.catalog.huggingface.position import read_position
 
 ACTIVATIONS = {
@@ -37,6 +38,7 @@ FIELD_READERS: dict[str, Callable[[ConfigKeys, str], Any]] = {
     "heads": ConfigKeys.whole_number,
     "kv_heads": ConfigKeys.optional_whole_number,
     "head_dim": ConfigKeys.optional_whole_number,
+    "value_dim": ConfigKeys.optional_whole_number,
     "activation": lambda keys, key: keys.translated_choice(key, ACTIVATIONS),
     "norm_epsilon": ConfigKeys.positive_number,
     "tied_embeddings": ConfigKeys.boolean,
@@ -57,17 +59,23 @@ def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
         found |= _layer_pattern_fields(keys, family)
     if family.latent:
         found["latent"] = read_latent_attention(keys, family.latent)
+    if family.indexer:
+        found["indexer"] = {field: keys.whole_number(key) for field, key in family.indexer.items()}
     if family.linear_attention:
         names = family.linear_attention
         found["linear_attention"] = read_linear_attention(keys, names, found["layers"])
     if family.window:
         found |= WINDOW_FORMS[family.window](keys, found["layers"])
+    if found.get("value_dim") == found.get("head_dim"):
+        found.pop("value_dim", None)
     found["position"] = read_position(keys, family.position, found)
     if family.experts:
         found |= _expert_fields(keys, family, found)
     for name in family.readers:
         found |= SPECIAL_READERS[name](keys, found)
-    return _add_constants(keys, family, found)
+    found = _add_constants(keys, family, found)
+    extra = read_extra_weights(keys, family.extra_weights, found)
+    return found | ({"extra_weights": extra} if extra else {})
 
 
 def _check_required_and_assumed_values(keys: ConfigKeys, family: Family) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import unified_diff
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from parc.compiler.spec.reading.source import SpecSource
     from parc.compiler.tools.fix_spec import FixedSpec
 
+_Checked = tuple[Sink, bool] | str
+
 WATCH_SECONDS = 0.5
 """Time between two looks at the modification times of the files, for ``--watch``."""
+MANY_SPECS = 32
+"""Smallest number of specs that are checked on all cores; starting processes takes a while."""
 _NAMED_FILES = ("*.yaml", "*.yml", "*.json", "*.conf")
 """Names of the files in the folder of a spec that ``--watch`` observes: a spec can name them."""
 
@@ -47,7 +52,8 @@ def command(
     Without --fix, nothing is written: the files are emitted and verified in memory, so that the
     findings are those of parc compile.
 
-    SPEC is a file, or - for standard input. One run reports the findings of all specs.
+    SPEC is a file, or - for standard input. One run reports the findings of all specs; it checks
+    many files on all cores.
 
     With --fix, each fix is applied and kept only if its finding disappears and no new one appears,
     until no fix is left. Comments and all other lines of SPEC stay. --diff exits with 1 if --fix
@@ -66,8 +72,13 @@ def command(
 
 def _check_all(specs: Sequence[str], style: str, fail_on: str, fix: str, **given: Any) -> int:
     """Check all specs, print the findings, and return the exit code."""
-    results = [_check_spec(spec, fix, style, **given) for spec in specs]
-    sinks = [result[0] for result in results if result is not None]
+    results = []
+    for result in _check_specs(specs, partial(_check_spec, fix=fix, style=style, **given), fix):
+        if isinstance(result, str):
+            click.echo(f"parc: {result}", err=True)
+        else:
+            results.append(result)
+    sinks = [sink for sink, _ in results]
     # Standard output contains only the diff, so that `patch` can read it.
     stream = sys.stderr if fix == "diff" else sys.stdout
     command_steps.show_findings(sinks, cast(Format, style), stream)
@@ -76,18 +87,33 @@ def _check_all(specs: Sequence[str], style: str, fail_on: str, fix: str, **given
     if style == "text" and not any(sink.diagnostics for sink in sinks):
         checked = specs[0] if len(specs) == 1 else f"{len(specs)} specs"
         click.echo(f"OK: {checked}, no findings.", file=stream)
-    would_change = any(result is not None and result[1] for result in results)
+    would_change = any(changed for _, changed in results)
     failed = command_steps.any_failed(sinks, cast(Severity, fail_on)) or would_change
     return command_steps.FOUND if failed else 0
 
 
+def _check_specs(
+    specs: Sequence[str], check: Callable[[str], _Checked], fix: str
+) -> Iterable[_Checked]:
+    """Return the result of ``check`` for each spec, in order; use all cores for many specs."""
+    if fix or "-" in specs or len(specs) < MANY_SPECS:
+        return map(check, specs)
+    from parc.compiler.tools.sweep.run_sweep import local_executor
+
+    pool = local_executor(len(specs))
+    if pool is None:
+        return map(check, specs)
+    with pool:
+        return list(pool.map(check, specs, chunksize=4))
+
+
 def _check_spec(
     spec: str, fix: str, style: str, overrides: tuple[str, ...], root: Path | None
-) -> tuple[Sink, bool] | None:
+) -> _Checked:
     """Return (sink with the findings of one spec, True if a diff was printed).
 
-    Print an error and return None if the file cannot be read. If ``fix`` is ``write`` or ``diff``,
-    the findings are those that remain after the fixes.
+    Return an error message if the file cannot be read. If ``fix`` is ``write`` or ``diff``, the
+    findings are those that remain after the fixes.
     """
     from parc.compiler.pipeline import check_spec
     from parc.compiler.spec.reading.source import UnreadableFileError, read_source
@@ -100,8 +126,7 @@ def _check_spec(
     try:
         source = read_source(spec, root=root)
     except UnreadableFileError as error:
-        click.echo(f"parc: {error}", err=True)
-        return None
+        return str(error)
     if not fix:
         return findings(source), False
     from parc.compiler.tools.fix_spec import fix_spec

@@ -61,11 +61,11 @@ def _read_side_of_diff(name: str, style: str, root: Path | None) -> DiffSide:
 
 def _read_launch(name: str) -> str | None:
     """Return the text of a launch file; None for a directory, a spec or standard input."""
+    if name == "-" or Path(name).is_dir():
+        return None
     from parc.compiler.spec.reading.source import read_source
     from parc.compiler.tools.launch_diff import is_launch
 
-    if name == "-" or Path(name).is_dir():
-        return None
     text = read_source(name).text
     return text if is_launch(text) else None
 

@@ -23,7 +23,8 @@ GPU = "h100-sxm-80gb"
 RUN_TOOLS = ""
 """Value of --from-slurm and --from-kubernetes without FILE."""
 COMMANDS = {
-    "slurm": (("scontrol", "show", "nodes", "--json"), ("scontrol", "show", "topology")),
+    # Text, because 22.05 and installations without a serializer plugin have no --json.
+    "slurm": (("scontrol", "show", "nodes"), ("scontrol", "show", "topology")),
     "kubernetes": (("kubectl", "get", "nodes", "-o", "json"),),
 }
 """Scheduler -> commands that list its nodes. The first one is required."""
@@ -55,7 +56,9 @@ def _file_option(name: str, tool: str) -> options.Decorator:
 @_file_option("slurm", "scontrol show nodes")
 @_file_option("kubernetes", "kubectl get nodes -o json")
 @click.option(
-    "--preset", metavar="NAME", help="Settings of a platform: a name of parc catalog sites."
+    "--preset",
+    metavar="NAME",
+    help="Settings of a platform: a name of parc catalog sites, or the path of your site file.",
 )
 @click.option("--image", help="Container image with the framework or engine.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="New file.")
@@ -78,17 +81,18 @@ def command(output: Path | None, **given: Any) -> None:
         given |= _prompt()
     kind: Kind = given["kind"] or "train"
     sink = Sink()
+    folder = output.parent if output else Path()
     try:
-        cluster = _cluster(sink, **given)
+        cluster = _cluster(sink, folder, **given)
     except StarterError as error:
         raise click.UsageError(str(error)) from error
     text = None
     if cluster is not None:
         model, image = given["model"] or MODELS[kind], given["image"] or ""
         request = StarterRequest(kind, model, cluster, image, given["preset"] or "")
-        text = write_starter(request, output.parent if output else Path(), sink)
+        text = write_starter(request, folder, sink)
     if text is None:
-        if given["gpus"]:
+        if given["gpus"] and cluster is not None:
             click.echo("parc: without --gpus, parc init chooses a number of GPUs", err=True)
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
@@ -115,22 +119,36 @@ def _prompt() -> dict[str, Any]:
 
 
 def _cluster(
-    sink: Sink, gpu: str | None, gpus: int | None, preset: str | None, **given: Any
+    sink: Sink, folder: Path, gpu: str | None, gpus: int | None, **given: Any
 ) -> StarterCluster | None:
-    """Return the cluster that the options describe; None after an error in a node list."""
+    """Return the cluster that the options describe; None after an error in a file."""
+    from parc.compiler.catalog.library import Library, is_user_file_path
     from parc.compiler.diagnostics import SpecPositions
-    from parc.compiler.tools.starter.cluster import cluster_of_files, cluster_of_gpus
+    from parc.compiler.resolve.apply_site import read_site
+    from parc.compiler.tools.starter.cluster import (
+        StarterError,
+        cluster_of_files,
+        cluster_of_gpus,
+    )
 
     from_slurm, from_kubernetes = given["from_slurm"], given["from_kubernetes"]
     if from_slurm and from_kubernetes:
         raise click.UsageError("--from-slurm and --from-kubernetes cannot be combined")
+    preset = given["preset"]
+    names = Library().names("sites")
+    if preset and preset not in names and not is_user_file_path(preset):
+        raise StarterError(f"the catalog has no site {preset!r}; valid names: {', '.join(names)}")
+    site = read_site(preset, Library(folder, folder), sink) if preset else None
+    if preset and site is None:
+        return None
+    settings = site.value if site else {}
     if not from_slurm and not from_kubernetes:
-        return cluster_of_gpus(gpu or ("" if preset else GPU), gpus, preset or "")
+        return cluster_of_gpus(gpu or ("" if preset else GPU), gpus, settings)
     scheduler = "slurm" if from_slurm else "kubernetes"
     files = _read_node_lists(scheduler, from_slurm or from_kubernetes)
     lines = {name: tuple(text.splitlines()) for text, name in files}
     sink.positions = SpecPositions(files[0][1], lines=lines, word_only=frozenset(lines))
-    return cluster_of_files(files, gpu or "", gpus, sink)
+    return cluster_of_files(files, gpu or "", gpus, settings, sink)
 
 
 def _read_node_lists(scheduler: str, names: tuple[str, ...]) -> list[tuple[str, str]]:

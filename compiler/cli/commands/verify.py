@@ -36,11 +36,11 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     )
     from parc.compiler.verify.select_verifiers import UNVERIFIED
     from parc.compiler.verify.verify_checksums import report_other_names, verify_checksums
-    from parc.compiler.verify.verify_plan import verify_artifacts
+    from parc.compiler.verify.verify_pools import verify_output
 
     sink = Sink(SpecPositions(file=directory.as_posix()))
     files = read_directory(directory)
-    verify_artifacts(decode_files(files), sink)
+    verify_output(decode_files(files), sink)
     verify_checksums(files, sink)
     report_other_names(unrecognized_names(directory, files), sink)
     command_steps.show_findings((sink,), cast(Format, style), sys.stdout)

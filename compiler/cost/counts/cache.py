@@ -12,8 +12,19 @@ over tp with the heads (vLLM 0.33, layers/mamba/mamba_utils.py).
 
 from __future__ import annotations
 
+from parc.compiler.ir.attention import Attention, Indexer
 from parc.compiler.ir.engine_constants import EngineConstants
-from parc.compiler.ir.model import Attention, Model
+from parc.compiler.ir.model import Model
+
+INDEX_SCALE_BLOCK = 128
+"""Number of elements of an index key that share one scale."""
+
+
+def index_key_bytes(indexer: Indexer) -> float:
+    """Return the bytes of an index key in the cache; 0 for a layer without indexer."""
+    # Index keys are stored in fp8 with one fp32 scale per block, whatever the format of other keys
+    # (vLLM 0.33, models/deepseek_v2.py).
+    return 0.0 if indexer.shared else indexer.head_dim * (1 + 4 / INDEX_SCALE_BLOCK)
 
 
 def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -> float:
@@ -21,12 +32,21 @@ def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -
 
     ``element_bytes`` is the size of one cached number in bytes.
     """
-    latent = attention.latent
+    latent, indexer = attention.latent, attention.indexer
+    index = index_key_bytes(indexer) if indexer else 0.0
     if latent is not None:
-        return (latent.kv_lora_rank + latent.qk_rope_dim) * element_bytes
+        return (latent.kv_lora_rank + latent.qk_rope_dim) * element_bytes + index
     # With fewer key-value heads than ranks, the engine repeats heads: a rank stores at least one.
     heads = max(attention.kv_heads / tp, 1.0)
-    return 2 * heads * attention.head_dim * element_bytes
+    return heads * (attention.head_dim + attention.value_width) * element_bytes + index
+
+
+def mean_cache_bytes_per_token(model: Model, tp: int, element_bytes: float) -> float:
+    """Return the bytes that an attention layer caches per token, averaged over these layers."""
+    return sum(
+        share * cache_bytes_per_token(one.attention, tp, element_bytes)
+        for one, share in model.attention_models
+    )
 
 
 def count_windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
@@ -38,11 +58,20 @@ def count_windowed_layers(model: Model, first: int = 0, layers: int | None = Non
     """
     attention = model.attention
     stop = model.layers if layers is None else first + layers
+    if model.variants:
+        return _count_windowed_variants(model, range(first, stop))
     if attention.window is None:
         return 0
     every, kinds = attention.full_attention_every, model.layer_kinds
     attending = (layer for layer in range(first, stop) if kinds[layer].mixer == "attention")
     return sum(1 for layer in attending if not every or (layer + 1) % every)
+
+
+def _count_windowed_variants(model: Model, layers: range) -> int:
+    """Return the number of ``layers`` with a window, for a model with layer variants."""
+    kinds = [model.layer_kinds[layer] for layer in layers]
+    attending = [kind for kind in kinds if kind.mixer == "attention"]
+    return sum(model.with_shapes_of(kind).attention.window is not None for kind in attending)
 
 
 def round_up_to_blocks(tokens: int, block: int) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from parc.compiler.cost.counts.params import indexer_params
 from parc.compiler.ir import LayerKind, Mamba, Model, Problem
 
 CAUSAL = 0.5
@@ -45,8 +46,9 @@ def projection_weights(model: Model) -> int:
     attention = model.attention
     latent = attention.latent
     if latent is None:
-        heads = attention.query_projection_heads + attention.heads + 2 * attention.kv_heads
-        return model.hidden * heads * attention.head_dim
+        keys = (attention.query_projection_heads + attention.kv_heads) * attention.head_dim
+        values = (attention.heads + attention.kv_heads) * attention.value_width
+        return model.hidden * (keys + values)
     query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     query = model.hidden * query_dim
     if latent.q_lora_rank:
@@ -63,9 +65,17 @@ def query_and_value_width(model: Model) -> int:
     """
     attention = model.attention
     if attention.latent is None:
-        return 2 * attention.heads * attention.head_dim
+        return attention.heads * (attention.head_dim + attention.value_width)
     latent = attention.latent
     return attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim)
+
+
+def mean_keys_in_window(window: int, sequence: int) -> float:
+    """Return the mean number of keys of a query that attends to at most ``window`` keys."""
+    if window >= sequence:
+        return CAUSAL * sequence
+    # Queries attend to min(position, window) keys; this is the mean over all positions.
+    return window * (1 - window / (2 * sequence))
 
 
 def mean_visible_keys(model: Model, sequence: int) -> float:
@@ -74,12 +84,18 @@ def mean_visible_keys(model: Model, sequence: int) -> float:
     The mean is over all positions of a sequence of ``sequence`` tokens and over all attention
     layers.
     """
+    if model.variants:
+        shares = model.attention_models
+        return sum(share * mean_visible_keys(one, sequence) for one, share in shares)
     attention = model.attention
     full = CAUSAL * sequence
+    if attention.indexer is not None:
+        full = mean_keys_in_window(attention.indexer.top_k, sequence)
     if attention.window is None or attention.window >= sequence:
         return full
-    # Queries attend to min(position, window) keys; this is the mean over all positions.
-    windowed = attention.window * (1 - attention.window / (2 * sequence))
+    windowed = mean_keys_in_window(attention.window, sequence)
+    if attention.chunked:
+        windowed = CAUSAL * attention.window
     # Every n-th layer attends to all tokens; without such layers the share is 0.
     share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
     return share * full + (1 - share) * windowed
@@ -91,13 +107,14 @@ def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> 
     ``sequence`` is the number of tokens per sequence.
     """
     matrices = 3 if model.ffn.gated else 2
+    model = model.with_shapes_of(kind)
     projections, core = (tokens * flops for flops in _mixer_flops(model, kind, sequence))
     experts = model.experts
     if not kind.routed or experts is None:
         width = model.ffn.size if kind.mlp == "dense" else 0
         return LayerFlops(projections, core, 2 * tokens * model.hidden * matrices * width, 0)
-    shared = 2 * tokens * model.hidden * matrices * experts.shared_size
-    routed_flops = 2 * tokens * model.hidden * matrices * experts.size * experts.top_k
+    shared = 2 * tokens * model.hidden * (matrices * experts.shared_size + 2 * experts.latent_size)
+    routed_flops = 2 * tokens * model.expert_input_width * matrices * experts.size * experts.top_k
     return LayerFlops(projections, core, shared, routed_flops)
 
 
@@ -108,20 +125,37 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     is the number of tokens per sequence.
     """
     # Two FLOPs per weight and token, and two per element of the core and visible key.
+    extra = 2 * multiplied_extra_weights(model, kind)
     if kind.mixer == "attention":
         core = 2 * query_and_value_width(model) * mean_visible_keys(model, sequence)
-        return 2 * projection_weights(model), core
+        return 2 * projection_weights(model) + extra, core + _indexer_flops(model, sequence)
     part = model.recurrent_mixer(kind)
     if part is None:
-        return 0.0, 0.0
+        return extra, 0.0
     projections = 2 * model.hidden * (part.input_projection_width + part.inner_width)
     if isinstance(part, Mamba):
         # Operations of the Mamba scan as Megatron-LM counts them: 7 per element of the state.
-        return projections, 7 * part.inner_width * part.state_size
+        return projections + extra, 7 * part.inner_width * part.state_size
     convolution = 2 * part.conv_size * part.conv_channels
     # The delta rule as Megatron-LM counts it: 4 products of 2 FLOPs per element of a state of
     # value_dim x value_dim.
-    return projections, convolution + 8 * part.value_heads * part.value_dim**2
+    return projections + extra, convolution + 8 * part.value_heads * part.value_dim**2
+
+
+def multiplied_extra_weights(model: Model, kind: LayerKind) -> int:
+    """Return the number of extra weights of one layer with which each token is multiplied."""
+    places = ("layers", kind.mixer, kind.mlp)
+    return sum(one.parameters for one in model.extra_weights if one.multiplied and one.at in places)
+
+
+def _indexer_flops(model: Model, sequence: int) -> float:
+    """Return the forward FLOPs per token of a layer's indexer: projections and index scores."""
+    indexer = model.attention.indexer
+    if indexer is None or indexer.shared:
+        return 0.0
+    # The indexer scores all earlier tokens, not only those that it selects.
+    scores = indexer.heads * indexer.head_dim * CAUSAL * sequence
+    return 2 * (indexer_params(model, indexer) + scores)
 
 
 def output_projection_flops(model: Model, tokens: float) -> float:

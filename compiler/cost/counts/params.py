@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from parc.compiler.ir.attention import Attention, Indexer, LatentAttention
 from parc.compiler.ir.model import (
     DENSE,
-    Attention,
     FeedForward,
-    LatentAttention,
     LayerKind,
     LinearAttention,
     Mamba,
@@ -27,6 +26,8 @@ def norm_params(model: Model, width: int) -> int:
 
     RMSNorm has a weight, LayerNorm a weight and a bias.
     """
+    if not model.norm_weights:
+        return 0
     return width if model.norm == "rmsnorm" else 2 * width
 
 
@@ -72,19 +73,47 @@ def output_projection_params(model: Model, vocab: int = 0) -> int:
     return 0 if model.tied_embeddings else embedding_params(model, vocab)
 
 
+def extra_params(model: Model, at: str) -> int:
+    """Return the number of parameters of extra weights at ``at``, an ``ExtraWeights.at``."""
+    return sum(extra.parameters for extra in model.extra_weights if extra.at == at)
+
+
+def extra_layer_params(model: Model, kind: LayerKind) -> int:
+    """Return the number of parameters of extra weights in one layer; no rank splits them."""
+    return sum(extra_params(model, at) for at in ("layers", kind.mixer, kind.mlp))
+
+
+def indexer_params(model: Model, indexer: Indexer) -> int:
+    """Return the number of parameters of the indexer in one layer; no rank splits them.
+
+    They are the query projection, the key projection with a LayerNorm, and the projection to one
+    weight per head (transformers, modeling_deepseek_v32.py).
+    """
+    if indexer.shared:
+        return 0
+    latent = model.attention.latent
+    query_input = (latent.q_lora_rank if latent else None) or model.hidden
+    queries = query_input * indexer.heads * indexer.head_dim
+    weights = indexer.heads if indexer.head_weights else 0
+    return queries + model.hidden * (indexer.head_dim + weights) + 2 * indexer.head_dim
+
+
 def attention_params(model: Model, tp: int = 1) -> int:
     """Return the number of attention parameters of one layer on one of ``tp`` ranks."""
-    if model.attention.latent is not None:
-        return _latent_attention_params(model, model.attention.latent, tp)
     attention = model.attention
-    queries = attention.heads * attention.head_dim
+    indexer = indexer_params(model, attention.indexer) if attention.indexer else 0
+    if attention.latent is not None:
+        return indexer + _latent_attention_params(model, attention.latent, tp)
+    outputs = attention.heads * attention.value_width
     # If tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that no
     # weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
-    fused = (attention.query_projection_heads + 2 * attention.kv_heads) * attention.head_dim // tp
-    weights = model.hidden * fused + queries // tp * model.hidden
+    queries = attention.query_projection_heads * attention.head_dim
+    fused = queries + attention.kv_heads * (attention.head_dim + attention.value_width)
+    fused //= tp
+    weights = model.hidden * fused + outputs // tp * model.hidden
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
     sinks = attention.heads // tp if attention.sinks else 0
-    return weights + biases + sinks + _qk_norm_params(model, attention, tp)
+    return weights + biases + sinks + indexer + _qk_norm_params(model, attention, tp)
 
 
 def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
@@ -180,8 +209,16 @@ def expert_params(model: Model, etp: int = 1) -> int:
     """
     if model.experts is None:
         return 0
-    experts = model.experts
-    return mlp_params(model.hidden, experts.size, model.ffn, bias=experts.bias, tp=etp)
+    width, experts = model.expert_input_width, model.experts
+    return mlp_params(width, experts.size, model.ffn, bias=experts.bias, tp=etp)
+
+
+def expert_projection_params(model: Model) -> int:
+    """Return the number of parameters that project one layer's tokens to and from the experts.
+
+    The result is 0 unless the experts work on a latent width.
+    """
+    return 2 * model.hidden * model.experts.latent_size if model.experts else 0
 
 
 def shared_expert_params(model: Model, tp: int = 1) -> int:
@@ -228,12 +265,15 @@ def layer_kind_params_on_rank(
     parameters outside routed experts count as dense.
     """
     tp, etp, ep = degrees
+    model = model.with_shapes_of(kind)
     dense = mixer_params(model, kind, tp) + norm_params_per_layer(model, kind)
+    dense += extra_layer_params(model, kind)
     if kind.mlp == "dense":
         dense += dense_mlp_params(model, tp)
     if not kind.routed or model.experts is None:
         return dense, 0
     dense += router_params(model) + shared_expert_params(model, tp)
+    dense += expert_projection_params(model)
     return dense, model.experts.count // ep * expert_params(model, etp)
 
 
@@ -267,6 +307,7 @@ def total_params(model: Model, *, mtp: bool = False) -> int:
     parts = (
         embedding_params(model),
         position_table_params(model),
+        extra_params(model, "embedding") + extra_params(model, "output"),
         sum(
             n * sum(layer_kind_params_on_rank(model, kind, (1, 1, 1))) for kind, n in kinds.items()
         ),

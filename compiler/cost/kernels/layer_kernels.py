@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parc.compiler.cost.counts.flops import multiplied_extra_weights
+from parc.compiler.cost.counts.params import indexer_params
 from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.kernels.gemm import (
     OUTPUT_BYTES,
@@ -73,9 +75,11 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
     if latent is None:
         # With fewer key-value heads than tensor ranks, every rank computes a whole head.
         keys = max(attention.kv_heads / t, 1.0)
-        width = (attention.query_projection_heads / t + 2 * keys) * attention.head_dim
-        inner = attention.heads * attention.head_dim / t
-        return [(tokens, width, model.hidden), (tokens, model.hidden, inner)]
+        # Width of values relative to keys.
+        spread = attention.value_width / attention.head_dim
+        width = attention.query_projection_heads / t + (1 + spread) * keys
+        inner = attention.heads * attention.value_width / t
+        return [(tokens, width * attention.head_dim, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t
     query_dim = latent.qk_nope_dim + latent.qk_rope_dim
     # Down-projections are not split; with sequence parallelism each rank runs them on its tokens.
@@ -90,6 +94,28 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
     if latent.q_lora_rank:
         shapes.append((share, latent.q_lora_rank, model.hidden))
     return shapes
+
+
+def extra_gemm_shapes(
+    model: Model, kind: LayerKind, tokens: float, sequence: int
+) -> list[GemmShape]:
+    """Return the (m, n, k) shapes of the products that only some models have, on one rank.
+
+    They are the projections and scores of an indexer, the projections to and from experts on a
+    latent width, and extra weights. No rank splits them. ``sequence`` is the sequence length.
+    """
+    shapes: list[GemmShape] = []
+    indexer = model.attention.indexer if kind.mixer == "attention" else None
+    if indexer is not None and not indexer.shared:
+        inputs = indexer_params(model, indexer) / model.hidden
+        # Causal masking halves the scores, which are one product over all index heads.
+        scores = indexer.heads * sequence / 2
+        shapes += [(tokens, inputs, model.hidden), (tokens, scores, indexer.head_dim)]
+    if kind.routed and model.experts is not None and model.experts.latent_size:
+        latent = model.experts.latent_size
+        shapes += [(tokens, latent, model.hidden), (tokens, model.hidden, latent)]
+    extra = multiplied_extra_weights(model, kind)
+    return [*shapes, (tokens, extra / model.hidden, model.hidden)] if extra else shapes
 
 
 def mlp_gemm_shapes(model: Model, layout: Layout, tokens: float, width: float) -> list[GemmShape]:
@@ -178,6 +204,8 @@ def fused_attention_core_seconds(
     if latent is not None:
         # The two products of the core use different widths; the fit has one head dim, their mean.
         head_dim = (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim) / 2
+    elif attention.value_dim:
+        head_dim = (attention.head_dim + attention.value_dim) / 2
     heads = attention.heads / layout.tp
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
@@ -186,11 +214,15 @@ def fused_attention_core_seconds(
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 
+    if attention.indexer is not None and attention.indexer.top_k < sequence:
+        return windowed_seconds(float(attention.indexer.top_k))
     if attention.window is None or attention.window >= sequence:
         return windowed_seconds(0.0)
+    # A query of a chunk attends to half of the chunk on average.
+    window = attention.window / 2 if attention.chunked else float(attention.window)
     every = attention.full_attention_every
     share = 1 / every if every else 0.0
-    return share * windowed_seconds(0.0) + (1 - share) * windowed_seconds(float(attention.window))
+    return share * windowed_seconds(0.0) + (1 - share) * windowed_seconds(window)
 
 
 def expert_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
@@ -206,7 +238,7 @@ def expert_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[Gemm
     padded = -(-rows // ROW_TILE) * ROW_TILE
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
-    return [(padded, columns, model.hidden), (padded, model.hidden, inner)]
+    return [(padded, columns, model.expert_input_width), (padded, model.expert_input_width, inner)]
 
 
 def routed_rows(model: Model, layout: Layout, tokens: float) -> float:
@@ -249,7 +281,7 @@ def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: fl
     # and a write). Further terms are the rotation of queries and keys, the activation function
     # (which reads 2 f elements if gated, else f, and writes f, for MLP width f), and a gate on the
     # attention output (two reads and a write).
-    t = layout.tp
+    t, model = layout.tp, model.with_shapes_of(kind)
     attention, experts = model.attention, model.experts
     # Norm and residual move 5 elements of 2 bytes per part; sequence parallelism splits them over
     # tp.

@@ -117,7 +117,7 @@ def layer_activations(
     ``batch`` is (tokens of the micro-batch, sequence length), where both numbers are divided by cp.
     ``program`` is the memory model of the training program.
     """
-    t, tokens = layout.tp, batch[0]
+    t, tokens, model = layout.tp, batch[0], model.with_shapes_of(kind)
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
     inputs = elements if program.gathers_again else tokens * model.hidden
     mixer, up_projection = _mixer_bytes(model, kind, layout, tokens, program)
@@ -219,8 +219,11 @@ def _attention_bytes(
     if latent is None:
         keys = attention.heads if program.repeats_keys else max(attention.kv_heads, t)
         rotated = program.rotary_copies * (attention.heads + keys)
-        width = attention.query_projection_heads + attention.heads + 2 * keys + rotated
-        outputs = (copy + 2 * program.output_copies) * attention.heads
+        # Width of values relative to keys.
+        spread = attention.value_width / attention.head_dim
+        width = attention.query_projection_heads + keys + rotated
+        width += (attention.heads + keys) * spread
+        outputs = (copy + 2 * program.output_copies) * attention.heads * spread
         normed = 0.0
         if attention.qk_norm != "none":
             # A norm saves its input. Its output is saved by the core, or rotated and then freed.
@@ -308,9 +311,9 @@ def _routed_expert_bytes(
     return (
         0.0,
         (saved + weighted) * width,
-        saved * visits * model.hidden + 2 * inputs * width,
+        saved * visits * model.expert_input_width + 2 * inputs * width,
         (2 * inputs + saved + copies) * own,
-        2 * (1 + inputs) * width + 4 * visits * model.hidden,
+        2 * (1 + inputs) * width + 4 * visits * model.expert_input_width,
         router,
     )
 

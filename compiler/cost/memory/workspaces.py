@@ -135,11 +135,12 @@ def weight_shapes(model: Model, layout: Layout, load: StageContents, vocab: int)
     """
     shapes: WeightShapes = set()
     for kind in load.layers_by_kind(model):
-        shapes |= _mixer_weight_shapes(model, kind, layout.tp)
+        shaped = model.with_shapes_of(kind)
+        shapes |= _mixer_weight_shapes(shaped, kind, layout.tp)
         if kind.routed:
-            shapes |= _expert_weight_shapes(model, layout)
+            shapes |= _expert_weight_shapes(shaped, layout)
         elif kind.mlp == "dense":
-            shapes |= _mlp_weight_shapes(model, model.ffn.size // layout.tp)
+            shapes |= _mlp_weight_shapes(shaped, shaped.ffn.size // layout.tp)
     # The projection of a prediction layer joins hidden states and embeddings: 2 x hidden inputs.
     if load.mtp_layers:
         shapes.add((model.hidden // layout.tp, 2 * model.hidden))

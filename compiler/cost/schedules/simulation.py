@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from parc.compiler.cost.schedules.table import ActionTable, Computation, OverlappedPair
 
@@ -17,8 +18,7 @@ class DeadlockError(ValueError):
     """Error of a simulation in which ranks wait for each other, so that the step never ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageSeconds:
+class StageSeconds(NamedTuple):
     """Seconds of one micro-batch on one stage; a rank may run several stages."""
 
     forward: float
@@ -36,8 +36,7 @@ class StageSeconds:
         return self.forward + self.backward
 
 
-@dataclass(frozen=True, slots=True)
-class StageCosts:
+class StageCosts(NamedTuple):
     """Seconds of all stages of the model, in the order of its layers."""
 
     stages: tuple[StageSeconds, ...]

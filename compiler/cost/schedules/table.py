@@ -49,8 +49,7 @@ RankActions = tuple[Action | OverlappedPair, ...]
 """Actions of one rank, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineShape:
+class PipelineShape(NamedTuple):
     """Sizes that determine an action table."""
 
     ranks: int

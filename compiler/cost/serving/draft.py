@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.cost.counts.cache import cache_bytes_per_token
+from parc.compiler.cost.counts.cache import mean_cache_bytes_per_token
 from parc.compiler.cost.serving.shard import (
     KV_BYTES,
     LayerCounts,
@@ -74,4 +74,4 @@ def draft_cache_bytes_per_token(setup: ServingSetup, tp: int) -> float:
     if draft is None or draft.model is None:
         return 0.0
     attention = LayerCounts.in_range(draft.model).attention
-    return attention * cache_bytes_per_token(draft.model.attention, tp, KV_BYTES[setup.kv])
+    return attention * mean_cache_bytes_per_token(draft.model, tp, KV_BYTES[setup.kv])

@@ -90,7 +90,7 @@ def cached_elements_per_token(model: Model, tp: int) -> float:
     latent, attention = model.attention.latent, model.attention
     if latent is not None:
         return latent.kv_lora_rank + latent.qk_rope_dim
-    return 2 * max(attention.kv_heads / tp, 1.0) * attention.head_dim
+    return max(attention.kv_heads / tp, 1.0) * (attention.head_dim + attention.value_width)
 
 
 ROUTED_BYTES = 8
@@ -129,7 +129,8 @@ def expert_seconds(deployment: Deployment, tokens: float) -> float:
     rows *= _load_imbalance(rows, ranks)
     padded = rows + _empty_rows(rows / touched if touched else 0.0) * touched
     compute = 2 * padded * part.expert / (deployment.gemm_flops_per_second(nbytes) * GROUPED_SHARE)
-    moved = ROUTED_BYTES * rows * deployment.model.hidden / deployment.memory_bytes_per_second
+    width = deployment.model.expert_input_width
+    moved = ROUTED_BYTES * rows * width / deployment.memory_bytes_per_second
     shared = deployment.gemm_seconds(part.shared, tokens, nbytes) if part.shared else 0.0
     return max(read, compute) + moved + shared
 

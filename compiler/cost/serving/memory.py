@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import ceil, lcm
 
 from parc.compiler.cost.counts.cache import (
-    cache_bytes_per_token,
     count_windowed_layers,
+    mean_cache_bytes_per_token,
     recurrent_state_bytes,
 )
 from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
@@ -96,7 +96,7 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
     Raises:
         ValueError: the model has recurrent layers, and the engine declares no policy for them.
     """
-    token_bytes = cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
+    token_bytes = mean_cache_bytes_per_token(model, tp, KV_BYTES[setup.kv])
     layers = LayerCounts.in_range(model)
     if not layers.recurrent:
         return CacheBlocks(block_tokens, block_tokens * token_bytes, 1, 0)
@@ -180,7 +180,7 @@ def _layers_bytes_per_token_and_sequence(
 
 def kv_bytes_per_layer(model: Model, tp: int, setup: ServingSetup) -> float:
     """Return the bytes that one attention layer caches per token on one of ``tp`` ranks."""
-    return cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
+    return mean_cache_bytes_per_token(model, tp, KV_BYTES[setup.kv])
 
 
 def request_cache_bytes(

@@ -13,7 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.cost.counts.params import expert_params, mlp_params, norm_params, router_params
+from parc.compiler.cost.counts.flops import multiplied_extra_weights
+from parc.compiler.cost.counts.params import (
+    expert_params,
+    expert_projection_params,
+    extra_params,
+    indexer_params,
+    mlp_params,
+    norm_params,
+    router_params,
+)
 from parc.compiler.ir import LayerKind, Model
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
@@ -141,7 +150,8 @@ def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup)
     multiple = setup.engine.sharding.vocab_multiple
     vocab = -(-model.vocab // multiple) * multiple
     head = vocab * model.hidden / tp
-    experts = model.experts
+    experts, sizes = model.experts, model.ffn_sizes
+    mean_size = sum(sizes) / len(sizes) if model.variants and sizes else model.ffn.size
     return RankWeights(
         # Layer types are assumed to be distributed evenly over the stages.
         layers=LayerCounts.in_range(model).multiplied_by(
@@ -149,13 +159,22 @@ def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup)
         ),
         attention=attention_elements(model, tp),
         recurrent=recurrent_elements(model, tp),
-        norm=model.norms_per_layer / 2 * norm_params(model, model.hidden),
-        mlp=mlp_params(model.hidden, model.ffn.size, model.ffn, bias=False) / tp,
+        # A layer has two residual blocks, one of its mixer and one of its MLP.
+        norm=model.norms_per_layer / 2 * norm_params(model, model.hidden)
+        + sum(x.parameters for x in model.extra_weights if x.at == "layers" and not x.multiplied)
+        / 2,
+        mlp=mlp_params(model.hidden, 1, model.ffn, bias=False) * mean_size / tp
+        + extra_params(model, "dense"),
         shared=_shared_expert_elements(model) / tp,
-        router=router_params(model) + (model.hidden if experts and experts.shared_gate else 0),
+        router=router_params(model)
+        + (model.hidden if experts and experts.shared_gate else 0)
+        + expert_projection_params(model)
+        + extra_params(model, "experts"),
         expert=expert_params(model) / layout.ranks_per_expert if experts else 0.0,
         experts=_max_experts_per_rank(model, layout),
-        embedding=head if pp > 1 or model.tied_embeddings else 2 * head,
+        embedding=(head if pp > 1 or model.tied_embeddings else 2 * head)
+        + extra_params(model, "embedding")
+        + extra_params(model, "output"),
         head=head,
         adapter=0.0 if setup.lora is None else setup.lora.rank * adapter_width(model, tp),
     )
@@ -205,24 +224,42 @@ def _shared_expert_elements(model: Model) -> float:
 
 
 def attention_elements(model: Model, tp: int) -> MixerWeights:
-    """Return the number of attention weights of one layer on one of ``tp`` ranks."""
+    """Return the number of attention weights of one layer on one of ``tp`` ranks.
+
+    If layers have different shapes, the result is the mean over all attention layers.
+    """
+    parts = [(_attention_elements(one, tp), share) for one, share in model.attention_models]
+    multiplied = multiplied_extra_weights(model, LayerKind("attention", "none"))
+    # Other extra weights of all layers are counted with the norms.
+    small = [one for one in model.extra_weights if one.at == "attention" and not one.multiplied]
+    return MixerWeights(
+        sum(share * part.projections for part, share in parts) + multiplied,
+        sum(share * part.unquantized for part, share in parts) + sum(x.parameters for x in small),
+    )
+
+
+def _attention_elements(model: Model, tp: int) -> MixerWeights:
+    """Return the number of attention weights of one layer of a model without layer variants."""
     attention, hidden = model.attention, model.hidden
-    latent = attention.latent
+    latent, indexer = attention.latent, attention.indexer
+    # Every rank has the whole indexer.
+    index = indexer_params(model, indexer) if indexer else 0
     if latent is None:
-        width = attention.heads * attention.head_dim / tp
+        width = attention.heads * attention.value_width / tp
         queries = attention.query_projection_heads * attention.head_dim / tp
-        keys = max(attention.kv_heads / tp, 1.0) * attention.head_dim
+        groups = max(attention.kv_heads / tp, 1.0)
+        keys = groups * (attention.head_dim + attention.value_width) / 2
         # Norms per head have the same weights for all heads: one for queries, one for keys.
         norms = 2 * attention.head_dim if attention.qk_norm == "head" else 0.0
         biases = (queries + 2 * keys) * attention.qkv_bias
-        return MixerWeights(hidden * (queries + width + 2 * keys), norms + biases)
+        return MixerWeights(index + hidden * (queries + width + 2 * keys), norms + biases)
     query = latent.qk_nope_dim + latent.qk_rope_dim
     rank = latent.q_lora_rank or 0
     whole = hidden * (rank + latent.kv_lora_rank + latent.qk_rope_dim)
     values = latent.kv_lora_rank * (latent.qk_nope_dim + latent.v_dim)
     heads = attention.heads / tp
     split = heads * ((rank or hidden) * query + values + latent.v_dim * hidden)
-    return MixerWeights(whole + split, float(rank + latent.kv_lora_rank))
+    return MixerWeights(index + whole + split, float(rank + latent.kv_lora_rank))
 
 
 def recurrent_elements(model: Model, tp: int) -> MixerWeights:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parc.compiler.cost.counts.cache import index_key_bytes
 from parc.compiler.cost.counts.flops import mean_visible_keys, query_and_value_width
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.layer_seconds import (
@@ -159,14 +160,40 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     # Every decoding request reads its whole cache once per step.
     read = batch.decode * _mean_context(model, batch.context, layout.dcp) * kv
     read /= deployment.memory_bytes_per_second
-    width = 2 * attention.heads * attention.head_dim
+    per_key = sum(share * query_and_value_width(one) for one, share in model.attention_models)
+    width = per_key
     if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
         latent = attention.latent
         width = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
     verified = batch.decode * (1 + deployment.setup.draft_tokens)
     decode = 2 * verified * context * width / layout.tp / deployment.attention_flops_per_second
-    core = 2 * batch.prefill * query_and_value_width(model) * batch.span / layout.tp
-    return (max(read, decode) + core / deployment.attention_flops_per_second) / layout.pcp
+    core = 2 * batch.prefill * per_key * batch.span / layout.tp
+    core = core / deployment.attention_flops_per_second + _indexer_seconds(deployment, batch)
+    return (max(read, decode) + core) / layout.pcp
+
+
+def _indexer_seconds(deployment: Deployment, batch: StepBatch) -> float:
+    """Return the time in seconds in which the indexer of one layer scores tokens in a step.
+
+    It reads the index keys of the whole context, of which the attention core reads only the
+    selected tokens.
+    """
+    model, layout = deployment.model, deployment.layout
+    # Layers that share selected keys score nothing.
+    share = sum(
+        part
+        for one, part in model.attention_models
+        if one.attention.indexer is not None and not one.attention.indexer.shared
+    )
+    indexer = model.attention.indexer
+    if indexer is None or not share:
+        return 0.0
+    context = batch.context / layout.dcp
+    read = batch.decode * context * index_key_bytes(indexer) / deployment.memory_bytes_per_second
+    scored = batch.decode * (1 + deployment.setup.draft_tokens) * context
+    scored += batch.prefill * batch.span
+    flops = 2 * indexer.heads * indexer.head_dim * scored
+    return share * max(read, flops / deployment.attention_flops_per_second)
 
 
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
@@ -176,11 +203,18 @@ def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
     ``ranks`` ranks reads an equal part of the keys. In a layer with a window, each rank reads all
     keys of the window.
     """
+    if model.variants:
+        shares = model.attention_models
+        return sum(share * _mean_context(one, context, ranks) for one, share in shares)
     attention = model.attention
+    if attention.indexer is not None:
+        return min(context, attention.indexer.top_k) / ranks
     if attention.window is None or attention.window >= context:
         return context / ranks
     share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
-    return share * context / ranks + (1 - share) * attention.window
+    # A request is in the middle of a chunk on average.
+    window = attention.window / 2 if attention.chunked else attention.window
+    return share * context / ranks + (1 - share) * window
 
 
 def mean_visible_prompt_keys(model: Model, tokens: float) -> float:

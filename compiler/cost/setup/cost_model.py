@@ -228,8 +228,9 @@ class CostModel:
         table = self.framework.padded_vocab(self.problem, layout.tp) * model.hidden / layout.tp
         if load.embedding:
             dense += table + params.position_table_params(model)
+            dense += params.extra_params(model, "embedding")
         if load.final_norm:
-            dense += params.final_norm_params(model)
+            dense += params.final_norm_params(model) + params.extra_params(model, "output")
         # With one pipeline stage a tied output projection is the embedding itself.
         if load.loss and (not model.tied_embeddings or layout.pp > 1):
             dense += table

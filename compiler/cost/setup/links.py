@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
@@ -13,6 +13,9 @@ from parc.compiler.cost.kernels.collective_time import (
 )
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import Axis, Cluster, Efficiency
+
+SOCKETS = 2
+"""CPU sockets of a host. A group with one GPU on each of them has no two GPUs near one NIC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class Links:
     host."""
     fits: dict[Operation, CollectiveFit]
     network: InterDomainNetwork
+    shared_nic: InterDomainNetwork | None = None
+    """Network of groups with several, but not all, GPUs of a domain, if all their rings use the
+    same NIC; None if they use all NICs."""
 
     @classmethod
     def from_cluster(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
@@ -66,13 +72,23 @@ class Links:
         node = cluster.node
         # The lower limit keeps times finite on a cluster without network data.
         rate = max(node.network_gb_per_s_per_gpu * row.network, 0.05)
+        network = InterDomainNetwork(rate, row.hop_seconds + cluster.fabric.latency_seconds)
+        # NCCL before 2.12 prefers rings that enter and leave a host through the same NIC. If no two
+        # GPUs of a group share a NIC, each group then takes the first NIC of the host, because none
+        # is near to both ends of its ring (graph/search.cc, ncclTopoSearchRecNet). Groups of one
+        # GPU, and of all GPUs of the host, take the NICs next to their GPUs. Runs on hosts with a
+        # NIC per GPU do not show the effect.
+        shared = None
+        if row.is_from_2021 and 1 < node.nics < node.gpus:
+            shared = replace(network, gb_per_s_per_gpu=rate / node.nics)
         return cls(
             domain=min(node.nvlink_or_host_gpus, max(cluster.gpus, 1)),
             fits={
                 operation: fit.scaled_to_link(node.link_gb_per_s)
                 for operation, fit in kernels.collectives.items()
             },
-            network=InterDomainNetwork(rate, row.hop_seconds + cluster.fabric.latency_seconds),
+            network=network,
+            shared_nic=shared,
         )
 
     def collective_seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
@@ -82,8 +98,11 @@ class Links:
         """
         if group.size == 1 or nbytes <= 0:
             return 0.0
+        network = self.network
+        if self.shared_nic is not None and group.local == SOCKETS:
+            network = self.shared_nic
         fit = self.fits[operation]
-        return two_level_collective_seconds(fit, self.network, nbytes, group.local, group.domains)
+        return two_level_collective_seconds(fit, network, nbytes, group.local, group.domains)
 
     def message_seconds(self, nbytes: float, stride: int) -> float:
         """Return the time in seconds of one message to the rank ``stride`` ranks away."""

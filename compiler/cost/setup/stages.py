@@ -38,10 +38,10 @@ class StageContents:
         Types without layers are left out. Multi-token-prediction layers count as layers of the type
         of the last decoder layer.
         """
-        counts = dict(zip(model.kinds, self.counts, strict=True))
         # A prediction layer is built like the last decoder layer (Megatron-Core and DeepSeek-V3).
-        counts[model.last_kind] += self.mtp_layers
-        return {kind: count for kind, count in counts.items() if count}
+        last, more = (model.last_kind, self.mtp_layers) if self.mtp_layers else (None, 0)
+        pairs = zip(model.kinds, self.counts, strict=True)
+        return {kind: n for kind, one in pairs if (n := one + more if kind == last else one)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
     GemmShape,
     attention_gemm_shapes,
     element_wise_bytes,
+    extra_gemm_shapes,
     fused_attention_core_seconds,
     gemm_forward_backward_seconds,
     mlp_gemm_shapes,
@@ -36,7 +37,7 @@ from parc.compiler.cost.step.tensor_exchange import (
     dense_collectives,
     expert_collectives,
 )
-from parc.compiler.ir import LayerKind, Layout
+from parc.compiler.ir import LayerKind, Layout, Model
 
 ZERO = ForwardBackward(0.0, 0.0)
 LAUNCH_NORM = 4.0
@@ -174,13 +175,16 @@ def _gemm_shapes(
     cost_model: CostModel, layout: Layout, kind: LayerKind, tokens: float
 ) -> list[GemmShape]:
     """Return the (m, n, k) shapes of a layer's forward GEMMs, except those of routed experts."""
-    model, shapes = cost_model.problem.model, []
+    problem = cost_model.problem
+    model = problem.model.with_shapes_of(kind)
+    shapes = extra_gemm_shapes(model, kind, tokens, problem.job.sequence_length)
     part = recurrence_of_layer(model, kind)
     if kind.mixer == "attention":
         shapes += attention_gemm_shapes(model, layout, tokens)
     elif part is not None:
         inner = part.inner / layout.tp
-        shapes = [(tokens, part.projected / layout.tp, model.hidden), (tokens, model.hidden, inner)]
+        projected = part.projected / layout.tp
+        shapes += [(tokens, projected, model.hidden), (tokens, model.hidden, inner)]
     width = model.ffn.size if kind.mlp == "dense" else 0
     if kind.routed and model.experts is not None:
         width = model.experts.shared_size
@@ -214,16 +218,21 @@ def _attention_core_seconds(
     """
     if kind.mixer != "attention":
         return ZERO
-    key = ("core", layout.tp, layout.cp, layout.micro_batch)
-    return cost_model.cached(key, lambda: _compute_attention_core_seconds(cost_model, layout))
+    key = ("core", kind.variant, layout.tp, layout.cp, layout.micro_batch)
+    model = cost_model.problem.model.with_shapes_of(kind)
+    return cost_model.cached(
+        key, lambda: _compute_attention_core_seconds(cost_model, model, layout)
+    )
 
 
-def _compute_attention_core_seconds(cost_model: CostModel, layout: Layout) -> ForwardBackward:
+def _compute_attention_core_seconds(
+    cost_model: CostModel, model: Model, layout: Layout
+) -> ForwardBackward:
     """Compute the forward and backward times in seconds of the attention core.
 
     The software stack determines whether the core is fused.
     """
-    model, sequence = cost_model.problem.model, cost_model.problem.job.sequence_length
+    sequence = cost_model.problem.job.sequence_length
     row = cost_model.efficiency
     if row.unfused:
         core = unfused_attention_core_seconds(cost_model.kernels, model, layout, sequence)
@@ -263,10 +272,18 @@ def _exposed_tp_seconds(
 def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds of output projection and loss of one micro-batch.
 
-    The time includes the forward and the backward pass.
+    The time includes the forward and the backward pass. It is computed once for all layouts with
+    equal inputs.
     """
-    job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
-    tokens = layout.tokens(job.sequence_length)
+    tokens = layout.tokens(cost_model.problem.job.sequence_length)
+    # How gradients are added depends on the last two.
+    key = ("head", tokens, layout.tp, layout.zero_stage > 1, layout.sequence_parallel)
+    return cost_model.cached(key, lambda: _output_head_seconds(cost_model, layout, tokens))
+
+
+def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> float:
+    """Compute the result of ``output_head_seconds``, for a micro-batch of ``tokens`` per rank."""
+    model, row = cost_model.problem.model, cost_model.efficiency
     vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
     shape, sum_bytes = (tokens, vocab, model.hidden), gradient_sum_bytes(cost_model, layout)

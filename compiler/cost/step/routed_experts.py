@@ -110,18 +110,24 @@ def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -
     columns = 2 * inner if model.ffn.gated else inner
     sorts = experts.count > layout.ep and not job.deduplicates_dispatch
     passes = PASSES + SORTED_PASSES if sorts else PASSES
-    permuted = PASS_BYTES * passes * model.hidden * (1.0 if row.fused_routing else UNFUSED_TRAFFIC)
+    permuted = (
+        PASS_BYTES
+        * passes
+        * model.expert_input_width
+        * (1.0 if row.fused_routing else UNFUSED_TRAFFIC)
+    )
     activated = 2 * (columns + inner)
     cast = CAST_BYTES if job.is_low_precision else 0.0
     cast *= FUSED_CASTS if row.fused_experts else 1.0
-    biased = model.hidden if experts.bias and not row.fused_experts else 0
+    biased = model.expert_input_width if experts.bias and not row.fused_experts else 0
     return ForwardBackward(
-        visits * (permuted + activated + cast * (model.hidden + inner) + BIAS_BYTES * biased),
+        visits
+        * (permuted + activated + cast * (model.expert_input_width + inner) + BIAS_BYTES * biased),
         visits
         * (
             permuted
             + 2 * activated
-            + cast * (model.hidden + columns)
+            + cast * (model.expert_input_width + columns)
             + BIAS_GRADIENT_BYTES * biased
         ),
     )
@@ -139,7 +145,7 @@ def dispatch_seconds(
     if layout.ep == 1 or model.experts is None:
         return 0.0
     tokens = layout.tokens(job.sequence_length) / layout.tp
-    nbytes = 2 * tokens * model.hidden
+    nbytes = 2 * tokens * model.expert_input_width
     if job.deduplicates_dispatch:
         transfer = single_copy_dispatch_seconds(cost_model.links, nbytes, groups.ep, model.experts)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parc.compiler.cost.schedules.simulation import StageSeconds
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -16,8 +16,7 @@ from parc.compiler.cost.step.layer_time import (
 from parc.compiler.ir import LayerKind, Layout, ModelChunk
 
 
-@dataclass(frozen=True, slots=True)
-class StageTime:
+class StageTime(NamedTuple):
     """Time of one micro-batch on one pipeline rank in seconds, forward plus backward, by term."""
 
     compute: float

@@ -11,14 +11,14 @@ from math import exp
 
 from parc.compiler.cost.setup.cost_model import CostModel
 
-DENSE_SPREAD = 0.1
+DENSE_SPREAD = 0.099
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs."""
-EXPERTS_SPREAD = 0.26
+EXPERTS_SPREAD = 0.25
 """The same for mixtures of experts."""
-UNMEASURED_SPREAD = 0.22
+UNMEASURED_SPREAD = 0.2
 """The same for a stack and GPU generation without published runs."""
-CALIBRATED_SPREAD = 0.076
+CALIBRATED_SPREAD = 0.071
 """The same for a cluster with calibrated parameters: the spread of the errors within a source."""
 
 

@@ -55,11 +55,13 @@ def expert_collectives(
     cost_model: CostModel, layout: Layout, kind: LayerKind
 ) -> tuple[LayerCollective, ...]:
     """Return the collectives that the experts of one layer run over their tensor-parallel group."""
-    experts = cost_model.problem.model.experts
+    model = cost_model.problem.model
+    experts = model.experts
     if layout.tp == 1 or layout.etp == 1 or not kind.routed or experts is None:
         return ()
     # Each rank contributes its 1/tp of the tokens, one row per selected expert, to the etp ranks.
     visits = hidden_state_bytes(cost_model, layout) / layout.tp * experts.top_k * layout.etp
+    visits *= model.expert_input_width / model.hidden
     return (
         LayerCollective("all_gather", visits, 1, 1),
         LayerCollective("reduce_scatter", visits, 1, 1),

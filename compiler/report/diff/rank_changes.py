@@ -6,7 +6,7 @@ groups whose members change or that newly span racks or NVLink domains.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, repeat
@@ -131,13 +131,13 @@ def _rack_changes(
     # Hosts that exist on one side only are listed as added or removed.
     common = [host for host in before if host in after]
     pairs = {(before[host], after[host]) for host in common}
-    sources = [source for source, _ in pairs]
-    targets = [target for _, target in pairs]
+    sources = Counter(source for source, _ in pairs)
+    targets = Counter(target for _, target in pairs)
     # A rack is renamed, not moved, if old and new name correspond one to one.
     renamed = {
         (source, target)
         for source, target in pairs
-        if source != target and sources.count(source) == 1 and targets.count(target) == 1
+        if source != target and sources[source] == targets[target] == 1
     }
     moved = tuple(
         (host, before[host], after[host])

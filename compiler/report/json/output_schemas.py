@@ -117,7 +117,12 @@ def _serving_estimate_schema(definitions: Schema) -> Schema:
     properties = {key: value for key, value in schema["properties"].items() if key != "layout"}
     decode = _with_required(dataclass_schema(StepTerms, definitions), {"total_seconds": NUMBER})
     totals = dict.fromkeys(ESTIMATE_TOTALS, NUMBER)
-    return _with_required({**schema, "properties": properties}, {"decode": decode, **totals})
+    # A prefill pool has no decode step.
+    answers = {
+        "decode": {"anyOf": [decode, {"type": "null"}]},
+        "tpot_seconds": {"anyOf": [properties["tpot_seconds"], {"type": "null"}]},
+    }
+    return _with_required({**schema, "properties": properties}, {**answers, **totals})
 
 
 def _serving_placement_schema(definitions: Schema) -> Schema:
@@ -150,7 +155,7 @@ def plan_schema() -> Schema:
     return _any_of_schemas("PARC plan", ("TrainingPlan", "ServingPlan"), definitions)
 
 
-def _any_of_schemas(title: str, names: tuple[str, str], definitions: Schema) -> Schema:
+def _any_of_schemas(title: str, names: tuple[str, ...], definitions: Schema) -> Schema:
     choices: Schema = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
     return _complete_schema(title, choices, definitions)
 
@@ -184,7 +189,13 @@ def lock_schema() -> Schema:
             _serving_decisions_schema(definitions), unavailable=NAMES, calibration=FACTORS
         )
     )
-    return _any_of_schemas("PARC lock", ("TrainingLock", "ServingLock"), definitions)
+    pool = definitions["ServingLock"]["properties"]["decisions"]
+    pools = {"versions": pool["properties"]["versions"], "prefill": pool, "decode": pool}
+    definitions["PoolsLock"] = _lock_file_schema(
+        closed_object(pools, "Decisions on the two pools of a service.")
+    )
+    names = ("TrainingLock", "ServingLock", "PoolsLock")
+    return _any_of_schemas("PARC lock", names, definitions)
 
 
 def _training_decisions_schema(definitions: Schema) -> Schema:

@@ -110,7 +110,11 @@ def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
     estimate = as_json(plan.estimate)
     del estimate["layout"]
     decode = {**estimate["decode"], "total_seconds": plan.estimate.decode.total_seconds}
-    return {**estimate, **_derived_values(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
+    totals = _derived_values(plan.estimate, ESTIMATE_TOTALS)
+    if plan.problem.service.setup.pool == "prefill":
+        # Prompts end with their first token: there is no decode step, and no time per token.
+        return {**estimate, **totals, "decode": None, "tpot_seconds": None}
+    return {**estimate, **totals, "decode": decode}
 
 
 def _derived_values(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
@@ -118,6 +122,8 @@ def _derived_values(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]
 
 
 FORMAT = 1
+POOLS = ("prefill", "decode")
+"""Names of the pools of a disaggregated service: keys of the lock, and folders of the output."""
 PLAN_PATH = "plan.json"
 LOCK_PATH = "parc.lock"
 _EMPTY = '"lock_digest": ""'
@@ -188,6 +194,22 @@ def _training_sections(plan: Plan) -> dict[str, Any]:
 
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
     """Return the decisions, the name and the spec digest of parc.lock, without file digests."""
+    name, decisions = plan.problem.name, _decisions(plan)
+    if isinstance(plan, ServingPlan) and plan.pair is not None:
+        pools = dict(zip(POOLS, map(_decisions, plan.pools), strict=True))
+        name, decisions = plan.pair.name, {"versions": dict(plan.problem.versions), **pools}
+    document = {
+        "format": FORMAT,
+        "parc": __version__,
+        "name": name,
+        "spec_digest": plan.problem.digest,
+        "decisions": decisions,
+    }
+    return dict(round_floats_in_tree(document))
+
+
+def _decisions(plan: AnyPlan) -> dict[str, Any]:
+    """Return the decisions of a plan that ``parc compile --locked`` compares."""
     placement = plan.placement
     decisions = {
         "versions": dict(plan.problem.versions),
@@ -204,14 +226,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
             decisions["calibration"] = dict(plan.problem.calibration)
     else:
         decisions["calibration"] = dict(plan.problem.calibration)
-    document = {
-        "format": FORMAT,
-        "parc": __version__,
-        "name": plan.problem.name,
-        "spec_digest": plan.problem.digest,
-        "decisions": decisions,
-    }
-    return dict(round_floats_in_tree(document))
+    return decisions
 
 
 def _layout_section(layout: Layout, global_batch: int) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple
 
-from parc.compiler.ir import AnyPlan, Axis
+from parc.compiler.ir import AnyPlan
+from parc.compiler.report.formatting import format_count, format_range
 from parc.compiler.report.page.figure import Canvas, Figure
 from parc.compiler.report.page.host_maps import (
+    HostGrid,
     MapStyle,
     RackCells,
     colored_axis,
@@ -36,10 +40,17 @@ class ClusterMap(NamedTuple):
     figure: Figure
     axis: str
     legend: tuple[tuple[str, str], ...]
-    """(coordinate, colour) of at most a dozen coordinates, including the first and the last."""
+    """(coordinate, or range of coordinates, colour) of every colour."""
     states: tuple[tuple[str, str], ...]
-    """(state, number of hosts) of each state that occurs."""
+    """(state, number of hosts as text) of each state that occurs."""
     caption: str
+    color_note: str
+    """Sentence that names what the colours show."""
+    racks: tuple[RackCells, ...]
+    """Racks in the order of the map; those that are not drawn come last."""
+    grid: HostGrid
+    draws_gpus: bool
+    """True if each GPU is drawn; False if each host is one cell."""
 
 
 def cluster_map(plan: AnyPlan) -> ClusterMap:
@@ -55,21 +66,25 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     # Whole racks are left out, because a partly drawn rack would look like a smaller one.
     kept, left_out = _drawn_racks(racks)
     canvas = Canvas(WIDTH)
-    height = (draw_racks_as_columns if gpus else draw_racks_as_blocks)(canvas, look, kept)
+    draw = draw_racks_as_columns if gpus else draw_racks_as_blocks
+    # The first rack may be too large to be drawn.
+    grid = draw(canvas, look, kept) if kept else HostGrid(0, (), (), 1, 1, 0.0)
     states: dict[str, int] = {}
     for rack in racks:
         for cell in rack.cells:
             states[cell.state] = states.get(cell.state, 0) + 1
     figure = canvas.build_figure(
-        f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", height
+        f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", grid.height
     )
-    legend = tuple((str(index), look.colors[index]) for index in _evenly_spaced(axis.size))
-    counts = tuple((state, f"{hosts:,}") for state, hosts in states.items())
-    return ClusterMap(figure, axis.name, legend, counts, _map_caption(plan, axis, gpus, left_out))
+    counts = tuple((state, format_count(hosts, "host")) for state, hosts in states.items())
+    caption = _map_caption(plan, gpus, left_out)
+    note = f"Colours show the {AXES.get(axis.name, f'position in the {axis.name} group')}."
+    legend = tuple(_ranges_by_color(look.colors))
+    return ClusterMap(figure, axis.name, legend, counts, caption, note, tuple(racks), grid, gpus)
 
 
-def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
-    """Return the caption, which explains the frames, cells and colours of the map."""
+def _map_caption(plan: AnyPlan, gpus: bool, left_out: int) -> str:
+    """Return the caption, which explains the frames and cells of the map."""
     tensor, per_node = plan.placement.dense.axis_by_name("tp").size, plan.placement.ranks_per_node
     text = "Each frame is a rack and each cell a host"
     if gpus:
@@ -80,7 +95,7 @@ def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
             text += f"; squares side by side without a gap form a tensor parallel group of {tensor}"
         elif tensor > per_node:
             text += f"; a tensor parallel group fills {tensor // per_node} rows"
-    text += f". Colours show the {AXES.get(axis.name, axis.name)}."
+    text += "."
     return text + (f" {left_out:,} more hosts are not drawn." if left_out else "")
 
 
@@ -96,11 +111,13 @@ def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
     return kept, sum(len(rack.cells) for rack in racks[len(kept) :])
 
 
-def _evenly_spaced(size: int) -> list[int]:
-    """Return at most 12 evenly spaced integers from 0 to ``size`` - 1, both ends included."""
-    if size <= 12:
-        return list(range(size))
-    return sorted({round(index * (size - 1) / 11) for index in range(12)})
+def _ranges_by_color(colors: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (coordinate or range of coordinates, colour) for each run of equal ``colors``."""
+    start = 0
+    for color, run in groupby(colors):
+        end = start + len(list(run))
+        yield format_range(start, end - 1), color
+        start = end
 
 
 def color_ramp(count: int) -> list[str]:

@@ -34,6 +34,23 @@ class RackCells(NamedTuple):
     cells: tuple[HostCell, ...]
 
 
+class HostGrid(NamedTuple):
+    """Positions of the hosts on the map, in units; the page's script colours and marks them."""
+
+    racks: int
+    """Number of drawn racks, which fill line after line."""
+    columns: tuple[int, ...]
+    """x of the first host of a rack, for each column of racks."""
+    lines: tuple[float, ...]
+    """y of the first host of a rack, for each line of racks."""
+    across: int
+    """Hosts per row of a rack."""
+    pitch: int
+    """Distance of neighboring rows; of neighboring columns too, if a row has several hosts."""
+    height: float
+    """Height of the whole map."""
+
+
 class MapStyle(NamedTuple):
     """Settings that both kinds of map share: the coloured axis, its colours, and sizes."""
 
@@ -117,8 +134,8 @@ def rack_name(rack: RackCells, length: int) -> str:
     return "unavailable" if rack.name == UNKNOWN_RACK else clip_text(rack.name, length)
 
 
-def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
-    """Draw each rack as a block of cells, one cell per host; return the height of the drawing.
+def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> HostGrid:
+    """Draw each rack as a block of cells, one cell per host; return their positions.
 
     A host whose ranks have several coordinates is striped.
     """
@@ -141,7 +158,10 @@ def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells])
             left = x + pad + number % across * (side + 1)
             top = y + pad + head + number // across * (side + 1)
             _draw_host_cell(canvas, look, cell, (left, top))
-    return float(-(-len(racks) // columns) * (high + 6) - 6)
+    count = -(-len(racks) // columns)
+    lefts = tuple(place * (wide + 6) + pad for place in range(min(columns, len(racks))))
+    tops = tuple(float(line * (high + 6) + pad + head) for line in range(count))
+    return HostGrid(len(racks), lefts, tops, across, side + 1, float(count * (high + 6) - 6))
 
 
 def _cells_per_row(cells: int, side: int) -> int:
@@ -191,15 +211,16 @@ GPU, GAP, GAP_IN_GROUP = 12, 4, 1
 NAME_WIDTH = 84
 
 
-def draw_racks_as_columns(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
-    """Draw each rack as a column of hosts, each host as a row of GPUs; return the total height."""
+def draw_racks_as_columns(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> HostGrid:
+    """Draw each rack as a column of hosts, each host as a row of GPUs; return their positions."""
     per_node = look.plan.placement.ranks_per_node
     row = GPU + 5
     wide = NAME_WIDTH + per_node * (GPU + GAP) + 16
     columns = max(1, (canvas.width + 14) // (wide + 14))
-    top = 0.0
+    top, tops = 0.0, []
     for start in range(0, len(racks), columns):
         line = racks[start : start + columns]
+        tops.append(top + 22)
         for place, rack in enumerate(line):
             x = place * (wide + 14)
             canvas.add_tooltip(
@@ -210,7 +231,8 @@ def draw_racks_as_columns(canvas: Canvas, look: MapStyle, racks: list[RackCells]
                 _draw_host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
             _draw_nvlink_domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
         top += 38 + max(len(rack.cells) for rack in line) * row
-    return top - 10
+    lefts = tuple(place * (wide + 14) + 8 for place in range(min(columns, len(racks))))
+    return HostGrid(len(racks), lefts, tuple(tops), 1, row, top - 10)
 
 
 def _draw_nvlink_domains(

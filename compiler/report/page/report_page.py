@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
 from parc.compiler.ir.run import Run
-from parc.compiler.ir.serving_plan import LatencyName
+from parc.compiler.ir.serving_goals import LatencyName
 from parc.compiler.report.formatting import (
     format_duration,
     format_gib,
@@ -18,6 +21,8 @@ from parc.compiler.report.formatting import (
 from parc.compiler.report.page.cluster_map import cluster_map
 from parc.compiler.report.page.figure import html_table
 from parc.compiler.report.page.memory import cache_chart, memory_chart
+from parc.compiler.report.page.next_steps import next_steps
+from parc.compiler.report.page.script_data import script_data_text
 from parc.compiler.report.page.simulation import simulation_chart
 from parc.compiler.report.page.tables import (
     best_candidate_table,
@@ -37,7 +42,12 @@ from parc.compiler.report.text.serving_tables import (
     generates_answers,
     output_unit,
 )
-from parc.compiler.report.text.summary import describe_job, describe_service, format_placement
+from parc.compiler.report.text.summary import (
+    describe_cost,
+    describe_job,
+    describe_service,
+    format_placement,
+)
 from parc.compiler.report.text.tie_note import tie_note
 
 
@@ -97,12 +107,21 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
         KeyFigure("memory headroom", free, f"goal: at least {required}"),
         KeyFigure("placement", plan.placement.proof.quality, format_placement(plan)),
         KeyFigure("run", _run_length(plan.run), describe_length(plan.run)),
+        *_cost_figure(plan),
         *([KeyFigure("data", "mock data", MOCK_DATA)] if plan.problem.trains_on_mock_data else []),
     )
 
 
 def _run_length(run: Run) -> str:
     return "does not end" if run.wall_seconds is None else format_duration(run.wall_seconds)
+
+
+def _cost_figure(plan: AnyPlan) -> tuple[KeyFigure, ...]:
+    """Return the cost per hour and per million tokens; empty if the spec states no price."""
+    if plan.cost_per_hour is None:
+        return ()
+    hourly, _, note = describe_cost(plan).partition(" per hour ")
+    return (KeyFigure("cost per hour", hourly, note),)
 
 
 def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
@@ -140,6 +159,7 @@ def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
         KeyFigure(
             "engines", f"{plan.layout.replicas:,}", f"of {plan.layout.engine_gpus:,} GPUs each"
         ),
+        *_cost_figure(plan),
     )
 
 
@@ -151,8 +171,28 @@ def _limit_note(plan: ServingPlan, latency: LatencyName) -> str:
 REPORT_PATH = "report.html"
 
 
+class InlineText(NamedTuple):
+    """Style sheet or script in the page, with the digest by which the browser accepts it."""
+
+    text: str
+    source: str
+    """Source expression of the content security policy, such as ``'sha256-...'``."""
+
+
+@cache
+def inline_text(template: str) -> InlineText:
+    """Return the style sheet or script ``template`` of templates/report, without indentation."""
+    lines = render("report", template, {}).splitlines()
+    text = "".join(f"\n{line.strip()}" for line in lines if line.strip()) + "\n"
+    digest = b64encode(sha256(text.encode()).digest()).decode()
+    return InlineText(text, f"'sha256-{digest}'")
+
+
 def report_artifact(plan: AnyPlan) -> Artifact:
-    """Return report.html, a page that loads no other file, no script and nothing from a network."""
+    """Return report.html, a page that loads no other file and nothing from a network.
+
+    Its script runs only in the page. Without it, the page still shows all figures and tables.
+    """
     return Artifact(REPORT_PATH, render("report", "report.html.j2", _template_values(plan)))
 
 
@@ -160,15 +200,21 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
     """Return the values for the page template; sections that do not apply to the plan are None."""
     bar, legend = step_time_bar(plan)
     serving = isinstance(plan, ServingPlan)
+    shown = cluster_map(plan)
+    timeline = None if isinstance(plan, ServingPlan) else timeline_chart(plan)
     values = {
+        "style": inline_text("style.css.j2"),
+        "script": inline_text("page.js.j2"),
+        "data": script_data_text(plan, shown, timeline),
+        "steps": next_steps(plan),
         "head": page_head(plan),
         "named": plan.problem.cluster.named,
         "serving": serving,
-        "map": cluster_map(plan),
+        "map": shown,
         "groups": process_group_table(plan),
         "memory": cache_chart(plan) if isinstance(plan, ServingPlan) else memory_chart(plan),
         "simulation": simulation_chart(plan) if isinstance(plan, ServingPlan) else None,
-        "timeline": None,
+        "timeline": timeline,
         "traffic": None,
         "step": bar,
         "step_legend": legend,
@@ -183,7 +229,6 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
     if not isinstance(plan, ServingPlan):
         values["items"] = memory_table(plan)
         values["run"] = html_table(("", "value", "from"), run_table(plan), prose=(0, 1, 2))
-        values["timeline"] = timeline_chart(plan)
         values["traffic"] = traffic_chart(plan)
         values["stages"] = plan.layout.pp
     return values

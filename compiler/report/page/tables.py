@@ -12,11 +12,10 @@ from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
 from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
 from parc.compiler.report.page.figure import Figure, HtmlTable, html_table, stacked_bar
+from parc.compiler.report.page.next_steps import parc_explain_command
 from parc.compiler.report.text.search_table import candidate_table, rejection_reason
 from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_candidate_row
 
-SHOWN = 10
-"""Number of candidates that the table of candidates shows."""
 TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9")
 """CSS classes of the terms of a step, in the order of StepTime."""
 STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11", "k2")
@@ -105,11 +104,6 @@ def memory_table(plan: Plan) -> HtmlTable:
     return html_table(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
 
 
-def parc_explain_command(term: str) -> str:
-    """Return the ``parc explain`` command that explains the cost model term ``term``."""
-    return f"parc explain {term.removesuffix('_seconds').removesuffix('_bytes')}"
-
-
 def process_group_table(plan: AnyPlan) -> HtmlTable:
     """Return the table of process groups.
 
@@ -133,15 +127,15 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
 
 
 def best_candidate_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of the best layouts that the search found; the chosen layout is first."""
+    """Return the table of all candidates that the plan stores; the chosen layout is first."""
     if isinstance(plan, ServingPlan):
-        services = plan.search.ranked[:SHOWN]
+        services = plan.search.ranked
         best = services[0].tokens_per_second
         rows = [
             serving_candidate_row(rank, one, best) for rank, one in enumerate(services, start=1)
         ]
         return html_table(SERVING_HEAD, rows, prose=(), strong=0)
-    head, rows = candidate_table(plan.search, SHOWN)
+    head, rows = candidate_table(plan.search, len(plan.search.ranked))
     return html_table(head, rows, prose=(head.index("recompute"), head.index("split")), strong=0)
 
 

@@ -11,7 +11,13 @@ from parc.compiler.cost.schedules.table import Action, OverlappedPair
 from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import format_percent, format_seconds
-from parc.compiler.report.page.figure import Canvas, Figure, text_css_class, tick_distance
+from parc.compiler.report.page.figure import (
+    Canvas,
+    Figure,
+    svg_number,
+    text_css_class,
+    tick_distance,
+)
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 WIDTH = 1080
@@ -38,6 +44,9 @@ class TimelineChart(NamedTuple):
     legend: tuple[tuple[str, str], ...]
     """(meaning, CSS class) of each colour."""
     caption: str
+    micro_batches: dict[str, list[int]]
+    """CSS class and height of the boxes of one SVG path, such as ``f0 22`` -> their micro-batches
+    in the order of the path."""
 
 
 class _TimeAxis(NamedTuple):
@@ -87,7 +96,32 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
         figure=canvas.build_figure(title, bottom + 36),
         legend=_timeline_legend(shown),
         caption=_timeline_caption(plan, shown, len(ranks)),
+        micro_batches=_micro_batches_by_path(shown, axis, ranks, high),
     )
+
+
+def _micro_batches_by_path(
+    shown: SchedulePreview, axis: _TimeAxis, ranks: list[int], high: float
+) -> dict[str, list[int]]:
+    """Return ``TimelineChart.micro_batches`` for the rows ``ranks`` of the height ``high``."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        starts = shown.timeline.start_seconds[rank]
+        for item, start in zip(shown.table.rows[rank], starts, strict=True):
+            actions = _parallel_actions(item)
+            for action in actions:
+                key = f"{_action_css_class(shown, action)} {svg_number(high / len(actions))}"
+                found.setdefault(key, []).append(_micro_batch(shown, axis, action, start))
+    return found
+
+
+def _parallel_actions(item: Action | OverlappedPair) -> tuple[Action, ...]:
+    return tuple(item) if isinstance(item, OverlappedPair) else (item,)
+
+
+def _micro_batch(shown: SchedulePreview, axis: _TimeAxis, action: Action, start: float) -> int:
+    """Return the micro-batch of an action in the whole step; the figure leaves some out."""
+    return action.micro_batch + (shown.left_out if axis.is_after_gap(start) else 0)
 
 
 def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
@@ -146,11 +180,11 @@ def _draw_rank(
     rank, y, high = at
     end = axis.x_of_time(shown.timeline.makespan_seconds)
     canvas.write_text(
-        LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small"
+        LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small stage"
     )
     canvas.draw_box("idle", LEFT, y, end - LEFT, high)
     for item, start in zip(shown.table.rows[rank], shown.timeline.start_seconds[rank], strict=True):
-        actions = item if isinstance(item, OverlappedPair) else (item,)
+        actions = _parallel_actions(item)
         # The two actions of a pair run at the same time, so each gets half of the height.
         tall = high / len(actions)
         for part, action in enumerate(actions):
@@ -183,10 +217,10 @@ def _draw_action(
     canvas.draw_bar(ink, x, y, wide, high)
     # A text element needs far more bytes than a box, so large figures have no numbers.
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
-    if wide >= 15 and not many:
-        number = action.micro_batch + (shown.left_out if axis.is_after_gap(start) else 0)
+    number = f"{_micro_batch(shown, axis, action, start)}"
+    if wide > max(14, 7 * len(number)) and not many:
         canvas.write_text(
-            x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_css_class(ink)
+            x + wide / 2, y + high / 2 + 3.5, number, "middle", role=text_css_class(ink)
         )
 
 

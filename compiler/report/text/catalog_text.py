@@ -16,13 +16,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "fabrics": ("kind", "latency_seconds", "oversubscription"),
     "models": ("family", "layers", "hidden", "heads", "vocab"),
     "clusters": ("node", "nodes"),
-    "sites": ("cluster", "modules"),
+    "sites": ("scheduler", "node", "fabric", "modules"),
 }
 """Kind of catalog entry -> fields that are columns in the list of these entries."""
 
 
 def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table with one row per catalog entry of the given kind."""
+    if kind == "sites":
+        entries = {name: _site_row(entry) for name, entry in entries.items()}
     # A column in which no entry has a value would be empty.
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
@@ -30,6 +32,15 @@ def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> st
         for name, entry in sorted(entries.items())
     ]
     return table(("name", *columns), rows)
+
+
+def _site_row(site: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a site. A node type that the site describes is shown by its name."""
+    cluster = site.get("cluster", {})
+    node = cluster.get("node")
+    scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
+    name = node.get("name", node["base"]) if isinstance(node, Mapping) else node
+    return {**site, "scheduler": scheduler, "node": name, "fabric": cluster.get("fabric")}
 
 
 def catalog_entry_text(name: str, entry: Mapping[str, Any]) -> str:

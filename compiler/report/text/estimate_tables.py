@@ -19,11 +19,13 @@ from parc.compiler.report.formatting import (
     table,
 )
 from parc.compiler.report.text.layout_text import format_layout
+from parc.compiler.report.text.pools_text import documents_of_pools, texts_of_pools
 from parc.compiler.report.text.run_text import run_table
 from parc.compiler.report.text.serving_tables import (
     format_calibration,
     serving_estimate_document,
     serving_estimate_text,
+    simulated_pair_text,
 )
 from parc.compiler.report.text.summary import format_placement
 from parc.compiler.topology.tree import tree_levels
@@ -74,7 +76,7 @@ def estimate_text(plan: AnyPlan) -> str:
     For a training job they show memory, step time, traffic and network levels.
     """
     if isinstance(plan, ServingPlan):
-        return serving_estimate_text(plan)
+        return texts_of_pools(plan, serving_estimate_text) + simulated_pair_text(plan)
     estimate = plan.estimate
     parts = (
         f"{plan.problem.name}: {format_layout(plan.layout)}\n",
@@ -99,6 +101,8 @@ def estimate_text(plan: AnyPlan) -> str:
 def estimate_document(plan: AnyPlan) -> dict[str, Any]:
     """Return the estimate of ``plan`` as JSON types, with the totals of memory and time."""
     if isinstance(plan, ServingPlan):
+        if plan.pair is not None:
+            return documents_of_pools(plan, plan.pair, serving_estimate_document)
         return serving_estimate_document(plan)
     estimate = plan.estimate
     document = {

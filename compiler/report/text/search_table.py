@@ -16,6 +16,7 @@ from parc.compiler.report.formatting import (
     table,
 )
 from parc.compiler.report.text.layout_text import format_recompute
+from parc.compiler.report.text.pools_text import documents_of_pools, texts_of_pools
 from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
 from parc.compiler.report.text.tie_note import tie_note
 
@@ -50,7 +51,10 @@ CANDIDATE_HEAD = (
 def search_text(plan: AnyPlan, top: int) -> str:
     """Return two tables: the best ``top`` candidates, and the rules that rejected layouts."""
     if isinstance(plan, ServingPlan):
-        return serving_search_text(plan, top) + rejected_layouts_text(plan.search.dropped)
+        return texts_of_pools(
+            plan,
+            lambda one: serving_search_text(one, top) + rejected_layouts_text(one.search.dropped),
+        )
     search = plan.search
     head, rows = candidate_table(search, top)
     # ranked has only the best candidates, so the number of all candidates is computed.
@@ -63,6 +67,8 @@ def search_text(plan: AnyPlan, top: int) -> str:
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
     """Return the result of the search as JSON types, with the best ``top`` candidates."""
+    if isinstance(plan, ServingPlan) and plan.pair is not None:
+        return documents_of_pools(plan, plan.pair, lambda one: search_document(one, top))
     return {
         "format": 1,
         "name": plan.problem.name,
@@ -89,7 +95,7 @@ def search_csv(plan: AnyPlan, top: int) -> str:
 
 def _candidate_records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
     if isinstance(plan, ServingPlan):
-        return serving_candidate_records(plan, top)
+        return [row for one in plan.pools for row in serving_candidate_records(one, top)]
     return [_candidate_record(rank, one) for rank, one in _top_candidates(plan.search, top)]
 
 

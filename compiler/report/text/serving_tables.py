@@ -10,7 +10,8 @@ from parc.compiler.evaluate.evaluate_service import simulate_service
 from parc.compiler.ir import AnyProblem, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
-from parc.compiler.ir.serving_plan import LatencyName, ServingCandidate, ServingGoals
+from parc.compiler.ir.serving_goals import LatencyName, ServingGoals
+from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.report.formatting import (
     GIB,
     format_count,
@@ -42,8 +43,7 @@ def serving_estimate_text(plan: ServingPlan) -> str:
         f"{plan.problem.name}: {format_serving_layout(plan.layout)}\n",
         f"Memory per GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n"
         + _memory_table(plan),
-        f"One decode step with {plan.estimate.running:,.1f} running requests per engine\n"
-        + _decode_step_table(plan),
+        *_decode_step_parts(plan),
         "Latency and throughput\n" + _latency_table(plan),
         *_simulation_parts(plan.estimate.simulated),
         *filter(None, (format_calibration(plan.problem),)),
@@ -83,6 +83,15 @@ def _memory_table(plan: ServingPlan) -> str:
         "longest request",
     )
     return table(head, rows)
+
+
+def _decode_step_parts(plan: ServingPlan) -> tuple[str, ...]:
+    """Return the table of a decode step; nothing for a prefill pool, which has no such step."""
+    if not generates_answers(plan):
+        return ()
+    running = plan.estimate.running
+    head = f"One decode step with {running:,.1f} running requests per engine\n"
+    return (head + _decode_step_table(plan),)
 
 
 def _decode_step_table(plan: ServingPlan) -> str:
@@ -193,6 +202,12 @@ def _simulation_parts(found: ServiceStatistics | None) -> tuple[str, ...]:
         return ()
     head = f"Simulated service ({describe_simulation(found)})\n"
     return (head + table(PERCENTILE_HEAD, percentile_rows(found)),)
+
+
+def simulated_pair_text(plan: ServingPlan) -> str:
+    """Return the simulation of requests that pass both pools; empty without two pools."""
+    pair = plan.pair
+    return "" if pair is None else "\n".join(("", *_simulation_parts(pair.simulated)))
 
 
 def format_latency_limits(goals: ServingGoals, latency: LatencyName) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
-from parc.compiler.ir.serving_plan import ServingGoals
+from parc.compiler.ir.serving_goals import ServingGoals
 from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.report.formatting import (
     GIB,
@@ -21,6 +21,11 @@ from parc.compiler.report.formatting import (
     round_floats_in_tree,
 )
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout, format_stage
+from parc.compiler.report.text.pools_text import (
+    documents_of_pools,
+    service_rows,
+    texts_of_pools,
+)
 from parc.compiler.report.text.run_text import run_rows
 from parc.compiler.report.text.serving_tables import (
     format_intervals,
@@ -62,10 +67,10 @@ def serving_summary(plan: ServingPlan) -> str:
         ),
         ("interval", _format_intervals(plan)),
         ("simulated", format_simulated(plan)),
-        *_cost_row(plan),
+        ("cost", describe_cost(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
-    return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
+    return _format_rows(rows)
 
 
 def format_pool(plan: ServingPlan) -> str:
@@ -121,18 +126,18 @@ def format_goodput(goals: ServingGoals, found: ServiceStatistics) -> str:
     )
 
 
-def _cost_row(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
-    """Return the row with the cost per hour and per million tokens; empty without a price."""
+def describe_cost(plan: AnyPlan) -> str:
+    """Return the cost per hour and per million tokens; empty without a price."""
     cost = plan.cost_per_hour
     if cost is None:
-        return ()
-    rate = plan.estimate.tokens_per_second
+        return ""
+    rate = (plan if isinstance(plan, ServingPlan) else plan.estimate).tokens_per_second
     tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
-    if isinstance(plan, ServingPlan) and not generates_answers(plan):
+    if isinstance(plan, ServingPlan) and not generates_answers(plan.pools[-1]):
         rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
     per_million = 1e6 * cost / (3600 * rate)
     text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
-    return (("cost", f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"),)
+    return f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"
 
 
 def format_load(plan: ServingPlan) -> str:
@@ -181,7 +186,7 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
         "layout": as_json(plan.layout),
         "limits": as_json(plan.limits),
         "ttft_seconds": estimate.ttft_seconds,
-        "tpot_seconds": estimate.tpot_seconds,
+        "tpot_seconds": estimate.tpot_seconds if generates_answers(plan) else None,
         "tokens_per_second": estimate.tokens_per_second,
         "intervals": as_json(estimate.intervals),
         "max_concurrency": estimate.max_concurrency,
@@ -196,7 +201,10 @@ SHOWN_SHARE = 0.01
 def summary_text(plan: AnyPlan) -> str:
     """Return the lines that ``parc compile`` prints for a plan."""
     if isinstance(plan, ServingPlan):
-        return serving_summary(plan)
+        if plan.pair is None:
+            return serving_summary(plan)
+        rows = (*service_rows(plan, plan.pair), ("cost", describe_cost(plan)))
+        return f"{texts_of_pools(plan, serving_summary)}\n{_format_rows(rows)}"
     estimate, search = plan.estimate, plan.search
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
@@ -220,10 +228,14 @@ def summary_text(plan: AnyPlan) -> str:
         ),
         ("placement", format_placement(plan)),
         *run_rows(plan),
-        *_cost_row(plan),
+        ("cost", describe_cost(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
         ("choice", tie_summary(plan)),
     )
+    return _format_rows(rows)
+
+
+def _format_rows(rows: tuple[tuple[str, str], ...]) -> str:
     return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
 
 
@@ -267,6 +279,8 @@ def describe_job(plan: Plan) -> str:
 def summary_document(plan: AnyPlan) -> dict[str, Any]:
     """Return the summary of a training or serving plan as JSON types."""
     if isinstance(plan, ServingPlan):
+        if plan.pair is not None:
+            return documents_of_pools(plan, plan.pair, serving_summary_document)
         return serving_summary_document(plan)
     estimate = plan.estimate
     document = {

@@ -17,6 +17,7 @@ from typing import Any
 from parc.backends.base import Framework
 from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
+from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import (
     NO_OFFLOAD,
@@ -32,7 +33,6 @@ from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.reading.source import SpecSource, UnreadableFileError, read_source
-from parc.compiler.spec.similar_names import did_you_mean
 
 # Python's csv module does not report the column at which a cell starts.
 CELL = re.compile(r'[ \t]*("(?:[^"]|"")*"|[^,"]*)[ \t]*(,|$)')

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import PurePath
-
-from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_config_path
+from parc.compiler.catalog.huggingface.config import (
+    model_name_of,
+    model_spec_from_config,
+    split_config_path,
+)
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import read_document
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
@@ -21,7 +22,7 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     if root is None or not root.check_type(dict):
         return None
     path, part = split_config_path(name)
-    found = model_spec_from_config(root.value, _model_name(path), part)
+    found = model_spec_from_config(root.value, model_name_of(path, root.value), part)
     above = tuple(part.split(".")) if part else ()
     # The path in a note starts at the part of the config that was read, not at the root.
     for note in found.notes:
@@ -31,15 +32,3 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
         return None
     reading.spec = {"model": found.mapping}
     return reading.fragment()
-
-
-def _model_name(name: str) -> str:
-    """Return a model name made from a path, such as ``qwen3-8b`` for ``qwen3-8b/config.json``.
-
-    The name is the file name, or the folder name if the file is ``config.json``. Characters that a
-    model name cannot contain become ``-``.
-    """
-    path = PurePath(name.replace("\\", "/"))
-    folder = path.parent.name
-    stem = folder if path.stem == "config" and folder not in ("", "..") else path.stem
-    return re.sub(r"[^A-Za-z0-9._-]", "-", stem) or "model"

@@ -16,13 +16,19 @@ from typing import Any
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Problem, ServingLayout, ServingProblem
+from parc.compiler.ir.serving import ServingSetup
+from parc.compiler.ir.serving_plan import Service
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_checkpoint import catalog_model_of, weight_format
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import mark_fields_unknown, with_field_values
+from parc.compiler.tools.lint.partial_ir import (
+    build_partial_instance,
+    mark_fields_unknown,
+    with_field_values,
+)
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
@@ -158,8 +164,18 @@ ENOUGH_HOSTS = 64
 """Stand-in for an unknown number of hosts, which must be large enough for the layout to resolve."""
 
 
+def known_pool(problem: ServingProblem) -> Service:
+    """Return the service of ``problem`` in which only the pool is known."""
+    setup = build_partial_instance(ServingSetup, pool=problem.service.setup.pool)
+    return build_partial_instance(Service, setup=setup)
+
+
 def service_facts(
-    engine: str, checkpoint: str, degrees: Mapping[str, int], options: LintOptions
+    engine: str,
+    checkpoint: str,
+    degrees: Mapping[str, int],
+    options: LintOptions,
+    pool: str = "both",
 ) -> LaunchFacts[ServingProblem, ServingLayout] | None:
     """Return the problem and the layout of a serving launch; None if they are invalid.
 
@@ -170,6 +186,7 @@ def service_facts(
         checkpoint: name of the served model in the command; empty if unknown.
         degrees: parallel sizes as fields of ``layout``, such as ``{"tp": 8}``; other sizes are 1.
         options: facts that the user supplies by options.
+        pool: value of ``job.pool`` that the command expresses.
     """
     name = options.model or catalog_name(checkpoint)
     counted = options.gpus is not None or is_catalog_cluster(options)
@@ -184,6 +201,7 @@ def service_facts(
                 "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
                 "checkpoint": "the-checkpoint",
                 "precision": "bf16",
+                "pool": pool,
             },
             # A launch file states no load, so the fewest GPUs that suffice cannot be determined.
             "goals": {"maximize": "throughput"},
@@ -196,7 +214,8 @@ def service_facts(
     )
     if not isinstance(problem, ServingProblem):
         return None
-    known = mark_fields_unknown(problem, ["service", "goals", *([] if name else ["model"])])
+    known = mark_fields_unknown(problem, ["goals", *([] if name else ["model"])])
+    known = with_field_values(known, service=known_pool(problem))
     cluster = known_cluster(problem.cluster, options, False, counted)
     fields: dict[str, Any] = dict(degrees)
     layout = ServingLayout(**fields)

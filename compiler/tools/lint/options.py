@@ -94,6 +94,8 @@ def describe_missing_fact(field: str, flags: Mapping[str, str]) -> tuple[str, st
     if field in FACTS:
         return FACTS[field]
     ir_type, _, name = field.partition(".")
+    if ir_type in ("Service", "ServingSetup"):
+        return FACTS["ServingProblem.service"]
     flag = flags.get(f"{SECTIONS.get(ir_type, '')}.{name}")
     if flag is not None:
         return f"the value of {flag}", "--model" if ir_type == "Model" else ""

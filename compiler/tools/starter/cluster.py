@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from parc.compiler.catalog.library import Library
@@ -24,6 +24,9 @@ _GPU_NAMES = re.compile(
     r'"nvidia\.com/gpu\.product"\s*:\s*"([^"]+)"|"amd\.com/gpu\.product-name"\s*:\s*"([^"]+)"'
     r"|\bgpu:([A-Za-z][\w.-]*):[0-9]"
 )
+_FEATURES = re.compile(r"\bAvailableFeatures=(\S+)")
+_PARTITIONS = re.compile(r'\bPartitions=(\S+)|"partitions"\s*:\s*\[([^\]]*)\]')
+"""Partitions of a host in the text and in the JSON output of ``scontrol show nodes``."""
 _INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
 
 
@@ -44,6 +47,10 @@ class StarterCluster:
     hosts: int | None
     """Number of hosts that can run the job; None if ``parc init`` chooses the number."""
     scheduler: Scheduler = "slurm"
+    partition: str = ""
+    """Partition of Slurm, if all hosts have the same one; empty if there are several."""
+    site: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the site; empty for none."""
 
     @property
     def has_names(self) -> bool:
@@ -51,33 +58,40 @@ class StarterCluster:
         return "racks" in self.section
 
 
-def cluster_of_gpus(gpu: str, gpus: int | None, preset: str = "") -> StarterCluster:
+def cluster_of_gpus(gpu: str, gpus: int | None, site: Mapping[str, Any]) -> StarterCluster:
     """Return a cluster of ``gpus`` GPUs of type ``gpu``, whose hosts have no names yet.
 
-    Without ``gpu``, the node type is that of the site ``preset``.
+    Without ``gpu``, the node type is that of ``site``.
 
     Raises:
-        StarterError: the catalog has no such GPU or site, or the hosts would not be full.
+        StarterError: the catalog has no such GPU, the site has no node type, or the hosts would not
+            be full.
     """
-    site = _site(preset) if preset else {}
     scheduler: Scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
-    section = {"node": site["cluster"]["node"]} if not gpu else node_section(_gpu_name(gpu), None)
+    node = site.get("cluster", {}).get("node")
+    if not gpu and node is None:
+        raise StarterError("the site sets no cluster.node; set the type with --gpu")
+    section = node_section(_gpu_name(gpu), None) if gpu else {"node": node}
     size = gpus_per_node(section)
     if gpus is None:
-        return StarterCluster(section, size, None, scheduler)
+        return StarterCluster(section, size, None, scheduler, site=site)
     if gpus < size:
-        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler)
+        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler, site=site)
     if gpus % size:
         low = gpus // size * size
         raise StarterError(
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, size, gpus // size, scheduler)
+    return StarterCluster(section, size, gpus // size, scheduler, site=site)
 
 
 def cluster_of_files(
-    files: Sequence[tuple[str, str]], gpu: str, gpus: int | None, sink: Sink
+    files: Sequence[tuple[str, str]],
+    gpu: str,
+    gpus: int | None,
+    site: Mapping[str, Any],
+    sink: Sink,
 ) -> StarterCluster | None:
     """Return the cluster that node lists, given as (text, name), describe; None after an error.
 
@@ -85,6 +99,7 @@ def cluster_of_files(
         files: output of Slurm's or Kubernetes' tools, in formats of ``parc import``.
         gpu: GPU type; empty to read it from the files.
         gpus: number of GPUs of the job; None for all that can run a job.
+        site: settings of the site; its node type is used if it has the GPUs of the files.
         sink: receives the findings of the readers.
 
     Raises:
@@ -97,21 +112,38 @@ def cluster_of_files(
     instance = _INSTANCE.search(text)
     node = INSTANCE_NODES.get(instance[1], "") if instance is not None and not gpu else ""
     read = found.fragment.spec.get("cluster", {}).get("node", {})
-    name = Library().entry("nodes", node)["gpu"] if node else _gpu_name(gpu or _gpu_in(text))
+    node_of_site = site.get("cluster", {}).get("node")
+    gpu_of_site, size_of_site = _node_facts(node_of_site)
+    name = (
+        Library().entry("nodes", node)["gpu"]
+        if node
+        else _gpu_name(gpu or _gpu_in(text, gpu_of_site))
+    )
     section = node_section(name, read.get("gpus_per_node"), node)
     size = gpus_per_node(section)
+    if not gpu and (name, size) == (gpu_of_site, size_of_site):
+        section = {"node": node_of_site}
     fragment = _limit_hosts(found.fragment, size, gpus)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
     hosts = len(fragment.hosts) - len(fragment.unavailable)
     scheduler: Scheduler = "kubernetes" if "k8s-nodes" in found.kinds else "slurm"
-    return StarterCluster({**section, **racks}, size, hosts, scheduler)
+    partition = _partition_in(text)
+    return StarterCluster({**section, **racks}, size, hosts, scheduler, partition, site)
 
 
-def _site(name: str) -> dict[str, Any]:
-    names = Library().names("sites")
-    if name not in names:
-        raise StarterError(f"the catalog has no site {name!r}; valid names: {', '.join(names)}")
-    return Library().entry("sites", name)
+def _node_facts(node: Any) -> tuple[str, int]:
+    """Return (GPU type, GPUs per host) of a value of ``cluster.node``; ("", 0) if unknown."""
+    base = node.get("base", "") if isinstance(node, dict) else node
+    if base not in Library().names("nodes"):
+        return "", 0
+    return Library().entry("nodes", base)["gpu"], gpus_per_node({"node": node})
+
+
+def _partition_in(text: str) -> str:
+    """Return the only partition that has all hosts of a node list; empty if there is not one."""
+    found = [set(re.findall(r"[^\s,\"]+", a or b)) for a, b in _PARTITIONS.findall(text)]
+    common = set.intersection(*found) if found else set()
+    return common.pop() if len(common) == 1 else ""
 
 
 def _gpu_name(text: str) -> str:
@@ -121,13 +153,19 @@ def _gpu_name(text: str) -> str:
     return name
 
 
-def _gpu_in(text: str) -> str:
-    """Return the name of the GPU type in a node list."""
+def _gpu_in(text: str, default: str) -> str:
+    """Return the name of the GPU type in a node list, or ``default`` if it has none.
+
+    A list of Slurm without types (``gpu:8``) may name the GPU among the features of the hosts.
+    """
     names: set[str] = {next(filter(None, groups)) for groups in _GPU_NAMES.findall(text)}
+    if not names:
+        words = {word for found in _FEATURES.findall(text) for word in found.split(",")}
+        names = {word for word in words if find_gpu(word)} or {default} - {""}
     if len({find_gpu(name) for name in names}) == 1:
         return names.pop()
     shown = f"several GPU types ({', '.join(sorted(names)[:5])})" if names else "no GPU type"
-    raise StarterError(f"the node list has {shown}; set the type with --gpu")
+    raise StarterError(f"the node list has {shown}; add the type, such as --gpu h100")
 
 
 def _limit_hosts(fragment: Fragment, size: int, gpus: int | None) -> Fragment:

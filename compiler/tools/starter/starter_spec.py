@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from parc.backends.registry import built_in_backends
+from parc.backends.registry import built_in_backends, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.diagnostics import Sink
@@ -38,6 +38,7 @@ _TRAINING_SEQUENCES = 256
 _HEAD = """\
 # yaml-language-server: $schema=spec.schema.json
 # The line above lets an editor complete and check this file: parc schema spec > spec.schema.json
+# Next: parc compile THIS_FILE, then {start}
 parc: 1
 name: {name}
 model: {model}   # a name of parc catalog models, a path to a config.json, or a Hugging Face id
@@ -76,6 +77,12 @@ _OTHER_NODE = """\
 # if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
 """
 _CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
+_MORE_SLURM = "# More keys of launch.slurm: account, qos, time_limit (parc explain launch.slurm).\n"
+_NO_IMAGE = """\
+# The mounts of the site need a container, but launch.slurm.container_image is not set.
+"""
+_OWN_PROGRAM = "train.py"
+"""Training program of the user, for models for which no framework has one."""
 _LAYOUT = """\
 # layout: {tp: auto}   # fixed values, such as tp: 8; PARC chooses all others
 """
@@ -204,7 +211,11 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         "concurrency": max(64, 8 * gpus),
     }
     parts = [
-        _HEAD.format(model=block_lines({"model": request.model}, "")[0][7:], name=values["name"]),
+        _HEAD.format(
+            model=block_lines({"model": request.model}, "")[0][7:],
+            name=values["name"],
+            start=_start_text(request, attempt, str(values["name"]), model),
+        ),
         *([f"site: {request.site}\n"] if request.site else []),
         _OTHER_NODE if "gpu" in section else "",
         "\n".join(block_lines({"cluster": section}, "")) + "\n",
@@ -221,18 +232,42 @@ def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
     launch: dict[str, Any] = {}
     hints: list[str] = []
     if attempt.own_files and request.kind != "serve":
-        launch["program"] = "train.py"
+        launch["program"] = _OWN_PROGRAM
         hints.append(f"# {attempt.target} has no program for this model: write it.\n")
-    if request.cluster.scheduler == "kubernetes":
-        image = request.image or f"registry.example.com/{attempt.target}:latest"
-        launch["kubernetes"] = {"image": image}
-        if not request.image:
+    scheduler = request.cluster.scheduler
+    of_site = request.cluster.site.get("launch", {}).get(scheduler, {})
+    if scheduler == "kubernetes":
+        image = "" if of_site.get("image") else f"registry.example.com/{attempt.target}:latest"
+        if not request.image and image:
             hints.append(f"# Edit the image: the name of yours, with {attempt.target}.\n")
-    elif request.image:
-        launch["slurm"] = {"container_image": request.image}
-    if not launch:
-        return _SLURM
-    return "".join([*hints, *(f"{line}\n" for line in block_lines({"launch": launch}, ""))])
+        keys = {"image": request.image or image}
+    else:
+        partition = "" if of_site.get("partition") else request.cluster.partition
+        keys = {"partition": partition, "container_image": request.image}
+        if any(keys.values()):
+            hints.append(_MORE_SLURM)
+        if of_site.get("container_mounts") and not (
+            request.image or of_site.get("container_image")
+        ):
+            hints.append(_NO_IMAGE)
+    if any(keys.values()):
+        launch[scheduler] = {key: value for key, value in keys.items() if value}
+    lines = block_lines({"launch": launch}, "") if launch else []
+    return "".join(hints) + ("".join(f"{line}\n" for line in lines) or _SLURM)
+
+
+def _start_text(request: StarterRequest, attempt: Attempt, name: str, model: Model) -> str:
+    """Return the command that starts the compiled job, and the folder in which it is run."""
+    if request.cluster.scheduler == "kubernetes":
+        return f"kubectl apply -f build/{name}/kubernetes"
+    submit = f"sbatch build/{name}/slurm/job.sbatch"
+    if request.kind == "serve":
+        return submit
+    target = framework(attempt.target)
+    program = target.default_program(model, target.default_version)
+    if attempt.own_files:
+        program = _OWN_PROGRAM
+    return f"{submit} in the folder of {program}" if program else submit
 
 
 def _targets(request: StarterRequest, target: str) -> list[str]:

@@ -151,9 +151,10 @@ def _figures(plan: AnyPlan) -> dict[str, Any]:
     if isinstance(plan, ServingPlan):
         return {
             **common,
-            "layout": format_serving_layout(plan.layout),
-            "ttft_seconds": plan.estimate.ttft_seconds,
-            "tpot_seconds": plan.estimate.tpot_seconds,
+            "layout": " + ".join(format_serving_layout(one.layout) for one in plan.pools),
+            "tokens_per_second": plan.tokens_per_second,
+            "ttft_seconds": plan.ttft_seconds,
+            "tpot_seconds": plan.tpot_seconds,
         }
     run = plan.run
     return {

@@ -20,6 +20,7 @@ from parc.compiler.report.page.figure import (
     clip_text,
     html_table,
 )
+from parc.compiler.report.page.report_page import inline_text
 from parc.compiler.tools.sweep.sweep import SIZE_PATHS, Series, Sweep, describe_point, series
 from parc.compiler.tools.sweep.sweep_text import failed_points, sweep_table, varied_paths
 
@@ -75,6 +76,7 @@ def sweep_page(sweep: Sweep, answer: str = "") -> str:
     head, rows = sweep_table(sweep)
     texts = tuple(range(len(varied_paths(sweep)) + 1))
     values: dict[str, Any] = {
+        "style": inline_text("style.css.j2"),
         "name": sweep.name,
         "answer": answer,
         "points": f"{len(sweep.rows):,} points, {len(sweep.rows) - len(rows):,} without a plan",

@@ -248,4 +248,16 @@ def test_every_derived_flag_of_a_model_is_written_for_some_model_but_not_for_all
     job |= {"--moe-router-padding-for-quantization", "--mtp-num-layers", "--delay-wgrad-compute"}
     job |= {"--mtp-loss-scaling-factor"}
     constant = {"--attention-dropout", "--hidden-dropout", "--make-vocab-size-divisible-by"}
-    assert {flag for flag, values in seen.items() if len(values) == 1} == job | constant
+    # The catalog has no model whose experts work on a latent width.
+    absent = {"--moe-latent-size"}
+    assert {flag for flag, values in seen.items() if len(values) == 1} == job | constant | absent
+
+
+def test_experts_on_a_latent_width_have_their_flag() -> None:
+    plan = base_plan("routed")
+    model = plan.problem.model
+    assert model.experts is not None
+    changed = replace(model, experts=replace(model.experts, latent_size=1024))
+    before = flags_of(plan.problem, plan.layout)
+    after = flags_of(replace(plan.problem, model=changed), plan.layout)
+    assert difference(before, after) == ["+--moe-latent-size 1024"]

@@ -114,3 +114,32 @@ def test_too_many_stages_for_16_layers_are_fixed_by_one_edit_if_one_is_enough(
         int(size) if path == "layout.pp" else pp,
         int(size) if path == "layout.vpp" else vpp,
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "fix"),
+    [
+        ("mixtral-8x7b", {}, "emit: [fsdp]"),
+        ("mixtral-8x7b", {"pp": 2}, "emit: [megatron]"),
+        ("gemma-2-2b", {"tp": 2}, ""),
+    ],
+)
+def test_a_model_outside_of_the_registry_gets_a_framework_for_the_sizes_of_the_spec(
+    model: str, layout: Spec, fix: str
+) -> None:
+    spec = {
+        "parc": 1,
+        "name": "refused",
+        "model": model,
+        "cluster": {"node": "dgx-h100", "nodes": 32},
+        "job": {"sequence_length": 1024, "global_batch": 1024},
+        "layout": layout,
+    }
+    plan, sink = planned({**spec, "emit": ["torchtitan"]})
+    assert plan is None
+    (found,) = (one.finding for one in sink.diagnostics if one.code == "PARC-E12")
+    assert found.fix == fix
+    assert ("without layout.tp" in found.help) == (layout == {"tp": 2})
+    if fix:
+        plan, sink = planned({**spec, "emit": [fix.partition("[")[2].rstrip("]")]})
+        assert plan is not None, sink.diagnostics

@@ -32,6 +32,7 @@ FILES: tuple[tuple[str, str, Behaviour], ...] = (
     ("llama-3-70b", "torchrun/launch.sh", shell_behaviour),
     ("llama-3-70b", "slurm/job.sbatch", shell_behaviour),
     ("gpt2-small", "slurm/job.sbatch", shell_behaviour),
+    ("llama-3-70b", "slurm/order_hosts.sh", shell_behaviour),
     ("mixtral-8x7b-deepspeed", "deepspeed/launch.sh", shell_behaviour),
 )
 """(example, file, oracle)."""

@@ -57,7 +57,7 @@ must not lose nodes.
 """
 NODE = (
     "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=64 Sockets=2 "
-    "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:8 Feature=fast,gpu "
+    "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:{gpu_type}8 Feature=fast,gpu "
     "State=UNKNOWN\n"
 )
 AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2'
@@ -93,6 +93,7 @@ class SlurmCluster:
         racks: dict[str, Sequence[str]],
         release: SlurmRelease,
         topology: str = "tree",
+        gpu_type: str = "",
     ) -> None:
         """Prepare the cluster; the daemons start when it is entered.
 
@@ -101,8 +102,10 @@ class SlurmCluster:
             racks: hosts of each rack.
             release: the Slurm to start.
             topology: "tree", or "block" if ``release`` supports it and all racks are of one size.
+            gpu_type: type of the GPUs, such as h100; empty for none.
         """
         self.root, self.racks, self.release, self.topology = root, racks, release, topology
+        self.gpu_type = gpu_type
         self.nodes = sorted(node for nodes in racks.values() for node in nodes)
         self.spool = ""
         self.daemons: list[subprocess.Popen[bytes]] = []
@@ -197,12 +200,15 @@ class SlurmCluster:
         text = CONFIG.format(root=self.root, spool=self.spool, ports=ports, topology=self.topology)
         text += self.release.plugins()
         for node, port in zip(self.nodes, ports[2:], strict=True):
-            text += NODE.format(name=node, port=port)
+            kind = f"{self.gpu_type}:" if self.gpu_type else ""
+            text += NODE.format(name=node, port=port, gpu_type=kind)
         text += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
         (self.root / "slurm.conf").write_text(text)
         (self.root / "topology.conf").write_text(topology_text(self.racks, self.topology))
         (self.root / "cgroup.conf").write_text(self._cgroup())
-        (self.root / "gres.conf").write_text(f"Name=gpu File={self.root}/dev/nvidia[0-7]\n")
+        kind = f"Type={self.gpu_type} " if self.gpu_type else ""
+        gres = f"Name=gpu {kind}File={self.root}/dev/nvidia[0-7]\n"
+        (self.root / "gres.conf").write_text(gres)
         names = ["localhost", *self.nodes]
         hosts = "".join(f"127.0.0.1 {name}\n" for name in names)
         (self.root / "hosts").write_text(Path("/etc/hosts").read_text() + hosts)

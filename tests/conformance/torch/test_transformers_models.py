@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.ir import Model
+from parc.compiler.ir import Attention, Model
 from tests.catalog.configs import LIKE_THE_CATALOG
 from tests.catalog.family_counts import counted_configs
 from tests.catalog.test_models_hf_families import OTHERWISE, resolved
@@ -18,6 +18,8 @@ OWN_BASE = ("dbrx", "hunyuan_v1_dense", "hunyuan_v1_moe")
 """Families with another rotary base: DBRX sets it in attn_config; Hunyuan's alpha becomes a larger
 base in PARC.
 """
+NEWER = ("flint", "granite_docling_text", "internlm3", "iquestcoder")
+"""Families of transformers 5.23 without a class in the version that the tools' environment has."""
 CheckedConfigs = list[tuple[dict[str, Any], int, dict[str, Any]]]
 
 
@@ -26,7 +28,7 @@ def checked_configs() -> CheckedConfigs:
     """Return (config, expected count, verdict) for every counted config and those of the
     catalog.
     """
-    rows = counted_configs()
+    rows = [row for row in counted_configs() if row[0]["model_type"] not in NEWER]
     rows += [
         (config, EXACT[name])
         for name, config in sorted(LIKE_THE_CATALOG.items())
@@ -66,18 +68,27 @@ def facts(model: Model) -> dict[str, Any]:
     """Return the facts of transformers_checker.py from PARC's model; None if the model has no such
     field.
     """
-    attention, position = model.attention, model.position
-    every = attention.full_attention_every if attention.window else 1
+    position = model.position
+    shapes = [model.with_shapes_of(kind).attention for kind in model.layer_kinds]
+    windows = [
+        None if one.chunked or _has_full_attention(one, layer) else one.window
+        for layer, one in enumerate(shapes)
+    ]
     rotary = position.kind in ("rope", "yarn")
     return {
         "base": position.base if rotary and model.family not in OWN_BASE else None,
         "percent": position.percent if rotary else None,
         "max_positions": position.max_positions,
         "norm_epsilon": model.norm_epsilon,
-        "window": attention.window,
-        "full_layers": [n for n in range(model.layers) if every and (n + 1) % every == 0],
+        "window": next((one for one in windows if one), None),
+        "full_layers": [layer for layer, one in enumerate(windows) if one is None],
         "top_k": model.experts.top_k if model.experts else None,
     }
+
+
+def _has_full_attention(attention: Attention, layer: int) -> bool:
+    every = attention.full_attention_every
+    return every > 0 and (layer + 1) % every == 0
 
 
 def test_the_checker_reports_another_count_and_an_unknown_family() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.collective_time import (
     OPERATIONS,
     CollectiveFit,
@@ -12,8 +15,12 @@ from parc.compiler.cost.kernels.collective_time import (
 )
 from parc.compiler.cost.schedules.formulas import chunks_in_flight
 from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
+from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Mesh
 from parc.compiler.ir.layout import bubble_fraction
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_kernels import kernel_fit_of_cluster
+from parc.compiler.spec.cluster_spec import ClusterSpec
 
 
 def plain(operation: Operation) -> CollectiveFit:
@@ -50,6 +57,32 @@ def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None
     assert alone == pytest.approx(3 / 4 / 40)
     four = LINKS.collective_seconds("all_gather", 1e9, GroupSpan(16, 4))
     assert four == pytest.approx(max(3 / 4 / 300, 15 / 16 / 160))
+
+
+def test_groups_with_a_gpu_per_socket_share_one_nic_in_stacks_of_2021() -> None:
+    links = replace(LINKS, shared_nic=InterDomainNetwork(gb_per_s_per_gpu=10.0, hop_seconds=0.0))
+    for local, rate in ((1, 40), (2, 10), (4, 40), (8, 40)):
+        group = GroupSpan(4 * local, local)
+        seconds = links.collective_seconds("all_gather", 1e9, group)
+        ring = (group.size - 1) / group.size / (rate * local)
+        assert seconds == pytest.approx(max(ring, (local - 1) / local / 300))
+
+
+@pytest.mark.parametrize(
+    ("stack", "count", "share"),
+    [("unfused", 4, 1 / 4), ("unfused", 8, None), ("transformer-engine", 4, None)],
+)
+def test_only_nics_of_several_gpus_are_shared(stack: str, count: int, share: float | None) -> None:
+    cluster = resolve_cluster(ClusterSpec(node="dgx-a100", nodes=4), Library(None), Sink())
+    assert cluster is not None
+    cluster = replace(cluster, node=replace(cluster.node, nics=count))
+    row = cluster.generation.efficiency[stack]
+    links = Links.from_cluster(cluster, kernel_fit_of_cluster(cluster), row)
+    if share is None:
+        assert links.shared_nic is None
+    else:
+        assert links.shared_nic is not None
+        assert links.shared_nic.gb_per_s_per_gpu == links.network.gb_per_s_per_gpu * share
 
 
 def test_an_all_to_all_is_limited_by_the_bytes_that_leave_the_domain() -> None:

@@ -16,9 +16,9 @@ from tests.cost.step.test_tensor_exchange import case
 
 def test_flash_attention_2_makes_both_passes_of_the_core_longer() -> None:
     cost_model, layout = case("llama-3-8b")
-    newer = _compute_attention_core_seconds(cost_model, layout)
+    newer = _compute_attention_core_seconds(cost_model, cost_model.problem.model, layout)
     cost_model.efficiency = replace(cost_model.efficiency, flash_attention_2=True)
-    older = _compute_attention_core_seconds(cost_model, layout)
+    older = _compute_attention_core_seconds(cost_model, cost_model.problem.model, layout)
     assert older.forward == pytest.approx(FLASH_ATTENTION_2 * newer.forward)
     assert older.backward == pytest.approx(FLASH_ATTENTION_2 * newer.backward)
 

@@ -74,13 +74,17 @@ def test_a_weight_gradient_is_added_to_the_sum_by_the_gemm_that_computes_it(plan
         assert one.forward == other.forward
 
 
-def test_megatron_before_sequence_parallelism_accumulates_in_a_separate_kernel(plan: Plan) -> None:
-    cost_model, layout = priced(plan, "ampere/unfused"), without_sequence_parallel(plan)
+def test_megatron_of_2021_accumulates_in_a_separate_kernel(plan: Plan) -> None:
+    cost_model, layout = priced(plan, "ampere/unfused"), plan.layout
     rate = plan.problem.cluster.gpu.memory_gb_per_s * 1e9
     apart = gradient_accumulation_seconds(cost_model, layout, 1e9)
     assert apart == pytest.approx(cost_model.efficiency.accumulate * 10e9 / rate)
     assert gradient_sum_bytes(cost_model, layout) == 2
-    assert gradient_accumulation_seconds(cost_model, plan.layout, 1e9) == 0.0
+    # Megatron-LM 3.0 fuses the accumulation, and overlaps communication.
+    cost_model.efficiency = replace(cost_model.efficiency, overlaps_tp=True)
+    assert gradient_accumulation_seconds(cost_model, layout, 1e9) == 0.0
+    assert gradient_sum_bytes(cost_model, layout) == 8
+    assert gradient_overlap_fraction(cost_model) == cost_model.efficiency.dp_overlap
 
 
 def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
@@ -93,7 +97,7 @@ def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
     )
 
 
-def test_stacks_before_flash_attention_hide_no_gradients(plan: Plan) -> None:
+def test_stacks_of_2021_hide_no_gradients(plan: Plan) -> None:
     old, new = priced(plan, "ampere/unfused"), priced(plan)
     assert gradient_overlap_fraction(new) == new.efficiency.dp_overlap > 0
     assert gradient_overlap_fraction(old) == 0.0

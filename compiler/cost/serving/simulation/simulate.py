@@ -34,7 +34,7 @@ from parc.compiler.ir.serving import (
     ServingEstimate,
     Traffic,
 )
-from parc.compiler.ir.serving_plan import LatencyName
+from parc.compiler.ir.serving_goals import LatencyName
 
 NO_LIMITS: Mapping[LatencyName, float] = MappingProxyType({})
 
@@ -79,10 +79,13 @@ class Sampling:
     benchmark that counts all requests from its start on has a warm-up of 0."""
 
 
+ONE_SAMPLE = Sampling()
+
+
 def simulate(
     deployment: Deployment,
     traffic: Traffic,
-    sampling: Sampling = Sampling(),
+    sampling: Sampling = ONE_SAMPLE,
     request_limits: Mapping[LatencyName, float] = NO_LIMITS,
 ) -> ServiceStatistics | None:
     """Return the statistics of ``deployment`` under ``traffic``.
@@ -95,37 +98,54 @@ def simulate(
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
         return None
-    layout, arrivals = deployment.layout, deployment.engine.arrivals
+    layout = deployment.layout
     replicas = max(min(layout.replicas, MOST_RANKS // layout.dp), 1)
     load = _share_of_load(traffic, estimate, replicas / layout.replicas)
     if load.present > MOST_PRESENT:
         return None
-    own, shared = build_step_times(deployment, traffic.input_tokens)
     limits = rank_limits(deployment, traffic, estimate)
-    engines = [
-        Engine([Rank(limits, own) for _ in range(layout.dp)], shared) for _ in range(replicas)
-    ]
+    engines = idle_engines(deployment, traffic, limits, replicas)
     random = Random(sampling.seed)
     caches = _prefix_caches(deployment, limits, layout.dp * replicas)
     whole = request_maker(traffic, random, limits.longest_request, caches)
     maker = _in_pool(deployment.setup.pool, whole)
-    transfer = transfer_seconds(deployment, traffic)
-    # The steps until a busy engine accepts a request were measured in closed loops only.
-    front = FrontEnd(
-        arrivals.front_seconds + transfer,
-        # The transfers to one rank follow one another.
-        max(arrivals.admission_seconds, transfer / layout.dp) / replicas,
-        0.0 if load.concurrency is None else arrivals.poll_steps,
-    )
+    front = front_end(deployment, traffic, replicas, is_closed=load.concurrency is not None)
     renew = None if load.concurrency is None else maker
     done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
     requests, warm_up = _recorded_requests(traffic, limits, sampling), sampling.warm_up
     left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
-    found = _collect(done, engines, left_out, requests)
-    statistics = _statistics(found, engines, layout.replicas / replicas)
+    found = collect(done, engines, left_out, requests)
+    statistics = service_statistics(found, engines, layout.replicas / replicas)
     if not request_limits:
         return statistics
-    return replace(statistics, within_limits=_share_within(found.requests, request_limits))
+    return replace(statistics, within_limits=share_within(found.requests, request_limits))
+
+
+def idle_engines(
+    deployment: Deployment, traffic: Traffic, limits: RankLimits, replicas: int
+) -> list[Engine]:
+    """Return ``replicas`` engines without requests."""
+    own, shared = build_step_times(deployment, traffic.input_tokens)
+    ranks = range(deployment.layout.dp)
+    return [Engine([Rank(limits, own) for _ in ranks], shared) for _ in range(replicas)]
+
+
+def front_end(
+    deployment: Deployment, traffic: Traffic, replicas: int, *, is_closed: bool = False
+) -> FrontEnd:
+    """Return the front end of ``replicas`` engines, which includes the transfer to a decode pool.
+
+    ``is_closed`` is True if a new request replaces each one that ends.
+    """
+    arrivals = deployment.engine.arrivals
+    transfer = transfer_seconds(deployment, traffic)
+    return FrontEnd(
+        arrivals.front_seconds + transfer,
+        # The transfers to one rank follow one another.
+        max(arrivals.admission_seconds, transfer / deployment.layout.dp) / replicas,
+        # The steps until a busy engine accepts a request were measured in closed loops only.
+        arrivals.poll_steps if is_closed else 0.0,
+    )
 
 
 def _in_pool(pool: Pool, maker: RequestAt) -> RequestAt:
@@ -161,7 +181,7 @@ def _recorded_requests(traffic: Traffic, limits: RankLimits, sampling: Sampling)
     return min(sampling.requests, max(affordable, FEWEST_REQUESTS))
 
 
-def _share_within(requests: list[Request], limits: Mapping[LatencyName, float]) -> float:
+def share_within(requests: list[Request], limits: Mapping[LatencyName, float]) -> float:
     """Return the share of requests whose latencies are all within ``limits``."""
 
     def meets_all(one: Request) -> bool:
@@ -228,7 +248,7 @@ class Served:
     """Number of output tokens of the requests that ended in the recorded time."""
 
 
-def _collect(
+def collect(
     done: Iterator[Request], engines: Iterable[Engine], warm_up: int, requests: int
 ) -> Served:
     """Serve ``warm_up`` requests, record the next ones, and return them."""
@@ -249,7 +269,7 @@ def _collect(
     return Served(recorded[1:], recorded[-1].finish - start, len(recorded) - 1, tokens)
 
 
-def _statistics(found: Served, engines: list[Engine], scale: float) -> ServiceStatistics:
+def service_statistics(found: Served, engines: list[Engine], scale: float) -> ServiceStatistics:
     """Return the statistics of recorded requests; rates are multiplied by ``scale``."""
     requests = found.requests
     several = [one for one in requests if one.output > 1] or requests

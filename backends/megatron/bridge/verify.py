@@ -1,0 +1,216 @@
+"""Verifier of ``megatron-bridge/config.yaml``, independent of the code that writes the file.
+
+It translates the fields to the flags of Megatron-LM that mean the same, one per line, and verifies
+these flags. Findings name the field and its line.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from parc.backends.megatron.bridge.verify_composed import composed_flags
+from parc.backends.megatron.bridge.verify_fields import (
+    CONSTANTS,
+    FIELD_OF_FLAG,
+    REQUIRED,
+    YARN,
+    plain_text,
+    same_value_flags,
+)
+from parc.backends.megatron.verify import MegatronVerifier
+from parc.backends.megatron.verify_arguments import ARGUMENTS, WrittenFlags
+from parc.backends.megatron.verify_plan_fields import PlanFields
+from parc.backends.megatron.verify_settings import ARGS, OMIT, derive_settings
+from parc.backends.shared.torch.verify_program_start import start_of_program
+from parc.backends.verifier import DerivedGroups, DerivedSetting, FileDependencies, LaunchedProgram
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.emitted_settings import EmittedSettings, yaml_settings
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
+from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_settings import PLAN, read_plan
+
+CONFIG, PROGRAM = "megatron-bridge/config.yaml", "megatron-bridge/pretrain.py"
+BRIDGE, CORES = "megatron-bridge", {"0.6": "0.19"}
+POSITIONS = "problem.model.position.max_positions"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TranslatedFields:
+    """Fields of the file as flags."""
+
+    settings: EmittedSettings
+    flags: WrittenFlags
+    """Flags with the lines of their fields. A field that is no flag has the field's own name."""
+
+    def field(self, flag: str) -> str:
+        """Return the field behind ``flag``."""
+        return FIELD_OF_FLAG.get(flag, flag)
+
+
+def translate_fields(text: str) -> TranslatedFields:
+    """Return the flags that mean the same as the fields in ``text``.
+
+    Raises:
+        MalformedFileError: the text is not YAML.
+    """
+    settings = yaml_settings(CONFIG, text)
+    flags: dict[str, tuple[str, ...]] = {}
+    lines: dict[str, int] = {}
+    for flag, field, words in (*same_value_flags(settings), *composed_flags(settings)):
+        flags[flag], lines[flag] = words, settings.line(field)
+    for field in REQUIRED:
+        if field not in settings:
+            flags[field], lines[field] = (), 1
+    return TranslatedFields(settings, WrittenFlags(flags, lines))
+
+
+class BridgeVerifier(MegatronVerifier):
+    """Verifier that derives process groups, layers and batch from the fields of the file."""
+
+    file = CONFIG
+    files = FileDependencies(
+        references={PROGRAM: f"/{PROGRAM}", CONFIG: f"/{CONFIG}"}, required_by=((CONFIG, PROGRAM),)
+    )
+    not_in_files = MappingProxyType(
+        {
+            **MegatronVerifier.not_in_files,
+            "problem.model.mamba": "a rule rejects models with Mamba layers (E11)",
+            POSITIONS: "GPTModelProvider has no such field",
+            "problem.launch.omit": "only Megatron-LM has flags that a spec can omit (E13)",
+        }
+    )
+
+    def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report layers that are in no stage or in several (A08), and a changed program (A18)."""
+        if CONFIG in artifacts:
+            arguments = _as_arguments(translate_fields(artifacts[CONFIG]))
+            _renamed(lambda own: MegatronVerifier.check_file_contents(self, arguments, own), sink)
+        verify_programs(artifacts, read_program_digests(__package__), sink)
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the process groups of a job with ``world`` ranks, as for Megatron-LM's flags."""
+        arguments = _as_arguments(translate_fields(artifacts[CONFIG]))
+        found = _renamed(
+            lambda own: MegatronVerifier.derive_groups(self, arguments, world, own), sink
+        )
+        return found and replace(found, file=CONFIG, builder="Megatron-Bridge")
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> LaunchedProgram | None:
+        """Return how launch.sh must start the emitted program or the user's program."""
+        core = super().program_start(plan, artifacts)
+        own = start_of_program(plan, PROGRAM, (f'--config-file "$here/../{CONFIG}"',))
+        return replace(
+            own,
+            environment=core.environment if core else {},
+            stop_test=f"grep -qs 'exit_signal_handler: true' \"$PARC_DIR/{CONFIG}\"",
+        )
+
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
+        """Yield the plan settings that Megatron-Bridge reads from ``config.yaml``."""
+        if CONFIG not in artifacts or PLAN not in artifacts:
+            return
+        fields, found = (
+            _core_fields(read_plan(artifacts[PLAN])),
+            translate_fields(artifacts[CONFIG]),
+        )
+        for one in derive_settings(found.flags, fields):
+            # The user's words and omitted flags are not in this file.
+            if one.path not in (OMIT, POSITIONS) and (one.path != ARGS or one.needed is not None):
+                yield _named_as_field(one, found)
+        yield from _repeated_values(found.settings)
+        yield from _constant_fields(found.settings)
+        yield from found.settings.unread_settings()
+
+
+def _core_fields(plan: Mapping[str, Any]) -> PlanFields:
+    """Return the plan as if Megatron-LM of the same Megatron-Core trained without user's words."""
+    problem = plan.get("problem", {})
+    try:
+        versions = dict(problem["versions"])
+        launch = {**problem["launch"], "args": [], "omit": []}
+    except (KeyError, TypeError, ValueError):
+        raise MalformedFileError(PLAN, 1, "problem.versions or problem.launch is missing") from None
+    versions["megatron"] = CORES.get(str(versions.get(BRIDGE)), "")
+    return PlanFields({**plan, "problem": {**problem, "versions": versions, "launch": launch}})
+
+
+def _as_arguments(found: TranslatedFields) -> dict[str, str]:
+    """Return the file of Megatron-LM's arguments with the translated flags."""
+    flags = found.flags.flags.items()
+    words = (shlex.join((f"--{flag}", *values)) for flag, values in flags)
+    return {ARGUMENTS: "MEGATRON_ARGS=(\n" + "".join(f"  {one}\n" for one in words) + ")\n"}
+
+
+def _renamed(verify: Callable[[Sink], T], sink: Sink) -> T:
+    """Call ``verify`` and report its findings with the name of the real file."""
+    own = Sink()
+    try:
+        return verify(own)
+    except MalformedFileError as error:
+        raise MalformedFileError(CONFIG, 1, error.message) from None
+    finally:
+        for one in own.diagnostics:
+            span = one.span and Span(_real_name(one.span.file), one.span.line, one.span.column)
+            message = _real_name(one.finding.message)
+            finding = replace(one.finding, message=message)
+            sink.report(one.code.removeprefix("PARC-"), finding, at=one.path, span=span)
+
+
+def _real_name(text: str) -> str:
+    return text.replace(ARGUMENTS, CONFIG)
+
+
+def _named_as_field(one: DerivedSetting, found: TranslatedFields) -> DerivedSetting:
+    """Return the setting with the field behind its flag."""
+    flag = (one.setting or one.needed or "").partition(" ")[0].removeprefix("--")
+    field = found.field(flag)
+    text = found.settings.text(field)
+    needed = one.needed and f"{field} = {one.needed.partition(' ')[2] or 'the other value'}"
+    line = found.settings.line(field) if field in found.settings else 1
+    value = text if one.path == ARGS else one.value
+    if one.path == ARGS and not text and not needed:
+        needed = field
+    return replace(one, value=value, file=CONFIG, line=line, setting=text, needed=needed)
+
+
+def _repeated_values(settings: EmittedSettings) -> Iterator[DerivedSetting]:
+    """Yield the plan settings that a second field repeats."""
+    yield settings.read("problem.job.sequence_length", "dataset.seq_length")
+    yield settings.read("problem.job.seed", "dataset.random_seed")
+    for name in ("start_weight_decay", "end_weight_decay"):
+        yield settings.read("problem.job.weight_decay", f"scheduler.{name}")
+    if settings.get("tokenizer.tokenizer_type") == "NullTokenizer":
+        yield settings.read("problem.model.vocab", "tokenizer.vocab_size")
+    name = plain_text(settings.get("model.hf_model_id"))
+    if name is not None:
+        yield settings.decide(
+            "problem.model.source", name, "model.hf_model_id", lambda source: str(name) in source
+        )
+    chunks = settings.get("model.virtual_pipeline_model_parallel_size", 1)
+    yield settings.decide("layout.vpp", chunks, "model.virtual_pipeline_model_parallel_size")
+    overlap = chunks != 1
+    for name in ("overlap_p2p_comm", "align_param_gather"):
+        yield from settings.expect(f"comm_overlap.{name}", overlap)
+    yield from settings.expect("comm_overlap.batch_p2p_comm", not overlap)
+
+
+def _constant_fields(settings: EmittedSettings) -> Iterator[DerivedSetting]:
+    """Yield a report for each field whose value differs from what every plan assumes."""
+    for field, value in CONSTANTS.items():
+        yield from settings.expect(field, value)
+    plain = settings.get("model.multi_latent_attention") is not True
+    if plain and settings.get("model.position_embedding_type") == "yarn":
+        for field, value in YARN.items():
+            yield from settings.expect(field, value)
+
+
+VERIFIER = BridgeVerifier()

@@ -1,0 +1,270 @@
+"""Extra weights and layers of different shapes in a Hugging Face config, for ``ModelSpec``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
+
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys
+
+_FIELD = "model."
+"""Prefix of factors that are fields of ``ModelSpec``."""
+
+
+MOST_LAYERS = 4096
+"""Largest number of layers of which single layers are listed. A larger number must be a typo, and
+its list would fill the memory; the spec rejects it later."""
+
+
+def layer_indexes(layers: int) -> range:
+    """Return the indexes of ``layers`` layers, at most ``MOST_LAYERS`` of them."""
+    return range(min(layers, MOST_LAYERS))
+
+
+def read_extra_weights(
+    keys: ConfigKeys, entries: Iterable[Mapping[str, Any]], found: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the entries of ``ModelSpec.extra_weights`` that a family declares.
+
+    ``found`` contains the other fields of ``ModelSpec``. Entries whose condition is false are
+    omitted.
+    """
+    weights = []
+    for entry in entries:
+        condition = entry.get("if")
+        if condition is not None and not keys.value(condition):
+            continue
+        parts = (prod(_factor(keys, one, found) for one in part) for part in entry["parameters"])
+        kept = {key: entry[key] for key in ("name", "at", "multiplied") if key in entry}
+        weights.append({**kept, "parameters": sum(parts)})
+    return weights
+
+
+def _factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
+    """Return the value of a number, a config key, or a field such as ``model.hidden``."""
+    if isinstance(factor, int):
+        return factor
+    if not factor.startswith(_FIELD):
+        return keys.whole_number(factor)
+    field = factor.removeprefix(_FIELD)
+    heads = found["heads"]
+    defaults = {"kv_heads": heads, "head_dim": found["hidden"] // heads}
+    return int(found.get(field) or defaults.get(field, 0))
+
+
+def read_block_configs(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``ffn``, ``kv_heads`` and ``layer_variants`` of a Nemotron NAS model.
+
+    The config key ``block_configs`` has one entry per layer, with the number of queries per
+    key-value head and the MLP width relative to the hidden size; either part may be absent
+    (modeling_decilm.py in nvidia/Llama-3_3-Nemotron-Super-49B-v1).
+    """
+    blocks = keys.value("block_configs")
+    heads, layers, hidden = found["heads"], found["layers"], found["hidden"]
+    if not isinstance(blocks, list) or len(blocks) != layers:
+        message = f"block_configs must list one block for each of the {layers} layers"
+        keys.add_note("K03", "block_configs", message)
+        return {}
+    shapes = [_block_shape(keys, block, heads, hidden) for block in blocks]
+    kv_heads = next((groups for groups, _ in shapes if groups), heads)
+    ffn = max((width for _, width in shapes), default=0)
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    for layer, shape in enumerate(shapes, start=1):
+        if shape != (kv_heads, ffn):
+            by_shape.setdefault(shape, []).append(layer)
+    variants = []
+    for (groups, width), numbers in by_shape.items():
+        variant: dict[str, Any] = {"layers": numbers}
+        variant |= {"attention": False} if not groups else {}
+        variant |= {"kv_heads": groups} if groups not in (0, kv_heads) else {}
+        variant |= {"mlp": False} if not width else {}
+        variant |= {"ffn": width} if width not in (0, ffn) else {}
+        variants.append(variant)
+    fields = {"kv_heads": kv_heads, "ffn": ffn}
+    return fields | ({"layer_variants": variants} if variants else {})
+
+
+_UNSUPPORTED_BLOCK_KEYS = ("replace_with_linear", "sparsify", "window_length", "num_sink_tokens")
+
+
+def _block_shape(keys: ConfigKeys, block: Any, heads: int, hidden: int) -> tuple[int, int]:
+    """Return (key-value heads, MLP width) of one block; 0 for a part that the block lacks."""
+    attention, ffn = (block.get(part) if isinstance(block, dict) else None for part in _PARTS)
+    if not isinstance(attention, dict) or not isinstance(ffn, dict):
+        keys.add_note("K03", "block_configs", "each block must have the mappings attention and ffn")
+        return heads, hidden
+    for key in _UNSUPPORTED_BLOCK_KEYS:
+        if attention.get(key) or ffn.get(key):
+            message = f"a block sets {key}, which PARC does not support"
+            keys.add_note("K02", "block_configs", message, "valid value: null or false")
+    group, ratio = attention.get("n_heads_in_group"), ffn.get("ffn_mult")
+    kv_heads = width = 0
+    if not attention.get("no_op"):
+        if not isinstance(group, int) or group < 1 or heads % group:
+            message = f"n_heads_in_group must be a divisor of {heads}, the number of heads"
+            keys.add_note("K03", "block_configs", message)
+            return heads, hidden
+        kv_heads = heads // group
+    if not ffn.get("no_op"):
+        if not isinstance(ratio, int | float) or not 0 < ratio < 1000:
+            keys.add_note("K03", "block_configs", "ffn_mult must be a positive number")
+            return heads, hidden
+        # _ffn_mult_to_intermediate_size of DeciLM rounds up to whole multiples of 256.
+        width = -(-int(2 * ratio * hidden / 3) // 256) * 256
+    return kv_heads, width
+
+
+_PARTS = ("attention", "ffn")
+
+
+def read_sliding_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``layer_variants`` and ``experts`` of MiMo-V2-Flash.
+
+    Layers with a sliding window have attention sinks and other key-value heads: by default, twice
+    as many (transformers 5.23, modeling_mimo_v2_flash.py). Hub configs list the layers with a
+    window in ``hybrid_layer_pattern``, and those with experts in ``moe_layer_freq``.
+    """
+    layers = found["layers"]
+    sliding = _flags_per_layer(
+        keys, ("layer_types", "sliding_attention"), "hybrid_layer_pattern", layers
+    )
+    if sliding is None:
+        # The first layer and every sixth layer have full attention.
+        sliding = [layer > 0 and (layer + 1) % 6 > 0 for layer in layer_indexes(layers)]
+    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
+    fields = {} if routed is None else _leading_dense_layers(keys, found, routed)
+    numbers = [layer for layer, one in enumerate(sliding, start=1) if one]
+    variant: dict[str, Any] = {
+        "layers": numbers,
+        "window": keys.whole_number("sliding_window"),
+        "sinks": True,
+        "kv_heads": keys.optional_whole_number("swa_num_key_value_heads")
+        or 2 * (found.get("kv_heads") or found["heads"]),
+    }
+    for field, key in _SLIDING_KEYS.items():
+        value = keys.optional_whole_number(key)
+        if value not in (None, found.get(field)):
+            variant[field] = value
+    return fields | ({"layer_variants": [variant]} if numbers else {})
+
+
+_SLIDING_KEYS = {
+    "heads": "swa_num_attention_heads",
+    "head_dim": "swa_head_dim",
+    "value_dim": "swa_v_head_dim",
+}
+"""Field of ``LayerVariantSpec`` -> config key of its value in layers with a sliding window."""
+
+
+def _leading_dense_layers(
+    keys: ConfigKeys, found: dict[str, Any], routed: list[bool]
+) -> dict[str, Any]:
+    """Return the field ``experts`` with the number of dense layers, which must come first."""
+    dense = routed.index(True) if True in routed else len(routed)
+    if not all(routed[dense:]):
+        keys.add_note("K02", "moe_layer_freq", "dense layers must precede layers with experts")
+    return {"experts": found["experts"] | {"first_dense_layers": dense}}
+
+
+def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the field ``layer_variants`` of a model whose layers can share the selected keys.
+
+    The config key ``indexer_types`` lists ``full`` for layers with an indexer, and ``shared`` for
+    layers that attend to the keys which the indexer of an earlier layer selected.
+    """
+    types, layers = keys.value("indexer_types"), found["layers"]
+    if types is None:
+        return {}
+    if not isinstance(types, list) or len(types) != layers or {*types} - {"full", "shared"}:
+        message = f"indexer_types must list full or shared for each of the {layers} layers"
+        keys.add_note("K03", "indexer_types", message)
+        return {}
+    shared = [layer for layer, name in enumerate(types, start=1) if name == "shared"]
+    return {"layer_variants": [{"layers": shared, "indexer": "shared"}]} if shared else {}
+
+
+def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the field ``layer_variants`` of a model with a number of heads for each layer.
+
+    The config key is ``num_attention_heads_per_layer``; null if all layers have equally many.
+    """
+    key, layers = "num_attention_heads_per_layer", found["layers"]
+    listed = keys.value(key)
+    if listed is None:
+        return {}
+    whole = isinstance(listed, list) and all(isinstance(one, int) and one > 0 for one in listed)
+    if not whole or len(listed) != layers:
+        keys.add_note("K03", key, f"{key} must list one number for each of the {layers} layers")
+        return {}
+    variants = [dict(one) for one in found.get("layer_variants", ())]
+    full = {layer for one in variants for layer in one["layers"]}
+    for heads in sorted({*listed} - {found["heads"]}):
+        numbers = [layer for layer, one in enumerate(listed, start=1) if one == heads]
+        for group, more in ((full, {"full_attention": True}), (set(), {})):
+            chosen = [layer for layer in numbers if (layer in full) == bool(group)]
+            if chosen and (more or not group):
+                variants.append({"layers": chosen, "heads": heads, **(more if group else {})})
+    special = {layer for one in variants if "heads" in one for layer in one["layers"]}
+    for one in variants:
+        if "heads" not in one:
+            one["layers"] = [layer for layer in one["layers"] if layer not in special]
+    variants = [one for one in variants if one["layers"]]
+    return {"layer_variants": variants} if variants else {}
+
+
+def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``indexer``, ``layer_variants`` and ``experts`` of MiniMax-M3.
+
+    An indexer selects blocks of keys in some layers, and the first layers have a dense MLP. Hub
+    configs list these layers as numbers in ``sparse_attention_config`` and ``moe_layer_freq``,
+    those of transformers as names (transformers 5.23, configuration_minimax_m3_vl.py).
+    """
+    layers = found["layers"]
+    sparse = _flags_per_layer(keys, ("layer_types", "minimax_m3_sparse"), _SPARSE_LAYERS, layers)
+    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
+    fields: dict[str, Any] = {}
+    if routed is not None:
+        fields = _leading_dense_layers(keys, found, routed)
+        if fields["experts"]["first_dense_layers"]:
+            fields["ffn"] = keys.whole_number("dense_intermediate_size")
+    # Read even without sparse layers: the class writes its defaults into every config.
+    heads, head_dim, block, blocks = (
+        keys.optional_whole_number(f"sparse_attention_config.{old}") or keys.whole_number(new)
+        for old, new in _INDEX_SIZES.items()
+    )
+    if sparse is None or not any(sparse):
+        return fields
+    indexer = {"heads": heads, "head_dim": head_dim, "top_k": block * blocks}
+    fields["indexer"] = indexer | {"head_weights": False}
+    full = [layer for layer, one in enumerate(sparse, start=1) if not one]
+    return fields | ({"layer_variants": [{"layers": full, "indexer": "none"}]} if full else {})
+
+
+_INDEX_SIZES = {
+    "sparse_num_index_heads": "index_n_heads",
+    "sparse_index_dim": "index_head_dim",
+    "sparse_block_size": "index_block_size",
+    "sparse_topk_blocks": "index_topk_blocks",
+}
+"""Key in ``sparse_attention_config`` of hub configs -> key in configs of transformers."""
+_SPARSE_LAYERS = "sparse_attention_config.sparse_attention_freq"
+
+
+def _flags_per_layer(
+    keys: ConfigKeys, named: tuple[str, str], numbers: str, layers: int
+) -> list[bool] | None:
+    """Return one boolean per layer; None if the config has neither list.
+
+    ``named`` is a config key of a list of names, and the name that means True. ``numbers`` is a
+    config key of a list of numbers, in which 0 means False.
+    """
+    names, listed = keys.value(named[0]), keys.value(numbers)
+    found = [one == named[1] for one in names] if isinstance(names, list) else None
+    if found is None and isinstance(listed, list):
+        found = [bool(one) for one in listed]
+    if found is not None and len(found) != layers:
+        key = numbers if names is None else named[0]
+        keys.add_note("K03", key, f"{key} must list one value for each of the {layers} layers")
+        return None
+    return found

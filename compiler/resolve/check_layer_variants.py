@@ -1,0 +1,118 @@
+"""Check the layers with other shapes, the window chunks and the extra weights of a model (K03)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.spec.model_spec import LayerVariantSpec, ModelSpec
+
+_SHAPES = ("heads", "kv_heads", "head_dim", "value_dim", "window", "sinks")
+"""Keys of a variant that describe grouped-query attention."""
+Found = tuple[str, Finding]
+"""(spec path, finding)."""
+
+
+def check_layer_variants(facts: ModelSpec, sink: Sink) -> bool:
+    """Return True if variants, chunks and extra weights fit the model. Else report each problem."""
+    found = [*_check_variants(facts), *_check_parts(facts)]
+    for path, finding in found:
+        sink.report("K03", finding, at=path)
+    return not found
+
+
+def _check_parts(facts: ModelSpec) -> Iterator[Found]:
+    """Yield keys of the model that have no effect because another key is absent."""
+    if facts.window_chunks and facts.window is None:
+        yield (
+            "model.window_chunks",
+            Finding(
+                "window_chunks has no effect without window",
+                label="the window is the length of a chunk",
+                fix="model.window: 8192",
+            ),
+        )
+    routed = facts.experts is not None
+    for number, extra in enumerate(facts.extra_weights or ()):
+        if extra.at == "experts" and not routed:
+            yield (
+                f"model.extra_weights[{number}].at",
+                Finding(
+                    f"no layer has experts, to which the weights of {extra.name!r} belong",
+                    label="at is experts",
+                    help="valid values here: layers, attention, dense, embedding, output",
+                ),
+            )
+
+
+def _check_variants(facts: ModelSpec) -> Iterator[Found]:
+    """Yield the problems of ``layer_variants``."""
+    variants = facts.layer_variants or ()
+    for other in ("pattern", "linear_attention"):
+        if variants and getattr(facts, other):
+            yield (
+                "model.layer_variants",
+                Finding(
+                    f"layer_variants cannot be combined with {other}",
+                    label=f"contradicts model.{other}",
+                    help=f"remove model.layer_variants or model.{other}",
+                    causes=(Cause(f"model.{other}", f"{other} is set here"),),
+                ),
+            )
+    first_use: dict[int, str] = {}
+    for number, variant in enumerate(variants):
+        path = f"model.layer_variants[{number}]"
+        yield from _check_numbers(facts, variant, f"{path}.layers", first_use)
+        yield from _check_shapes(facts, variant, path)
+
+
+def _check_numbers(
+    facts: ModelSpec, variant: LayerVariantSpec, path: str, first_use: dict[int, str]
+) -> Iterator[Found]:
+    """Yield layer numbers that the model lacks or that ``first_use`` lists; add the others to it.
+
+    ``first_use`` maps layer numbers to the path of the variant that contains them.
+    """
+    layers = facts.layers or 0
+    for layer in variant.layers:
+        if layer > layers:
+            finding = Finding(
+                f"layer {layer} does not exist", label=f"the model has {layers} layers"
+            )
+            yield path, finding
+        elif layer in first_use:
+            finding = Finding(
+                f"layer {layer} is listed twice",
+                label="each layer can be listed once",
+                causes=(Cause(first_use[layer], "also listed here"),),
+            )
+            yield path, finding
+        first_use.setdefault(layer, path)
+
+
+def _check_shapes(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Iterator[Found]:
+    """Yield shapes of one variant that contradict each other or the model."""
+    heads = variant.heads or facts.heads or 1
+    groups = variant.kv_heads or facts.kv_heads or heads
+    if heads % groups:
+        finding = Finding(
+            f"{heads} attention heads are not divisible by {groups} key-value heads",
+            label=f"{heads} % {groups} = {heads % groups}, must be 0",
+            help="each key-value head must serve the same number of attention heads",
+        )
+        yield f"{path}.kv_heads", finding
+    given = [key for key in _SHAPES if getattr(variant, key) is not None]
+    other = "latent" if facts.latent else "" if variant.attention else "attention: false"
+    if given and other:
+        yield (
+            f"{path}.{given[0]}",
+            Finding(f"{given[0]} has no effect with {other}", help=f"remove {', '.join(given)}"),
+        )
+    if variant.indexer != "own" and facts.indexer is None:
+        message = f"indexer: {variant.indexer} has no effect without model.indexer"
+        yield f"{path}.indexer", Finding(message)
+    if variant.ffn is not None and not variant.mlp:
+        yield f"{path}.ffn", Finding("ffn has no effect with mlp: false", help="remove ffn")
+    if variant.full_attention and (facts.window is None or variant.window is not None):
+        reason = "and window contradict each other" if variant.window else "needs model.window"
+        yield f"{path}.full_attention", Finding(f"full_attention {reason}")
