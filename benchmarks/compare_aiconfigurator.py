@@ -1,6 +1,6 @@
 """AIConfigurator and PARC on the same published service measurements, and on the same questions.
 
-    python -m benchmarks.compare_aiconfigurator [--python PYTHON] [--data FOLDER] [--most N]
+    python -m benchmarks.compare_aiconfigurator [--python PYTHON] [--data FOLDER] [--every N]
 
 PYTHON is an interpreter that has AIConfigurator 0.12 (``pip install aiconfigurator==0.12.0``).
 It is not part of this project. Three tables are printed:
@@ -331,14 +331,23 @@ def _figures(rate: float, ttft: float, tpot: float) -> str:
     return f"{rate:,.0f}, {1e3 * ttft:,.0f} ms, {1e3 * tpot:.1f} ms"
 
 
+def thin_out(predictions: Sequence[ServingPrediction], every: int) -> list[ServingPrediction]:
+    """Return the rows of each ``every``-th sweep; a row without a sweep counts as one."""
+    names = {one.row.name: one.row.sweep or one.row.name for one in predictions}
+    kept = set(list(dict.fromkeys(names.values()))[::every])
+    return [one for one in predictions if names[one.row.name] in kept]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; return exit status 2 if AIConfigurator does not run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_aiconfigurator")
     parser.add_argument("--python", default=sys.executable, help="Python with AIConfigurator")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
-    parser.add_argument("--most", type=int, metavar="N", help="compare only the first N rows")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="compare only each Nth sweep (default 1)"
+    )
     options = parser.parse_args(argv)
-    predictions = predict_serving(read_serving(options.data).rows)[: options.most]
+    predictions = thin_out(predict_serving(read_serving(options.data).rows), options.every)
     try:
         rows = compare(predictions, options.python)
         questions = question_table(options.python)
