@@ -65,9 +65,9 @@ def _file_option(name: str, tool: str) -> options.Decorator:
 def command(output: Path | None, **given: Any) -> None:
     """Print a starter spec.
 
-    The spec compiles as it is: PARC chooses a framework that supports the model and, without
-    --gpus, the smallest number of hosts on which the job fits. On a terminal and without options,
-    PARC asks for model, GPUs and kind.
+    The spec compiles as it is: PARC chooses a framework that supports the model. Without --gpus and
+    without a list of hosts, it also chooses the smallest number of hosts on which the job fits. On
+    a terminal and without options, PARC asks for model, GPUs and kind.
 
     Usage: parc init --model qwen3-8b --gpu h100 --gpus 64 > spec.yaml, then parc compile spec.yaml.
     """

@@ -144,9 +144,10 @@ def open_browser() -> Iterator[Browser]:
             "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}",
             "about:blank",
         ]  # fmt: skip
-        # The shell gives the pipes the numbers that Chromium expects.
+        # The shell gives the pipes the numbers that Chromium expects. Debian's sh duplicates only
+        # file descriptors of one digit.
         chromium = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{to_child} 4>&{from_child}', "sh", *command],
+            ["bash", "-c", f'exec "$@" 3<&{to_child} 4>&{from_child}', "bash", *command],
             pass_fds=(to_child, from_child),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.ir.placement import group_indexes
+from parc.compiler.report.formatting import format_quantity
 from parc.compiler.report.json.plan_json import plan_artifact
 from parc.compiler.report.page.cluster_map import color_ramp
 from tests.cli.specs import parc
@@ -223,14 +224,19 @@ def test_candidates_sort_by_a_column_and_filter_by_a_size(browser: Browser, fold
 def test_another_plan_appears_side_by_side(browser: Browser, folder: Path) -> None:
     show(browser, folder / "racks.html")
     other = planned("wide")
+    rates = [
+        format_quantity(one.estimate.tokens_per_second, " tokens/s")
+        for one in (planned("racks"), other)
+    ]
     for kind in ("json", "html"):
         rows = _compare(browser, folder / f"wide.{kind}")
         assert rows["name"] == ["racks", "wide", "changed"]
         assert rows["GPUs"] == ["128", "16,384", "x 128"]
         assert rows["step time"][1] == f"{other.estimate.time.total_seconds:.2f} s"
-        assert rows["throughput"][:2] == ["452k tokens/s", "9.98M tokens/s"]
+        assert rows["throughput"][:2] == rates
         assert rows["pp"] == ["4", "16", "changed"]
-        assert rows["MFU"][2] == "-18.8 points"
+        points = 100 * (other.estimate.mfu - planned("racks").estimate.mfu)
+        assert rows["MFU"][2] == f"{points:+.1f} points"
         assert "etp" not in rows  # equal
     assert _compare(browser, folder / "racks.json") == {}
 
