@@ -47,11 +47,13 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
     entries: list[Any] = tree[AT]
     positions, failed = sink.positions, Sink()
     plans: list[_Alternative] = []
+    reasons: list[str] = []
     for number, entry in enumerate(entries):
         tried = Sink(_positions_at_entry(positions, number))
         plan = plan_tree({**tree, AT: entry}, tried)
         if plan is None or tried.failed():
             failed.extend(tried)
+            reasons.append(_why_no_plan(number, tried))
         else:
             plans.append(_Alternative(number, plan))
     if not plans or _has_invalid_entry(failed):
@@ -66,17 +68,22 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
         return None
     plans.sort(key=lambda one: _cost_of_objective(one.plan))
     best, *others = plans
-    failures = len(entries) - len(plans)
     finding = Finding(
         f"{AT}[{best.number}] has the best plan of {len(entries)} clusters for goals.maximize: "
         f"{best.plan.problem.goals.maximize}",
-        label="; ".join(one.format() for one in (best, *others))
-        + (f"; no valid plan on {failures} more" if failures else ""),
+        label="; ".join((*(one.format() for one in (best, *others)), *reasons)),
         help="to see the plan on another cluster, replace the list by that entry",
     )
     sink.report("G08", finding, at=AT)
     sink.positions = _positions_at_entry(positions, best.number)
     return {**tree, AT: entries[best.number]}
+
+
+def _why_no_plan(number: int, tried: Sink) -> str:
+    """Return the first error of the entry ``number`` of the list, as a clause."""
+    first = next((one for one in tried.diagnostics if one.severity == "error"), None)
+    reason = "" if first is None else f" ({first.code}: {first.finding.message})"
+    return f"no valid plan on {AT}[{number}]{reason}"
 
 
 def _has_invalid_entry(failed: Sink) -> bool:

@@ -22,6 +22,7 @@ from parc.compiler.ir import (
     AnyProblem,
     Artifact,
     LockedPlan,
+    Model,
     Plan,
     Problem,
     ServingPlan,
@@ -43,7 +44,7 @@ from parc.compiler.search.search_idle_hosts import search_with_idle_hosts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import read_spec_tree, salvage_sections, validate_spec_tree
 from parc.compiler.spec.reading.source import SpecSource
-from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.spec import Spec, TaskSpec
 
 Watch = Callable[[str], None]
 """Function that is called with the name of a pass when the pass ends, for ``--timings``."""
@@ -116,6 +117,20 @@ def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> AnyPlan 
     return None if problem is None else plan_job(problem, sink)
 
 
+def _resolve_model_of(spec: TaskSpec, library: Library, sink: Sink) -> Model | None:
+    """Return the model of ``spec``; None after an error.
+
+    Computations that PARC cannot express (K06) matter only to training: a service loads the model
+    from its checkpoint, whose config the engine reads itself.
+    """
+    if isinstance(spec, Spec):
+        return resolve_model(spec.model, library, sink)
+    found = Sink(sink.positions)
+    model = resolve_model(spec.model, library, found)
+    sink.extend(found, lambda one: None if one.code == "PARC-K06" else one)
+    return model
+
+
 def _resolve_tree(
     tree: dict[str, Any], source: SpecSource, sink: Sink, after: Watch
 ) -> AnyProblem | None:
@@ -131,7 +146,7 @@ def _resolve_tree(
         if "cluster" in sections:
             resolve_cluster(sections["cluster"], library, sink)
         return None
-    model = resolve_model(spec.model, library, sink)
+    model = _resolve_model_of(spec, library, sink)
     after("resolve_model")
     cluster = resolve_cluster(spec.cluster, library, sink)
     after("resolve_cluster")

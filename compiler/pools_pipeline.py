@@ -341,7 +341,8 @@ def _compare(problem: ServingProblem, pair: ServingPlan | None, whole: ServingPl
             return "have no valid plan"
         gpus = format_count(plan.occupied_gpus, "GPU")
         rate = format_three_digits(_requests_per_second(plan))
-        return f"occupy {gpus} for {rate} requests/s of {format_seconds(plan.request_seconds)}"
+        seconds = format_seconds(plan.request_seconds)
+        return f"occupy {gpus} for {rate} requests/s, {seconds} per request"
 
     gain = ""
     if pair is not None and whole is not None:

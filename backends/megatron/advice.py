@@ -7,7 +7,12 @@ from collections.abc import Callable
 from parc.backends.megatron.capabilities import has_separate_norms
 from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab, tokenizer_vocab_size
 from parc.backends.megatron.rules.sequence import explain_unused_sequence_parallel
-from parc.backends.megatron.stages.split import SplitPins, model_depth
+from parc.backends.megatron.stages.split import (
+    SplitPins,
+    layers_of_lighter_end,
+    model_depth,
+    stage_loads,
+)
 from parc.backends.shared.valid_values import nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan, Problem
@@ -115,23 +120,23 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
 
 
 def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
-    depth, loads = model_depth(problem.model), []
+    depth = model_depth(problem.model)
     if layout.pp == 1:
         return
-    # The load of a stage is the sum over its chunks, because one rank computes all of them in a
-    # step.
-    for row in layout.split.chunks:
-        loads.append(sum(depth.chunk_load(chunk) for chunk in row))
+    loads = stage_loads(depth, layout.split)
     ratio = max(loads) * len(loads) / sum(loads)
     stage = loads.index(max(loads))
     if ratio <= MOST_IMBALANCE:
         return
+    most = MOST_IMBALANCE * sum(loads) / len(loads)
+    last = layers_of_lighter_end(problem, layout, most) if stage == layout.pp - 1 else None
     finding = Finding(
         message=f"pipeline stage {stage} has {ratio:.2f} times the mean load of a stage",
         label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; "
         f"the loss counts as {depth.loss_load}"
         + (f", an MTP layer as {depth.mtp_load}" if depth.mtp_layers else ""),
         help=_suggest_less_work(problem, layout, stage),
+        fix="" if last is None else f"layout.last_stage_layers: {last}",
     )
     sink.report("P17", finding, at="layout.pp")
 

@@ -39,7 +39,12 @@ POOL_ROUTER = RouterProgram(
     "sglang-router", "python3 -m sglang_router.launch_router", "--pd-disaggregation"
 )
 """Host of the router's engines if the plan has a single host without a name."""
-FORMATS = FormatSupport("SGLang", "--kv-cache-dtype is auto or fp8_e4m3")
+# rocm_supported_quantization in srt/configs/model_config.py lacks modelopt_fp8 and gptq.
+FORMATS = FormatSupport(
+    "SGLang",
+    "--kv-cache-dtype is auto or fp8_e4m3",
+    refused_on_amd=r"^nvidia/.*-FP8$|GPTQ",
+)
 RULES: tuple[ServingRule, ...] = (*LAYOUT_RULES, *EXPERT_RULES, POOL_RULE)
 """All rules of SGLang, in the order in which the search counts violations."""
 STRATEGIES: dict[str, str] = {

@@ -127,13 +127,34 @@ def _explain_idle_hosts(plan: Plan) -> Finding:
         )
         label = f"{chosen:.3g} s instead of {seconds:.3g} s with {sizes} on {cluster.gpus} GPUs"
     else:
-        message = f"no layout on all {cluster.nodes} hosts is valid; {len(used)} hosts are used"
+        on = "1 host is" if len(used) == 1 else f"{len(used)} hosts are"
+        message = f"no layout on all {cluster.nodes} hosts is valid; {on} used"
         label = f"{plan.layout.world} of {cluster.gpus} GPUs get a rank"
     return Finding(
         message=message,
         label=f"{label}; idle hosts: {_shorten_host_list(compress_hosts(idle))}",
-        help="list these hosts under cluster.spare, or set goals.idle_hosts to forbid to use all "
-        "hosts",
+        help=f"{_suggest_batches(plan)}list these hosts under cluster.spare, or set "
+        "goals.idle_hosts to forbid to use all hosts",
+        causes=(Cause("job.global_batch", f"{plan.problem.job.global_batch} sequences per step"),),
+    )
+
+
+def _suggest_batches(plan: Plan) -> str:
+    """Return the global batches near that of the spec with which the chosen sizes use all hosts.
+
+    The text is empty if there are none, for example because tp x cp x pp does not divide the number
+    of GPUs.
+    """
+    layout, gpus, batch = plan.layout, plan.problem.cluster.gpus, plan.problem.job.global_batch
+    dp, rest = divmod(gpus, layout.tp * layout.cp * layout.pp)
+    step = dp * layout.micro_batch
+    if rest or batch % step == 0:
+        return ""
+    below = batch // step * step
+    near = [one for one in (below, below + step) if abs(one - batch) <= batch / 4]
+    batches = " or ".join(map(str, near))
+    return (
+        f"a global batch of {batches} suits dp {dp} on all {gpus} GPUs; otherwise " if near else ""
     )
 
 

@@ -6,6 +6,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
+from parc.compiler.search.explain_services import format_limit
 from parc.compiler.topology.hostlist import compress_hosts
 
 LONGEST_FIRST_TOKEN_SECONDS = 10.0
@@ -56,11 +57,11 @@ def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
             else f"would allow {one.gain:.2g} times the throughput"
         )
         finding = Finding(
-            f"raising the limit on {limit.text} from {limit.seconds * 1e3:.4g} ms to "
-            f"{one.higher_seconds * 1e3:.4g} ms {effect}",
+            f"raising the limit on {limit.text} from {format_limit(limit.seconds)} to "
+            f"{format_limit(one.higher_seconds)} {effect}",
             label=f"best plan with it: {_format_candidate(found)} on {found.layout.gpus:,} GPUs",
             help="no change is needed if the limit is strict",
-            fix=f"goals.{limit.latency}{key}: {one.higher_seconds * 1e3:.4g}ms",
+            fix=f"goals.{limit.latency}{key}: {format_limit(one.higher_seconds).replace(' ', '')}",
         )
         sink.report("G07", finding, at=f"goals.{limit.latency}{key}")
 

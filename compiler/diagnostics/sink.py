@@ -74,11 +74,18 @@ class Sink:
         self._counts[code] += 1
         self._reported[diagnostic] = None
 
-    def extend(self, other: Sink, change: Callable[[Diagnostic], Diagnostic] | None = None) -> None:
-        """Add all diagnostics of the sink ``other``, each as ``change`` returns it."""
+    def extend(
+        self, other: Sink, change: Callable[[Diagnostic], Diagnostic | None] | None = None
+    ) -> None:
+        """Add the diagnostics of the sink ``other``, each as ``change`` returns it.
+
+        A diagnostic for which ``change`` returns None is not added.
+        """
         self._dropped += other._dropped
         for diagnostic in other._reported:
-            self._add_if_new(diagnostic if change is None else change(diagnostic))
+            changed = diagnostic if change is None else change(diagnostic)
+            if changed is not None:
+                self._add_if_new(changed)
 
     def withdraw_fix(self, found: Diagnostic) -> None:
         """Remove the fix from the reported diagnostic ``found``, because it does not work."""

@@ -26,8 +26,8 @@ class Candidate:
     peak_bytes: float
     mfu: float
     placed_seconds: float = 0.0
-    """Seconds per step that communication over shared links adds under the best host order found; 0
-    if no order was tried."""
+    """Seconds per step that communication over shared links adds under the best host order found,
+    for this layout or for a better one with the same parallel sizes; 0 if neither was placed."""
 
     @property
     def seconds_with_placement(self) -> float:

@@ -127,8 +127,8 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
     for limit in goals.latency_limits:
         seconds = _MEAN_SECONDS[limit.latency]
         fastest = min(found, key=lambda one: seconds(problem, one))
-        value = _format_milliseconds(seconds(problem, fastest))
-        limits.append(f"{limit.text} {_format_milliseconds(limit.seconds)}")
+        value = format_limit(seconds(problem, fastest))
+        limits.append(f"{limit.text} {format_limit(limit.seconds)}")
         best.append(f"mean {limit.latency} {value} with {_format_sizes(fastest.layout)}")
     less_load = "fewer concurrent requests"
     if traffic.request_rate is not None:
@@ -150,8 +150,8 @@ def report_missed_in_simulation(problem: ServingProblem, best: ServingEstimate, 
     """Report that the best layouts miss a limit only in the simulation (G03)."""
     found = with_statistics(problem, best)
     missed = missed_in_simulation(problem, found) or [(problem.goals.latency_limits[0], 0.0)]
-    values = ", ".join(f"{limit.text} {_format_milliseconds(value)}" for limit, value in missed)
-    limits = ", ".join(f"{limit.text} {_format_milliseconds(limit.seconds)}" for limit, _ in missed)
+    values = ", ".join(f"{limit.text} {format_limit(value)}" for limit, value in missed)
+    limits = ", ".join(f"{limit.text} {format_limit(limit.seconds)}" for limit, _ in missed)
     finding = Finding(
         f"all simulated layouts miss a limit: {limits}",
         label=f"simulated with {_format_sizes(found.layout)}: {values}",
@@ -162,8 +162,11 @@ def report_missed_in_simulation(problem: ServingProblem, best: ServingEstimate, 
     sink.report("G03", finding, at=f"goals.{missed[0][0].latency}")
 
 
-def _format_milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.4g} ms" if seconds < LONG_SECONDS else f"{seconds:.3g} s"
+def format_limit(seconds: float) -> str:
+    """Return a latency with its unit, such as ``500 ms`` or ``12.5 s``."""
+    # Rounded first, because 9.9996 s would be 1e+04 ms, which a spec cannot contain.
+    milliseconds = float(f"{seconds * 1e3:.4g}")
+    return f"{milliseconds:g} ms" if milliseconds < LONG_SECONDS * 1e3 else f"{seconds:.4g} s"
 
 
 def _format_sizes(layout: ServingLayout) -> str:

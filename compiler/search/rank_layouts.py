@@ -118,8 +118,8 @@ class LayoutRanking:
             placed = self._place_candidates([*ordered[:RESCORED], first], exposed)
             rest = chain(ordered[RESCORED:], exact)
             placed = self._place_remaining_meshes(placed, rest, exposed)
-            ordered = placed + ordered[RESCORED:]
             first = self._simplest_placed(placed)
+            ordered = self._add_without_placement(placed, ordered[RESCORED:])
         return [first, *(row for row in ordered if row.key != first.key)][:KEPT]
 
     def _gpus_to_minimize(self, point: LayoutPoint) -> int:
@@ -226,6 +226,25 @@ class LayoutRanking:
                 placed.append(row._replace(exposed_seconds=exposed(row.layout)))
                 best = min(best, placed[-1], key=self._sort_key)
         return sorted(placed, key=self._sort_key)
+
+    def _add_without_placement(
+        self, placed: list[RankedLayout], others: list[RankedLayout]
+    ) -> list[RankedLayout]:
+        """Return ``placed`` and those of ``others`` that were not placed, best first.
+
+        A layout that was not placed gets the seconds of the best placed layout with its parallel
+        sizes, because the same groups then communicate. Without them, it would seem faster.
+        """
+        keys = {row.key for row in placed}
+        added: dict[ParallelSizes, float] = {}
+        for row in placed:
+            added.setdefault(row.key[1].degrees, row.exposed_seconds)
+        rest = [
+            row._replace(exposed_seconds=added.get(row.key[1].degrees, 0.0))
+            for row in others
+            if row.key not in keys
+        ]
+        return sorted([*placed, *rest], key=self._sort_key)
 
     def _simplicity(self, variant: int, point: LayoutPoint) -> tuple[int, ...]:
         return simplicity_key(variant, point, self._effort[point.level])

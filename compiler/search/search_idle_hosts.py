@@ -7,7 +7,8 @@ all GPUs are slow or invalid, and a layout on 256 GPUs is faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import islice
@@ -30,8 +31,11 @@ MIN_GAIN = 0.05
 """Smallest fraction of the step time for which hosts are left idle (heuristic). A smaller gain is
 within the error of the comparison between layouts with different numbers of GPUs."""
 MAX_TRIALS = 3
-"""Largest number of host counts that are searched, because each search takes as long as the first
-one."""
+"""Largest number of host counts with a layout that are searched, because each search takes as long
+as the first one."""
+MAX_COUNTS = 8
+"""Largest number of host counts that are searched if some have no layout, which takes less time. An
+example are frameworks without tensor and pipeline parallelism for the model."""
 SMALL_LOSS = 0.97
 """Ideal speed per GPU above which no other number of hosts is tried (heuristic)."""
 SPEED_AFTER_DOUBLING = 0.97
@@ -51,16 +55,31 @@ def search_with_idle_hosts(cost_model: CostModel, sink: Sink) -> Search | None:
     if not may_leave_hosts_idle(cost_model.problem) or _has_other_cause(found):
         sink.extend(found)
         return search
-    trials = [
-        trial
-        for nodes in _promising_host_counts(cost_model, is_valid=search is not None)
-        if (trial := _search_on_hosts(cost_model, nodes)) is not None
-    ]
-    best = min(trials, key=_seconds, default=None)
+    counts = _promising_host_counts(cost_model, is_valid=search is not None)
+    best = min(_try_parts_of_cluster(cost_model, counts), key=_seconds, default=None)
     if best is None or (search is not None and _seconds(best) > (1 - MIN_GAIN) * _seconds(search)):
         sink.extend(found)
         return search
     return _merge_searches(best, search)
+
+
+def _try_parts_of_cluster(cost_model: CostModel, counts: list[int]) -> list[Search]:
+    """Return the results of the layout searches on fewer hosts, without those that found nothing.
+
+    Up to MAX_TRIALS numbers of ``counts`` that have a layout are tried, in their order. For a model
+    with experts, equal NVLink domains are tried too.
+    """
+    problem, framework = cost_model.problem, cost_model.framework
+
+    def searched(cluster: Cluster) -> Search | None:
+        return _search_of_problem(replace(problem, cluster=cluster), framework)
+
+    found = (searched(_with_fewer_hosts(problem.cluster, nodes)) for nodes in counts)
+    trials = list(islice((one for one in found if one is not None), MAX_TRIALS))
+    if problem.model.experts is not None:
+        equal = map(searched, _with_equal_domains(problem.cluster))
+        trials += [one for one in equal if one is not None]
+    return trials
 
 
 def may_leave_hosts_idle(problem: Problem) -> bool:
@@ -93,7 +112,7 @@ def _has_other_cause(found: Sink) -> bool:
 
 
 def _promising_host_counts(cost_model: CostModel, *, is_valid: bool) -> list[int]:
-    """Return at most MAX_TRIALS numbers of hosts, the most promising one first.
+    """Return at most MAX_COUNTS numbers of hosts, the most promising one first.
 
     The result is empty if a layout on all hosts splits batch and layers almost without loss.
     ``is_valid`` is False if no layout on all hosts is valid.
@@ -105,10 +124,10 @@ def _promising_host_counts(cost_model: CostModel, *, is_valid: bool) -> list[int
     best: list[tuple[float, int]] = []
     for nodes in range(problem.cluster.nodes - 1, 0, -1):
         # The speed is at most the number of GPUs, so no smaller number of hosts is better.
-        if len(best) == MAX_TRIALS and nodes * gpus_per_host <= best[-1][0]:
+        if len(best) == MAX_COUNTS and nodes * gpus_per_host <= best[-1][0]:
             break
         speed = _ideal_speed(problem, smallest, nodes * gpus_per_host, SPEED_AFTER_DOUBLING)
-        best = sorted([*best, (speed, nodes)], reverse=True)[:MAX_TRIALS]
+        best = sorted([*best, (speed, nodes)], reverse=True)[:MAX_COUNTS]
     return [nodes for speed, nodes in best if speed > 0]
 
 
@@ -175,13 +194,6 @@ def _fewest_model_ranks(cost_model: CostModel) -> int:
     return ceil(size / memory_limit_bytes(cost_model))
 
 
-def _search_on_hosts(cost_model: CostModel, nodes: int) -> Search | None:
-    """Return the result of the layout search on the first ``nodes`` hosts; None without layouts."""
-    problem = cost_model.problem
-    fewer = replace(problem, cluster=_with_fewer_hosts(problem.cluster, nodes))
-    return _search_of_problem(fewer, cost_model.framework)
-
-
 # Cached, because the points of a sweep over the number of hosts try the same smaller numbers.
 @lru_cache(maxsize=256)
 def _search_of_problem(problem: Problem, framework: Framework) -> Search | None:
@@ -190,10 +202,38 @@ def _search_of_problem(problem: Problem, framework: Framework) -> Search | None:
     return search_layouts(cost_model_for(problem, framework), None)
 
 
+def _with_equal_domains(cluster: Cluster) -> list[Cluster]:
+    """Return ``cluster`` with the same power of two of hosts in each NVLink domain, if it differs.
+
+    Expert groups are fast only inside a domain. With 18, 17 and 15 hosts per domain, no large group
+    fits into all of them; with 16, 16 and 0 hosts, groups of 16 hosts do. The result is empty if
+    hosts are domains of their own, or if nothing would change.
+    """
+    if cluster.node.nvlink_domain <= cluster.node.gpus:
+        return []
+    sizes = Counter(host.nvlink_domain for host in cluster.hosts)
+    powers = [2**power for power in range(max(sizes.values()).bit_length())]
+    most = max(powers, key=lambda power: power * sum(size >= power for size in sizes.values()))
+    left = {name: most if size >= most else 0 for name, size in sizes.items()}
+    kept = set()
+    for host in cluster.hosts:
+        if left[host.nvlink_domain]:
+            left[host.nvlink_domain] -= 1
+            kept.add(host.name)
+    return [_with_hosts(cluster, kept)] if len(kept) < cluster.nodes else []
+
+
 def _with_fewer_hosts(cluster: Cluster, nodes: int) -> Cluster:
     """Return ``cluster`` with its first ``nodes`` hosts."""
-    hosts = iter(cluster.hosts[:nodes])
-    racks = [replace(rack, hosts=tuple(islice(hosts, len(rack.hosts)))) for rack in cluster.racks]
+    return _with_hosts(cluster, {host.name for host in cluster.hosts[:nodes]})
+
+
+def _with_hosts(cluster: Cluster, names: Container[str]) -> Cluster:
+    """Return ``cluster`` with the hosts in ``names``."""
+    racks = [
+        replace(rack, hosts=tuple(host for host in rack.hosts if host.name in names))
+        for rack in cluster.racks
+    ]
     racks = [rack for rack in racks if rack.hosts]
     # Nothing leaves a single rack, so the width of its uplinks does not matter. Without it, equal
     # parts of clusters of different sizes share one cached search.

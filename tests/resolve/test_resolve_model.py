@@ -2,6 +2,7 @@
 
 import pytest
 
+import parc
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
@@ -143,3 +144,13 @@ def test_facts_that_contradict_each_other_are_reported_at_their_key(spec, code, 
 def test_width_of_a_head_may_differ_from_hidden_over_heads():
     model, _ = resolved(SMALL | {"hidden": 66, "head_dim": 32})
     assert model.attention.head_dim == 32
+
+
+def test_computations_that_no_field_expresses_concern_only_training() -> None:
+    spec = {"parc": 1, "name": "k", "model": "kimi-k2", "cluster": {"node": "hgx-h200", "nodes": 2}}
+    # Without a plan, because an error of the job ends the run after the model.
+    train = {**spec, "job": {"sequence_length": 4096, "global_batch": 7}, "layout": {"dp": 16}}
+    traffic = {"input_tokens": 10, "output_tokens": 10**7}
+    serve = {**spec, "job": {"kind": "serve", "precision": "fp8", "traffic": traffic}}
+    assert "PARC-K06" in {one.code for one in parc.check(train)}
+    assert "PARC-K06" not in {one.code for one in parc.check(serve)}

@@ -112,6 +112,25 @@ def test_what_a_placement_exposes_moves_a_layout_back(
     assert all(row.seconds <= plain[-1].seconds for row in placed)
 
 
+def test_a_layout_that_was_not_placed_has_the_seconds_of_its_parallel_sizes(
+    cost_model: CostModel, sieve: LayoutFilter
+) -> None:
+    tried: set[Layout] = set()
+
+    def exposed(layout: Layout) -> float:
+        tried.add(layout)
+        return 1.0 * layout.pp + layout.tp
+
+    rows = _ranking(sieve, cost_model).best_layouts(sieve.survivors, exposed)
+    assert len({row.key for row in rows}) == len(rows)
+    sizes = {(one.tp, one.pp) for one in tried}
+    rest = [row for row in rows if row.layout not in tried]
+    same = [row for row in rest if (row.layout.tp, row.layout.pp) in sizes]
+    assert same
+    assert all(row.exposed_seconds == exposed(row.layout) for row in same)
+    assert all(row.score >= rows[0].score for row in same)
+
+
 def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
     cost_model: CostModel, sieve: LayoutFilter
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 import parc
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Problem
+from parc.compiler.search import search_idle_hosts
 from parc.compiler.search.search_idle_hosts import (
     MIN_GAIN,
     may_leave_hosts_idle,
@@ -162,3 +164,52 @@ def test_only_fixed_sizes_that_divide_the_gpus_allow_idle_hosts() -> None:
     problem = cost_model_of(BAD_COUNT).problem
     assert may_leave_hosts_idle(replace(problem, pins=replace(problem.pins, tp=2, pp=3)))
     assert not may_leave_hosts_idle(replace(problem, pins=replace(problem.pins, tp=2, pp=5)))
+
+
+def test_host_counts_without_a_layout_do_not_use_up_the_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cost_model = cost_model_of(SMALL)
+    tried: list[int] = []
+
+    def search(problem: Problem, framework: object) -> object:
+        tried.append(problem.cluster.nodes)
+        return None if problem.cluster.nodes > 2 else problem
+
+    monkeypatch.setattr(search_idle_hosts, "_search_of_problem", search)
+    found = search_idle_hosts._try_parts_of_cluster(cost_model, [4, 3, 2, 1])
+    assert tried == [4, 3, 2, 1]
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept"),
+    [
+        ((18, 17, 15, 17), {"a": 16, "b": 16, "d": 16}),
+        ((18, 9, 8, 8), {"a": 8, "b": 8, "c": 8, "d": 8}),
+        ((16, 16, 16, 16), {}),
+    ],
+)
+def test_equal_nvlink_domains_have_a_power_of_two_of_hosts(
+    sizes: tuple[int, ...], kept: dict[str, int]
+) -> None:
+    racks = [
+        {"name": name, "nodes": f"{name}[1-{size}]", "nvlink_domain": name}
+        for name, size in zip("abcd", sizes, strict=True)
+    ]
+    cluster = {"node": "gb200-nvl72", "racks": racks}
+    problem = cost_model_of(changed(SMALL, {"cluster": cluster})).problem
+    found = search_idle_hosts._with_equal_domains(problem.cluster)
+    assert [{rack.name: len(rack.hosts) for rack in one.racks} for one in found] == (
+        [kept] if kept else []
+    )
+
+
+def test_the_warning_names_batches_that_suit_all_hosts() -> None:
+    spec = changed(SMALL, {"cluster.nodes": 3, "job.global_batch": 104, "emit": ["fsdp"]})
+    (found,) = (one for one in parc.check(spec) if one.code == "PARC-G04")
+    assert "no layout on all 3 hosts is valid; " in found.finding.message
+    batches = re.match(r"a global batch of (\d+) or (\d+) suits dp 24 ", found.finding.help)
+    assert batches is not None
+    for batch in batches.groups():
+        assert plan_of(changed(spec, {"job.global_batch": int(batch)})).layout.world == 24

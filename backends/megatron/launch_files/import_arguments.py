@@ -14,6 +14,7 @@ from parc.backends.megatron.launch_files.import_pattern import (
     is_megatron_hybrid_spec,
 )
 from parc.backends.megatron.launch_files.import_rest import (
+    IN_SAMPLES,
     convert_sample_counts,
     names_of_planned_flags,
     pin_megatron_defaults,
@@ -109,7 +110,10 @@ def read_words(words: list[Word], reading: Reading) -> None:
     unknown = take_flags(flags, TABLE.rows, reading)
     unknown = convert_sample_counts(unknown, reading)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
-    _derive_spec_fields(reading, {path for path in paths if path not in reading.spans})
+    dynamic = {path for path in paths if path not in reading.spans}
+    # Sample counts that are no whole number of steps leave the field to the reader of the report.
+    dynamic |= {f"job.{IN_SAMPLES[flag.name]}" for flag in unknown if flag.name in IN_SAMPLES}
+    _derive_spec_fields(reading, dynamic)
     _report_underived_flags(flags, reading)
     if not reading.spec:
         return
@@ -119,7 +123,9 @@ def read_words(words: list[Word], reading: Reading) -> None:
     for flag in rest:
         if flag.name not in controlled:
             text = " ".join((flag.name, *values_of_flag(flag)))
-            reading.leave_out(text, flag.word.span, "set the matching field of the spec, if any")
+            field = IN_SAMPLES.get(flag.name)
+            which = f"job.{field}, in steps" if field else "the matching field of the spec, if any"
+            reading.leave_out(text, flag.word.span, f"set {which}")
     report_planned_value_differences(flags, reading)
 
 
@@ -135,7 +141,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _derive_precision(spec.pop("precision", {}), job)
     style = spec.pop("wsd", {}).get("style", "exponential")
-    _add_optimizer_defaults(style, job, "job.learning_rate" in dynamic, reading)
+    _add_optimizer_defaults(style, job, dynamic, reading)
     flags, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
@@ -215,20 +221,21 @@ def _derive_precision(written: dict[str, Any], job: dict[str, Any]) -> None:
 
 
 def _add_optimizer_defaults(
-    wsd_style: str, job: dict[str, Any], dynamic_rate: bool, reading: Reading
+    wsd_style: str, job: dict[str, Any], dynamic: set[str], reading: Reading
 ) -> None:
     """Add Megatron's optimizer defaults to ``job`` if the launch sets a learning rate.
 
-    ``dynamic_rate`` is True if the launch sets a learning rate that is known only at run time. The
-    function also reports a WSD decay that a spec cannot express (I04).
+    ``dynamic`` contains the paths of spec fields that the launch sets to unknown values; they get
+    no default. The function also reports a WSD decay that a spec cannot express (I04).
     """
     if job.get("lr_decay") == "wsd" and wsd_style != "linear":
         message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
         found = Finding(message, help="in a spec, lr_decay wsd always means a linear decay")
         reading.report("I04", found, reading.spans["job.lr_decay"])
-    if "learning_rate" in job or dynamic_rate:
+    if "learning_rate" in job or "job.learning_rate" in dynamic:
         for name, value in OPTIMIZER.items():
-            job.setdefault(name, value)
+            if f"job.{name}" not in dynamic:
+                job.setdefault(name, value)
 
 
 def _derive_vpp(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:

@@ -211,8 +211,10 @@ def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Readi
         if name in passed or name in SPELLED_OTHERWISE or name not in names_of_planned_flags():
             continue
         values = values_of_flag(flag)
-        if _has_dynamic_value(values):
-            continue  # reported where the value is read
+        # Dynamic values are reported where they are read. Values that the spec contains are written
+        # if they have an effect.
+        if _has_dynamic_value(values) or (ours is None and _sets_field(flag, reading)):
+            continue
         if ours is None or not _equal_values(values, ours):
             what = "PARC omits it" if ours is None else f"PARC writes {' '.join((name, *ours))}"
             reading.leave_out(" ".join((name, *values)), flag.word.span, what)
@@ -232,6 +234,15 @@ def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Readi
     ]
     if added:
         reading.notes.append(f"added by PARC: {', '.join(added)}")
+
+
+def _sets_field(flag: LaunchFlag, reading: Reading) -> bool:
+    """Return True if the fragment contains the spec field of ``flag``."""
+    row = load_import_table(PACKAGE).rows.get(flag.name)
+    value: Any = None if row is None else reading.spec
+    for key in row.path.split(".") if row else ():
+        value = value.get(key) if isinstance(value, dict) else None
+    return value is not None
 
 
 def names_of_planned_flags() -> frozenset[str]:

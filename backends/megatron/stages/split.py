@@ -22,7 +22,7 @@ from parc.backends.megatron.stages.layout_string import (
     format_layout_string,
     parse_layout_string,
 )
-from parc.compiler.ir import Model, ModelChunk, Pins, PipelineSplit, Problem
+from parc.compiler.ir import Layout, Model, ModelChunk, Pins, PipelineSplit, Problem
 
 MOST_MTP_SHARE = 0.1
 """Fraction of a rank's layers up to which MTP layers are ignored when stages are balanced."""
@@ -233,6 +233,31 @@ def _first_last_split(
         "",
         _chunks_by_rank(depth, ([first, *[each] * (pp - 2), last]) * vpp, pp),
     )
+
+
+def stage_loads(depth: ModelDepth, split: PipelineSplit) -> list[float]:
+    """Return the load of each pipeline stage, in units of one decoder layer."""
+    # One rank computes all chunks of its stage in a step, so their loads are added.
+    return [sum(depth.chunk_load(chunk) for chunk in row) for row in split.chunks]
+
+
+def layers_of_lighter_end(problem: Problem, layout: Layout, most_load: float) -> int | None:
+    """Return the value of ``layout.last_stage_layers`` that balances the stages of ``layout`` best.
+
+    None if the spec restricts the split, or if a stage then still has a load above ``most_load``.
+    """
+    depth, pins = model_depth(problem.model), SplitPins.from_pins(problem.pins)
+    if depth.loads or not pins.is_unrestricted:
+        return None
+    found = []
+    for last in range(layout.vpp, depth.layers // layout.pp, layout.vpp):
+        split = _split_with_given_ends(
+            depth, layout.pp, layout.vpp, SplitPins(None, None, last, None, None)
+        )
+        if split is not None:
+            found.append((max(stage_loads(depth, split)), -last))
+    load, layers = min(found, default=(most_load + 1, 0))
+    return -layers if load <= most_load else None
 
 
 def _split_of_layout_string(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ class FormatSupport:
     """True if the engine can quantize a 16-bit checkpoint to fp8 while it loads the model."""
     vendor: str = ""
     """Only vendor whose GPUs the engine supports; empty for all vendors."""
+    refused_on_amd: str = ""
+    """Pattern in the names of checkpoints whose quantization the engine refuses on AMD GPUs."""
 
 
 def check_formats(service: Service, gpu: Gpu, engine: FormatSupport, sink: Sink) -> None:
@@ -64,7 +67,10 @@ def _check_weight_format(service: Service, gpu: Gpu, engine: FormatSupport, sink
         )
         sink.report("R03", finding, at="job.precision")
         return
-    if gpu.vendor != "nvidia" or capability >= need:
+    if gpu.vendor != "nvidia":
+        _check_checkpoint_on_amd(service, gpu, engine, sink)
+        return
+    if capability >= need:
         return
     valid = [name for name, lowest in least.items() if capability >= lowest]
     finding = Finding(
@@ -72,6 +78,21 @@ def _check_weight_format(service: Service, gpu: Gpu, engine: FormatSupport, sink
         label=f"compute capability {'.'.join(map(str, capability))} < {need[0]}.{need[1]}",
         help=f"valid weight formats on this GPU: {', '.join(valid) or 'none'}",
         fix=f"job.precision: {valid[-1]}" if valid else "",
+        causes=(Cause("cluster.gpu", "the GPU is set here"),),
+    )
+    sink.report("R03", finding, at="job.precision")
+
+
+def _check_checkpoint_on_amd(service: Service, gpu: Gpu, engine: FormatSupport, sink: Sink) -> None:
+    """Report a checkpoint whose quantization the engine does not support on AMD GPUs (R03)."""
+    if not engine.refused_on_amd or not re.search(engine.refused_on_amd, service.checkpoint):
+        return
+    finding = Finding(
+        f"{engine.title} cannot load {service.checkpoint} on {gpu.name}",
+        label="on AMD GPUs, it supports no weights that ModelOpt or GPTQ quantized",
+        help="set job.checkpoint to a checkpoint that was quantized with Quark, compressed-tensors "
+        "or AWQ, or let the engine quantize a 16-bit checkpoint to fp8 (job.quantize)",
+        fix="job.quantize: true" if service.setup.weights == "fp8" else "",
         causes=(Cause("cluster.gpu", "the GPU is set here"),),
     )
     sink.report("R03", finding, at="job.precision")

@@ -78,15 +78,18 @@ def flags_in_statements(
 
     These are the statements that contain a flag in ``known``, and the statements that start with a
     flag, such as a file that contains only arguments. If ``whole`` is True, arrays of arguments and
-    commands that start a program are included even without a flag in ``known``.
+    the last command that starts a program are included even without a flag in ``known``. Earlier
+    commands without such a flag start other programs, such as a preparation of the data.
     """
     names = set(known)
     found: list[LaunchFlag] = []
-    for _, group in groupby(words, key=lambda word: word.statement):
-        statement = list(group)
+    written = [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
+    programs = [one[0] for one in written if one[0].text.endswith(".py")]
+    for statement in written:
         named = any(word.text.partition("=")[0] in names for word in statement)
-        start = statement[0].text
-        if named or statement[0].is_flag or (whole and _ARGUMENTS.fullmatch(start)):
+        start = statement[0]
+        other = start.text.endswith(".py") and start is not programs[-1]
+        if named or start.is_flag or (whole and not other and _ARGUMENTS.fullmatch(start.text)):
             found += split_flags(statement)
     return found
 

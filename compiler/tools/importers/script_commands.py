@@ -56,6 +56,8 @@ _QUIET = frozenset(
     )
 )
 """Commands that change nothing about the ranks, and keywords of the shell."""
+_ASSIGNS = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
+"""Matches an assignment, also one that appends (``ARGS+=(...)``) or sets an element of an array."""
 _FUNCTION = re.compile(r"\s*(?:function\s+)?[\w-]+\s*\(\s*\)")
 _BEFORE_COMMANDS = frozenset(
     ("then", "do", "else", "if", "elif", "while", "until", "{", "!", "eval")
@@ -244,7 +246,7 @@ def _is_quiet(first: str, line: str) -> bool:
     no_command = first in _QUIET or first.startswith(("$", "#", "-", "((", "<", ">", "`", "*"))
     label = line.rstrip().endswith(")") and "(" not in line
     function = label or _FUNCTION.match(line) is not None
-    return no_command or function or ASSIGNMENT.match(first) is not None
+    return no_command or function or _ASSIGNS.match(first) is not None
 
 
 def _writes_file(first: str, line: str) -> bool:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from parc.compiler.tools.importers.shell_words import (
     Word,
     command_with_separators,
-    lines_inside_branches,
     shell_assignments,
     statements,
 )
@@ -53,6 +52,8 @@ _SAFE = re.compile(r"[\w@%+=:,./${}-]+")
 _FALLBACK = re.compile(r"\|\|\s*(exit(?:\s+[0-9]+)?|true|:)\s*(?:$|[;#])")
 """Matches the end of a command that ends the script, or ignores the failure."""
 _FUNCTION = re.compile(r"^\s*(?:function\s+[\w-]+|[\w-]+\s*\(\s*\))")
+# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
+_BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,20 @@ def _with_variable_values(command: str, known: _Variables, once: bool) -> str | 
     except ValueError:
         return None
     return None if unknown else line
+
+
+def lines_inside_branches(text: str) -> frozenset[int]:
+    """Return the numbers of all lines inside ``if`` statements, ``case`` statements and loops."""
+    inside, depth = set(), 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _BRANCH.match(line)
+        if match and match["close"]:
+            depth = max(0, depth - 1)
+        if depth:
+            inside.add(number)
+        if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
+            depth += 1
+    return frozenset(inside)
 
 
 def _function_lines(text: str) -> frozenset[int]:

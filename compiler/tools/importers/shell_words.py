@@ -49,8 +49,10 @@ ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
 _VARIABLE = re.compile(
-    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?-([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
+    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?[-=]([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
 )
+_SETS_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63}):?=([^{}$]{0,200})\}")
+"""Matches ``${NAME:=value}``, which also sets the variable, unless it already has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,11 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
         values.pop(name, None)
         if name not in kept and not UNKNOWN_VALUE.search(value):
             values[name] = _default_or_value(name, value)
+    for word in scanner.words:
+        if "=" in word.text and word.text.startswith("${"):
+            match = _SETS_DEFAULT.fullmatch(word.text)
+            if match is not None and match[1] not in kept:
+                values.setdefault(match[1], match[2])
     expanded = ((_expand_word(word.text, values, kept), word) for word in scanner.words)
     return [replace(word, text=text) for text, word in expanded if text]
 
@@ -287,24 +294,6 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
             found.append((start, at))
         blank = match.lastgroup in ("blank", "end", "open")
     return found
-
-
-# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
-_BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
-
-
-def lines_inside_branches(text: str) -> frozenset[int]:
-    """Return the numbers of all lines inside ``if`` statements, ``case`` statements and loops."""
-    inside, depth = set(), 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _BRANCH.match(line)
-        if match and match["close"]:
-            depth = max(0, depth - 1)
-        if depth:
-            inside.add(number)
-        if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
-            depth += 1
-    return frozenset(inside)
 
 
 def command_with_separators(text: str, word: Word) -> tuple[str, str, str]:
@@ -382,8 +371,8 @@ def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int
     """Return ``text`` with each variable replaced by its value in ``values``.
 
     Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
-    replaced by its default (``${NAME:-default}``). If the variable has no default or is in
-    ``kept``, it stays as written.
+    replaced by its default (``${NAME:-default}``, ``${NAME:=default}``). If the variable has no
+    default or is in ``kept``, it stays as written.
     """
     # The depth bounds variables that refer to themselves, the length values that grow.
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:

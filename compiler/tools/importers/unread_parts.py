@@ -14,11 +14,10 @@ from parc.compiler.tools.importers.script_commands import (
     is_script_from_parc,
     launch_statement,
 )
-from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
+from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS, lines_inside_branches
 from parc.compiler.tools.importers.shell_words import (
     UNKNOWN_VALUE,
     Word,
-    lines_inside_branches,
     shell_assignments,
     statements,
 )

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.script_commands import ARRAY
+from parc.compiler.tools.importers.setup_commands import lines_inside_branches
 from parc.compiler.tools.importers.shell_words import (
     Word,
-    lines_inside_branches,
     shell_assignments,
     shell_words,
     split_quoted_flag,

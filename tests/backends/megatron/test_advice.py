@@ -82,6 +82,19 @@ def test_sequence_parallelism_is_off_at_tp_1_as_in_megatron(version: str) -> Non
     assert "--sequence-parallel" in emitted(DENSE, {**pins, "layout.tp": 2})
 
 
+def test_a_large_loss_gets_a_smaller_last_stage_as_the_fix() -> None:
+    large = {"model.vocab": 48000, "layout.pp": 4, "layout.tp": 2, "layout.vpp": 1}
+    _, sink = plan(DENSE, large)
+    (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P17"]
+    path, last = found.fix.split(": ")
+    after, sink = plan(DENSE, {**large, path: int(last)})
+    assert isinstance(after, Plan)
+    assert "PARC-P17" not in {one.code for one in sink.diagnostics}
+    # A spec that sets a part of the split keeps it.
+    _, sink = plan(DENSE, {**large, "layout.first_stage_layers": 4})
+    assert [one.finding.fix for one in sink.diagnostics if one.code == "PARC-P17"] == [""]
+
+
 PIPELINE = {"layout.vpp": 1, "layout.micro_batch": 1, "job.global_batch": 24}
 
 

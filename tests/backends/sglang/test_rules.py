@@ -8,6 +8,7 @@ import pytest
 
 from tests.search.serving_specs import codes, spec
 
+MODELOPT = "nvidia/Llama-3.1-8B-Instruct-FP8"
 FP8 = {"precision": "fp8", "max_model_len": 4096}
 
 
@@ -84,3 +85,18 @@ def test_flags_outside_the_estimate_are_accepted_and_others_reported() -> None:
 
 def test_ports_above_the_last_one_are_rejected() -> None:
     assert "L20" in found("llama-3.1-8b", 1, {"tp": 1, "replicas": 8}, launch={"port": 65530})
+
+
+@pytest.mark.parametrize(
+    ("node", "job", "code"),
+    [
+        ("mi300x-8", {"precision": "fp8", "checkpoint": MODELOPT}, "R03"),
+        ("mi300x-8", {"precision": "fp8", "quantize": True}, ""),
+        ("mi300x-8", {"precision": "fp8", "checkpoint": "amd/Llama-3.1-8B-Instruct-FP8-KV"}, ""),
+        ("hgx-h200", {"precision": "fp8", "checkpoint": MODELOPT}, ""),
+    ],
+)
+def test_amd_gpus_load_no_weights_of_modelopt(node: str, job: dict[str, Any], code: str) -> None:
+    job = {"max_model_len": 4096, **job}
+    tree = spec("llama-3.1-8b", node, 1, job=job, layout={"tp": 1, "replicas": 1})
+    assert codes(tree | {"emit": ["sglang"]}) == ([code] if code else [])
