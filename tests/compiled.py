@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import pickle
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,21 +61,18 @@ def plan_of(spec: Spec) -> Plan:
     return plan
 
 
-def folder_of_run() -> Path | None:
-    """Return the folder that the workers of this test run share; None without pytest-xdist."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    return None if run is None else Path(tempfile.gettempdir()) / f"parc-tests-{run}"
+SHARED_PLANS = "PARC_TESTS_SHARED_PLANS"
+"""Variable with the folder of the plans that the workers of a test run share."""
 
 
 @cache
 def example(name: str) -> AnyPlan:
     """Return the plan of ``examples/<name>``, which one of the workers of a test run makes."""
-    folder = folder_of_run()
-    if folder is None:
+    if SHARED_PLANS not in os.environ:
         return _planned_example(name)
+    folder = Path(os.environ[SHARED_PLANS])
     stored = folder / f"{name}.pickle"
     if not stored.is_file():
-        folder.mkdir(mode=0o700, exist_ok=True)
         draft = folder / f"{name}-{os.getpid()}"
         draft.write_bytes(pickle.dumps(_planned_example(name)))
         draft.replace(stored)  # at once, because another worker may read it

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import tempfile
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -18,7 +20,7 @@ from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.evaluate import evaluate_service
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.search import simulate_finalists
-from tests.compiled import folder_of_run
+from tests.compiled import SHARED_PLANS
 
 # Derandomized, so that all machines run the same examples; no deadline, because CI can be slow.
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
@@ -31,13 +33,14 @@ CHANGES = pytest.StashKey[list[tuple[str, str]]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHANGES] = []
     gc.set_threshold(GC_THRESHOLD)  # as in each command, which takes as much memory as a test
+    if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit the variable
+        os.environ[SHARED_PLANS] = tempfile.mkdtemp(prefix="parc-tests-")
 
 
-def pytest_unconfigure() -> None:
-    """Remove the plans that the workers shared. A worker that still needs one makes it again."""
-    folder = folder_of_run()
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the plans that the workers shared, after the last worker has ended."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(SHARED_PLANS), ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

@@ -10,9 +10,6 @@ from parc.compiler.ir import Problem, ProgramMemory, StateBytes
 
 BUCKETS_BYTES = 2e9
 """Bytes of the reduce and the all-gather bucket: by default 5e8 elements of 16 bit each."""
-REST_BYTES = 3e9
-"""Other bytes per GPU, fitted to 64 readings of nvidia-smi in BigScience's tr11-176B log (median
-error 3 %)."""
 LIVE_PARAMETERS = 1e9
 """Parameters that ZeRO-3 keeps gathered: default of stage3_max_live_parameters and of
 stage3_max_reuse_distance."""
@@ -43,7 +40,7 @@ def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> Progra
         fused_norms=False,
         state=StateBytes(2.0, 2.0 + extra, 16.0 - extra),
         live_parameters=LIVE_PARAMETERS,
-        workspace_bytes=BUCKETS_BYTES + REST_BYTES,
+        workspace_bytes=BUCKETS_BYTES,
     )
 
 

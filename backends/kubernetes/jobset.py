@@ -14,7 +14,13 @@ from parc.backends.kubernetes.config_map import (
     mounted_files,
 )
 from parc.backends.kubernetes.object_names import dns_label
-from parc.backends.kubernetes.pod import FIND_NODE_RANK, bind_to_hosts, node_variables, pod_spec
+from parc.backends.kubernetes.pod import (
+    FIND_NODE_RANK,
+    bind_to_hosts,
+    node_variables,
+    pod_metadata,
+    pod_spec,
+)
 from parc.backends.kubernetes.slices import (
     EXCLUSIVE,
     QUEUE,
@@ -81,11 +87,10 @@ def _any_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict[s
         "command": ["bash", "-c", start],
         "env": [index, *_rendezvous(plan, f"{name}-{HOSTS}-0-0.{name}")],
     }
-    pod: dict[str, Any] = {
-        "spec": pod_spec(problem, plan.placement.ranks_per_node, volume, command)
+    pod = {
+        **pod_metadata(job, pod_annotations(cluster, hosts, job)),
+        "spec": pod_spec(problem, plan.placement.ranks_per_node, volume, command),
     }
-    if notes := pod_annotations(cluster, hosts, job):
-        pod = {"metadata": {"annotations": notes}, **pod}
     return [_replicated_job(HOSTS, count, each, pod)]
 
 
@@ -101,8 +106,9 @@ def _named_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict
         "env": [*node_variables(names), *_rendezvous(plan, f"{name}-{LEADER}-0-0.{name}")],
     }
     spec = pod_spec(plan.problem, plan.placement.ranks_per_node, volume, command)
+    metadata = pod_metadata(plan.problem.launch.kubernetes, {})
     return [
-        _replicated_job(job, 1, len(hosts), {"spec": bind_to_hosts(spec, hosts)})
+        _replicated_job(job, 1, len(hosts), {**metadata, "spec": bind_to_hosts(spec, hosts)})
         for job, hosts in ((LEADER, names[:1]), (HOSTS, names[1:]))
         if hosts
     ]

@@ -12,7 +12,13 @@ from typing import Any
 
 from parc.backends.kubernetes.config_map import MOUNT, config_map, config_map_volume
 from parc.backends.kubernetes.object_names import dns_label
-from parc.backends.kubernetes.pod import FIND_NODE_RANK, bind_to_hosts, node_variables, pod_spec
+from parc.backends.kubernetes.pod import (
+    FIND_NODE_RANK,
+    bind_to_hosts,
+    node_variables,
+    pod_metadata,
+    pod_spec,
+)
 from parc.backends.kubernetes.probes import port_name, server_settings
 from parc.backends.kubernetes.slices import QUEUE, REQUIRED, topology_label
 from parc.backends.registry import engine, serving_backend
@@ -118,15 +124,16 @@ def _build_leader_worker_set(
     Its pods are bound to ``hosts``, the leader of several hosts to the first one.
     """
     job, size = plan.problem.launch.kubernetes, hosts_per_group(plan)
-    template: dict[str, Any] = {"labels": {NAME_LABEL: dns_label(plan.problem.name)}}
     if job.queue:
         head = {**head, "labels": {QUEUE: job.queue}}
+    topology = {}
     if job.queue and size > 1 and not hosts:
         # Kueue places leader and workers of a group together in one rack or NVLink domain.
-        template["annotations"] = {
-            REQUIRED: topology_label(plan.problem.cluster, job),
-            TOGETHER: "engine",
-        }
+        topology = {REQUIRED: topology_label(plan.problem.cluster, job), TOGETHER: "engine"}
+    template = {
+        "labels": {NAME_LABEL: dns_label(plan.problem.name)},
+        **pod_metadata(job, topology).get("metadata", {}),
+    }
     if hosts:
         first, others = (hosts, hosts) if size == 1 else (hosts[:1], hosts[1:])
         leader, worker = bind_to_hosts(leader, first), bind_to_hosts(worker, others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.kubernetes.config_map import MOUNT
@@ -46,7 +47,7 @@ def pod_spec(
         **dict(job.resources),
     }
     memory = {"medium": "Memory", "sizeLimit": job.shared_memory}
-    claims = [f"claim-{place}" for place in range(len(job.claims))]
+    volumes = _user_volumes(job)
     container = {
         "name": "ranks",
         "image": job.image,
@@ -63,10 +64,7 @@ def pod_spec(
             # The container default of 64 MiB is too small for the shared-memory transport of NCCL
             # and for data loaders.
             {"name": "shared-memory", "mountPath": "/dev/shm"},
-            *(
-                {"name": name, "mountPath": path}
-                for name, (_, path) in zip(claims, job.claims, strict=True)
-            ),
+            *({"name": name, "mountPath": path} for name, path, _ in volumes),
         ],
     }
     return {
@@ -78,12 +76,32 @@ def pod_spec(
         "volumes": [
             plan_volume,
             {"name": "shared-memory", "emptyDir": memory},
-            *(
-                {"name": name, "persistentVolumeClaim": {"claimName": claim}}
-                for name, (claim, _) in zip(claims, job.claims, strict=True)
-            ),
+            *({"name": name, **source} for name, _, source in volumes),
         ],
     }
+
+
+def _user_volumes(job: KubernetesJob) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return (name, path in the container, source) of the volumes that the spec adds to a pod."""
+    claims = [
+        (f"claim-{place}", path, {"persistentVolumeClaim": {"claimName": claim}})
+        for place, (claim, path) in enumerate(job.claims)
+    ]
+    # Without type Directory, kubelet would not report that the node has no such folder.
+    folders = [
+        (f"host-{place}", path, {"hostPath": {"path": folder, "type": "Directory"}})
+        for place, (folder, path) in enumerate(job.host_paths)
+    ]
+    return [*claims, *folders]
+
+
+def pod_metadata(job: KubernetesJob, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Return the key ``metadata`` of a pod template; an empty dictionary without annotations.
+
+    The pods get ``annotations`` and those of the user.
+    """
+    every = {**annotations, **dict(job.annotations)}
+    return {"metadata": {"annotations": every}} if every else {}
 
 
 def bind_to_hosts(spec: dict[str, Any], hosts: tuple[str, ...]) -> dict[str, Any]:

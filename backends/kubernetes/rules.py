@@ -161,6 +161,10 @@ def _invalid_values(job: KubernetesJob) -> Iterator[InvalidValue]:
     yield from _invalid_entries(job)
     yield from _invalid_resources(job)
     yield from _invalid_claims(job)
+    yield from _invalid_host_paths(job)
+    for name, _ in job.annotations:
+        if not is_qualified_name(name) or name.startswith("kueue.x-k8s.io/"):
+            yield f"{AT}.annotations", name, "annotation that PARC does not set itself"
 
 
 def _invalid_entries(job: KubernetesJob) -> Iterator[InvalidValue]:
@@ -195,6 +199,16 @@ def _invalid_claims(job: KubernetesJob) -> Iterator[InvalidValue]:
             yield f"{AT}.claims", claim, "name of a PersistentVolumeClaim"
         elif not path.startswith("/") or ":" in path:
             yield f"{AT}.claims.{claim}", path, "absolute path without a colon"
+
+
+def _invalid_host_paths(job: KubernetesJob) -> Iterator[InvalidValue]:
+    """Yield the invalid paths in ``launch.kubernetes.host_paths``."""
+    for folder, path in job.host_paths:
+        # The API server rejects a host path with "..".
+        if not folder.startswith("/") or ".." in folder.split("/"):
+            yield f"{AT}.host_paths", folder, "absolute path without .."
+        elif not path.startswith("/") or ":" in path:
+            yield f"{AT}.host_paths.{folder}", path, "absolute path without a colon"
 
 
 def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> bool:

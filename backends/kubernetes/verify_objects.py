@@ -14,6 +14,7 @@ from parc.backends.kubernetes.verify_pods import (
     KUBERNETES,
     MOUNT,
     PodSettings,
+    expected_metadata,
     expected_pod,
     read_pod,
     read_pod_settings,
@@ -228,8 +229,9 @@ def _expected_jobs(manifest: Manifest, pod: PodSettings) -> list[dict[str, Any]]
     rank = f"NODE_RANK=$((JOB_INDEX * {each} + JOB_COMPLETION_INDEX)) exec "
     index = {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {"fieldPath": JOB_INDEX}}}
     container = _expected_container(manifest, rank, [index], "hosts")
+    metadata = expected_metadata(pod, notes)
     template = {
-        **({"metadata": {"annotations": notes}} if notes else {}),
+        **({"metadata": metadata} if metadata else {}),
         "spec": expected_pod(pod, f"{manifest.name}-plan", "Never", container),
     }
     return [_expected_job("hosts", count, each, template)]
@@ -239,9 +241,14 @@ def _expected_jobs_on_hosts(manifest: Manifest, pod: PodSettings) -> list[dict[s
     """Return the replicated jobs of a plan with host names: the first host, and the other hosts."""
     hosts, config = manifest.hosts, f"{manifest.name}-plan"
     container = _expected_container(manifest, FIND_RANK, host_variables(hosts), "leader")
+    metadata = expected_metadata(pod, {})
+    head = {"metadata": metadata} if metadata else {}
     return [
         _expected_job(
-            name, 1, len(part), {"spec": expected_pod(pod, config, "Never", container, part)}
+            name,
+            1,
+            len(part),
+            {**head, "spec": expected_pod(pod, config, "Never", container, part)},
         )
         for name, part in (("leader", hosts[:1]), ("hosts", hosts[1:]))
         if part

@@ -15,6 +15,8 @@ from parc.backends.verifier import DerivedSetting
 
 VENDOR_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 MOUNT = "/parc"
+KUEUE = "kueue.x-k8s.io/"
+"""Start of the names of the annotations that PARC sets for Kueue."""
 KUBERNETES = "problem.launch.kubernetes"
 Pairs = list[list[Any]]
 
@@ -42,6 +44,10 @@ class PodSettings:
     """Group ID of the processes; None if the manifest does not set it."""
     claims: Pairs
     """PersistentVolumeClaims with their mount paths."""
+    host_paths: Pairs
+    """Folders of the node with their mount paths."""
+    annotations: Pairs
+    """Annotations of the pod, without those of Kueue."""
     grace_seconds: Any
     inherited: tuple[str, ...]
     """Variables whose values the pod takes from a Secret, under keys of the same name."""
@@ -86,11 +92,7 @@ def read_pod(
         one.get("name"): one.get("mountPath")
         for one in _mappings_in_list(container.get("volumeMounts"))
     }
-    claims = [
-        [_mapping_or_empty(one["persistentVolumeClaim"]).get("claimName"), mounts.get(name)]
-        for name, one in volumes.items()
-        if "persistentVolumeClaim" in one
-    ]
+    notes = _mapping_or_empty(document.value_at(*spec[:-1], "metadata", "annotations"))
     config = _mapping_or_empty(_mapping_or_empty(volumes.get("plan")).get("configMap"))
     memory = _mapping_or_empty(_mapping_or_empty(volumes.get("shared-memory")).get("emptyDir"))
     secrets = _secret_references(container)
@@ -112,10 +114,23 @@ def read_pod(
             _mapping_or_empty(pod.get("nodeSelector")),
             [name for name, _ in launch.get("node_selector", ())],
         ),
-        claims=claims,
+        claims=_mounted(volumes, mounts, "persistentVolumeClaim", "claimName"),
+        host_paths=_mounted(volumes, mounts, "hostPath", "path"),
+        annotations=[[one, notes[one]] for one in notes if not one.startswith(KUEUE)],
         grace_seconds=pod.get("terminationGracePeriodSeconds"),
         files=tuple(str(item.get("path")) for item in _mappings_in_list(config.get("items"))),
     )
+
+
+def _mounted(
+    volumes: Mapping[Any, Mapping[str, Any]], mounts: Mapping[Any, Any], kind: str, key: str
+) -> Pairs:
+    """Return [value of ``key``, mount path] of each volume whose source has the kind ``kind``."""
+    return [
+        [_mapping_or_empty(one[kind]).get(key), mounts.get(name)]
+        for name, one in volumes.items()
+        if kind in one
+    ]
 
 
 def _secret_references(container: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -196,6 +211,12 @@ def read_pod_settings(
         (f"{KUBERNETES}.run_as_user", pod.user, document.line(*spec, "securityContext")),
         (f"{KUBERNETES}.run_as_group", pod.group, document.line(*spec, "securityContext")),
         (f"{KUBERNETES}.claims", pod.claims, volumes),
+        (f"{KUBERNETES}.host_paths", pod.host_paths, volumes),
+        (
+            f"{KUBERNETES}.annotations",
+            pod.annotations,
+            document.line(*spec[:-1], "metadata", "annotations"),
+        ),
         (
             "problem.launch.slurm.signal_seconds",
             pod.grace_seconds,
@@ -204,6 +225,12 @@ def read_pod_settings(
     )
     for path, value, line in rows:
         yield DerivedSetting(path, value, file, line)
+
+
+def expected_metadata(pod: PodSettings, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Return the annotations of a pod template under their key; empty without annotations."""
+    every = {**annotations, **{name: value for name, value in pod.annotations}}
+    return {"annotations": every} if every else {}
 
 
 def expected_pod(
@@ -225,7 +252,8 @@ def expected_pod(
     limits = {pod.gpu_resource: pod.gpus, **{name: value for name, value in pod.resources}}
     claims = [(f"claim-{place}", *claim) for place, claim in enumerate(pod.claims)]
     mounts = [("plan", MOUNT), ("shared-memory", "/dev/shm")]
-    mounts += [(volume, path) for volume, _, path in claims]
+    folders = [(f"host-{place}", *one) for place, one in enumerate(pod.host_paths)]
+    mounts += [(volume, path) for volume, _, path in (*claims, *folders)]
     items = [{"key": path.replace("/", "."), "path": path} for path in pod.files]
     # 365 is 0o555: everyone may read and execute the files.
     files = {"name": config, "defaultMode": 0o555, "items": items}
@@ -255,6 +283,10 @@ def expected_pod(
             *(
                 {"name": name, "persistentVolumeClaim": {"claimName": claim}}
                 for name, claim, _ in claims
+            ),
+            *(
+                {"name": name, "hostPath": {"path": folder, "type": "Directory"}}
+                for name, folder, _ in folders
             ),
         ],
     }

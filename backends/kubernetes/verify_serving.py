@@ -23,6 +23,7 @@ from parc.backends.kubernetes.verify_objects import (
 from parc.backends.kubernetes.verify_pods import (
     KUBERNETES,
     MOUNT,
+    expected_metadata,
     expected_pod,
     secret_variables,
 )
@@ -126,10 +127,7 @@ def _expected_groups(
     plan, notes = manifest.plan, _group_annotations(manifest)
     size, nodes = pods_per_group(plan), len(plan["placement"]["hosts"])
     pod, config = manifest.pod_settings(LEADER), f"{manifest.name}-plan"
-    template = {
-        "labels": {APP: manifest.name},
-        **({"annotations": notes} if notes else {}),
-    }
+    template = {"labels": {APP: manifest.name}, **expected_metadata(pod, notes)}
     leader, worker = (
         {
             "metadata": template,

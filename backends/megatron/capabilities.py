@@ -9,7 +9,9 @@ from parc.compiler.ir import NO_RECOMPUTE, Model, Problem, Recompute
 
 VERSIONS: tuple[str, ...] = ("0.17", "0.18", "0.19", "0.20")
 DEFAULT_VERSION = "0.19"
-"""Version that PARC uses if the spec sets none: the newest released one."""
+"""Version that PARC uses if the spec sets none: the newest release. Version 0.20 is Megatron-LM's
+main branch at commit d98e8a6.
+"""
 
 BRIDGE = "megatron-bridge"
 """Name of the backend that configures Megatron-Core through Megatron-Bridge."""

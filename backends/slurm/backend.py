@@ -18,6 +18,8 @@ from parc.backends.slurm.rules import check_engine_script, check_slurm
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan, SlurmJob
 
+APPTAINER_GPU_FLAGS = {"nvidia": "--nv", "amd": "--rocm"}
+"""Vendor -> flag of apptainer exec that adds the libraries and devices of the driver."""
 MAX_REQUEUES = 16
 """Maximum requeues, so that a job that always fails ends at some point."""
 
@@ -107,7 +109,7 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
         "log_dir": slurm.log_dir,
         "named": plan.problem.cluster.named,
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
-        "container": _container_flags(slurm),
+        "container": _container_words(slurm, plan.problem.cluster.gpu.vendor),
         "graceful_stop_test": ""
         if isinstance(plan, ServingPlan)
         else launch_command_of_plan(plan).graceful_stop_test,
@@ -115,17 +117,25 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
     return render("slurm", "job.sbatch.j2", values)
 
 
-def _container_flags(slurm: SlurmJob) -> tuple[str, ...]:
-    """Return the srun flags of a pyxis container, as shell text; empty if the job has no container.
+def _container_words(slurm: SlurmJob, vendor: str) -> tuple[str, ...]:
+    """Return the lines of shell text between srun's flags and the program that start the container.
 
-    The flags mount the output folder at the same path inside the container.
+    These are further flags of srun (pyxis) or a command (Apptainer); empty without a container. The
+    container contains the output folder at the same path.
     """
     if slurm.container_image is None:
         return ()
-    user = "".join("," + mount for mount in slurm.container_mounts)
+    mounts = ",".join(slurm.container_mounts)
+    if slurm.container_runtime == "apptainer":
+        return (
+            f"apptainer exec {APPTAINER_GPU_FLAGS[vendor]}",
+            *((f"--bind {shell_word(mounts)}",) if mounts else ()),
+            '--bind "$PARC_DIR" --bind "$SLURM_SUBMIT_DIR" --cwd "$SLURM_SUBMIT_DIR"',
+            shell_word(slurm.container_image),
+        )
     return (
         f"--container-image={shell_word(slurm.container_image)}",
-        '--container-mounts="$PARC_DIR:$PARC_DIR"' + (shell_word(user) if user else ""),
+        '--container-mounts="$PARC_DIR:$PARC_DIR"' + (shell_word(f",{mounts}") if mounts else ""),
         # Flags of srun, not of sbatch: the batch script itself runs outside the container.
         "--no-container-mount-home --container-writable",
     )

@@ -193,10 +193,14 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
         text = f"{len(slurm.container_mounts)} container mounts are set, but container_image is not"
         fix = "launch.slurm.container_image: IMAGE"
         sink.report("L22", Finding(text, fix=fix, targets=TARGETS), at=at)
+    if slurm.container_runtime is not None and slurm.container_image is None:
+        text = f"container_runtime is {slurm.container_runtime}, but container_image is not set"
+        finding = Finding(text, fix="launch.slurm.container_image: IMAGE", targets=TARGETS)
+        sink.report("L22", finding, at="launch.slurm.container_runtime")
     for index, mount in enumerate(slurm.container_mounts):
-        # pyxis separates mounts by commas and the parts of a mount by colons.
+        # pyxis and Apptainer separate mounts by commas and the parts of a mount by colons.
         if not re.fullmatch(r"[^:,\x00-\x1f]+(:[^:,\x00-\x1f]+){0,2}", mount):
-            text = f"pyxis cannot parse the mount {mount!r}"
+            text = f"{slurm.container_runtime or 'pyxis'} cannot parse the mount {mount!r}"
             help_text = "use source:target or source:target:flags, without commas"
             finding = Finding(text, help=help_text, targets=TARGETS)
             sink.report("L22", finding, at=f"{at}[{index}]")

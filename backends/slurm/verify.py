@@ -16,7 +16,7 @@ from parc.backends.slurm.verify_job import (
     ORDER,
     compare_job_script,
     compare_order_script,
-    unset_container_settings,
+    container_settings,
 )
 from parc.backends.verifier import (
     DerivedSetting,
@@ -71,7 +71,7 @@ class SlurmVerifier(Verifier):
             comparison = compare_job_script(plan, artifacts)
             if comparison is not None:
                 yield from comparison.derive_settings(JOB, plan)
-            yield from unset_container_settings(artifacts[JOB])
+            yield from container_settings(artifacts[JOB])
         if SCRIPT in artifacts:
             yield from read_launch_script_settings(SCRIPT, plan, artifacts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -41,6 +42,7 @@ def compare_job_script(
         conditions = {*_script_conditions(plan), *(("stops",) if stop_test else ())}
         runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
         inherited = plan["problem"]["launch"]["env_inherited"]
+        vendor = plan["problem"]["cluster"]["gpu"]["vendor"]
         conditions |= {"inherited"} if inherited else set()
         texts = {
             "inherited": " ".join(map(shlex.quote, inherited)),
@@ -48,6 +50,7 @@ def compare_job_script(
             "launcher": _script_per_host(plan, artifacts),
             "shape": shlex.quote(" ".join(runs)),
             "stop_test": stop_test,
+            "gpu_support": "--rocm" if vendor == "amd" else "--nv",
         }
         values = _script_values(plan)
     except DAMAGED:
@@ -63,19 +66,24 @@ def compare_order_script(text: str) -> ScriptComparison:
     return compare_lines(read_script(text), known_lines(PACKAGE, "order_hosts.sh", (), {}), ())
 
 
-def unset_container_settings(text: str) -> Iterator[DerivedSetting]:
-    """Yield the container settings of a script without container flags: no image and no mounts.
+def container_settings(text: str) -> Iterator[DerivedSetting]:
+    """Yield the program that starts the container of a script.
 
-    Yield nothing if the script has such a flag.
+    If there is none, yield also that the script has neither an image nor mounts.
     """
-    if "--container-" not in text:
+    starts = {"apptainer": r"^ +apptainer exec ", "pyxis": r"^ +--container-image="}
+    found = [name for name, start in starts.items() if re.search(start, text, re.M)]
+    yield DerivedSetting(f"{SLURM}.container_runtime", next(iter(found), None), JOB)
+    if not found:
         yield DerivedSetting(f"{SLURM}.container_image", None, JOB)
         yield DerivedSetting(f"{SLURM}.container_mounts", [], JOB)
 
 
 def _script_values(plan: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
     slurm = plan["problem"]["launch"]["slurm"]
-    mounts = "".join(f",{mount}" for mount in slurm["container_mounts"])
+    mounts = ",".join(slurm["container_mounts"])
+    if mounts and slurm["container_runtime"] == "pyxis":
+        mounts = f",{mounts}"  # follows the mount of the output folder
     image = shlex.quote(slurm["container_image"] or "")
     return (
         ExpectedValue("nodes", str(len(plan["placement"]["hosts"]))),
@@ -94,8 +102,11 @@ def _script_conditions(plan: Mapping[str, Any]) -> Iterator[str]:
     yield "named" if problem["cluster"]["named"] else "nameless"
     if _is_serving(plan):
         yield "serving"
-    if problem["launch"]["slurm"]["container_image"] is not None:
-        yield "container"
+    runtime = problem["launch"]["slurm"]["container_runtime"]
+    if runtime is not None:
+        yield str(runtime)
+    if problem["launch"]["slurm"]["container_mounts"]:
+        yield "mounts"
 
 
 def _is_serving(plan: Mapping[str, Any]) -> bool:

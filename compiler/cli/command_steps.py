@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -17,6 +17,23 @@ from parc.compiler.ir import AnyPlan
 from parc.compiler.ir.finding import Severity
 
 FOUND = 1
+MANY_SPECS = 32
+"""Smallest number of specs that are read on all cores; starting processes takes a while."""
+
+Result = TypeVar("Result")
+
+
+def map_specs(work: Callable[[str], Result], specs: Sequence[str]) -> Iterable[Result]:
+    """Return the result of ``work`` for each spec, in order; use all cores for many specs."""
+    if "-" in specs or len(specs) < MANY_SPECS:
+        return map(work, specs)
+    from parc.compiler.tools.sweep.run_sweep import local_executor
+
+    pool = local_executor(len(specs))
+    if pool is None:
+        return map(work, specs)
+    with pool:
+        return list(pool.map(work, specs, chunksize=4))
 
 
 def plan_or_exit(

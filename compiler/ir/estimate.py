@@ -87,13 +87,14 @@ class StageMemory:
 
     @property
     def low_bytes(self) -> float:
-        """Low end of the 80 % interval: less of all bytes that are not exact, no fragmentation."""
+        """Low end of the 80 % interval: less of all bytes that are not exact, no fragmentation.
+
+        Communicators are not counted either, because NCCL can connect them later or let them share
+        their buffers (NCCL_RUNTIME_CONNECT, ncclCommSplit).
+        """
         # Only the dynamic bytes are uncertain, so the interval does not scale with the static ones.
-        return (
-            self.total_bytes
-            - DYNAMIC_SPREAD * (self.dynamic_bytes - self.fragmentation_bytes)
-            - self.fragmentation_bytes
-        )
+        absent = self.fragmentation_bytes + self.communication_bytes
+        return self.total_bytes - absent - DYNAMIC_SPREAD * (self.dynamic_bytes - absent)
 
     @property
     def high_bytes(self) -> float:

@@ -207,6 +207,8 @@ class SlurmJob:
     """Further directives: ``--option`` or ``--option=value``."""
     container_image: str | None
     container_mounts: tuple[str, ...]
+    container_runtime: str | None
+    """Program that starts the container: ``pyxis``, ``apptainer``, or None without a container."""
     requeue: bool
     signal_seconds: int
     log_dir: str
@@ -242,6 +244,10 @@ class KubernetesJob:
     run_as_group: int | None
     """Group ID of the processes and of the mounted claims; None for the group of the image."""
     claims: tuple[tuple[str, str], ...]
+    host_paths: tuple[tuple[str, str], ...]
+    """(folder of the node, path in the container)."""
+    annotations: tuple[tuple[str, str], ...]
+    """Annotations of the pods that the user sets."""
     """(name of a PersistentVolumeClaim, mount path) pairs."""
     host_network: bool
     shared_memory: str

@@ -179,7 +179,7 @@ def _drop_other_hosts(tree: Tree, site: Tree) -> None:
 
 
 def _drop_unused_software(tree: Tree, site: Tree) -> None:
-    """Remove modules if the job runs in a container, and mounts if it does not."""
+    """Remove modules if the job runs in a container; otherwise the settings of a container."""
     launch = tree.get("launch")
     own = launch.get("slurm") if isinstance(launch, dict) else None
     slurm = site.get("launch", {}).get("slurm", {})
@@ -188,6 +188,7 @@ def _drop_unused_software(tree: Tree, site: Tree) -> None:
         site.pop("modules", None)
     else:
         slurm.pop("container_mounts", None)
+        slurm.pop("container_runtime", None)
 
 
 def _prepend_setup(spec: SpecTree, site: SpecTree) -> None:

@@ -11,7 +11,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, ProfiledSteps, SlurmJob
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
-from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
+from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec, SlurmSpec
 from parc.compiler.spec.spec import TaskSpec
 from parc.compiler.topology.hostlist import compress_hosts_in_order, expand_host_list
 
@@ -52,6 +52,7 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
             extra=slurm.extra,
             container_image=slurm.container_image,
             container_mounts=slurm.container_mounts,
+            container_runtime=container_runtime(slurm),
             requeue=slurm.requeue,
             # sbatch --signal takes whole seconds.
             signal_seconds=max(1, round(slurm.signal)),
@@ -59,6 +60,22 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
         ),
         kubernetes=resolve_kubernetes(spec.kubernetes),
     )
+
+
+def container_runtime(slurm: SlurmSpec) -> str | None:
+    """Return the program that starts the container of a Slurm job.
+
+    The result is None if the spec sets neither a container image nor the program.
+    """
+    if slurm.container_runtime != "auto":
+        return slurm.container_runtime
+    if slurm.container_image is None:
+        return None
+    # pyxis cannot read an image in Singularity's format, and has no protocol oras or library.
+    own = slurm.container_image.endswith(".sif") or slurm.container_image.startswith(
+        ("oras://", "library://")
+    )
+    return "apptainer" if own else "pyxis"
 
 
 COMMAND_WORDS = (
@@ -106,6 +123,8 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
         run_as_user=spec.run_as_user,
         run_as_group=spec.run_as_group,
         claims=tuple(sorted(spec.claims.items())),
+        host_paths=tuple(sorted(spec.host_paths.items())),
+        annotations=tuple(sorted(spec.annotations.items())),
         host_network=spec.host_network,
         shared_memory=spec.shared_memory,
         secret=spec.secret or "",

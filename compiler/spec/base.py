@@ -20,7 +20,7 @@ class StrictModel(BaseModel):
     """
 
     # strict: without it, pydantic would accept the text "8" as a number.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 def _reject_bool(value: object) -> object:

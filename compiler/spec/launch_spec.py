@@ -57,10 +57,17 @@ class SlurmSpec(StrictModel):
     """Further directives of the batch script, each as --option or --option=value. An option that
     the plan or another field determines is an error."""
     container_image: str | None = None
-    """Value of pyxis's option --container-image. If absent, the program runs without a container. A
-    relative launch.program is a path below the working folder of the image."""
+    """Container image in which the program runs: the value of pyxis's option --container-image, or
+    the image of apptainer exec. If absent, the program runs without a container. A relative
+    launch.program is a path below the working folder of the image (pyxis), or below the folder from
+    which the job is submitted (Apptainer)."""
     container_mounts: tuple[str, ...] = ()
-    """Values of pyxis's option --container-mounts, each as source:destination."""
+    """Folders of the host that the container contains, each as source:destination: values of
+    pyxis's option --container-mounts, or of Apptainer's option --bind."""
+    container_runtime: Literal["auto", "pyxis", "apptainer"] = "auto"
+    """Program that starts the container: pyxis, a plugin of Slurm, or Apptainer (formerly
+    Singularity), which must be on the PATH of the shell that submits the job. auto is apptainer if
+    container_image ends in .sif or starts with oras:// or library://; otherwise pyxis."""
     requeue: bool = True
     """Put the job into the Slurm queue again after a host failure."""
     signal: Seconds = 300.0
@@ -108,6 +115,12 @@ class KubernetesSpec(StrictModel):
     """Group ID of the processes and of the mounted claims. If absent, the group of the image."""
     claims: dict[str, str] = Field(default_factory=dict)
     """Mapping from the name of each PersistentVolumeClaim to the path at which it is mounted."""
+    host_paths: dict[str, str] = Field(default_factory=dict)
+    """Mapping from folders of the node, such as libraries of its network, to the paths at which the
+    container contains them: {/home/kubernetes/bin/gib: /usr/local/gib}."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations of the pods, such as the network interfaces that a platform attaches to a pod.
+    PARC sets the annotations of Kueue itself."""
     host_network: bool = False
     """Use the network of the host instead of the pod network."""
     shared_memory: str = "64Gi"

@@ -42,7 +42,8 @@ class SiteSpec(StrictModel):
     are ignored; if it sets node, the gpu of the site is ignored."""
     launch: LaunchSpec = LaunchSpec()
     """Default values of the spec's section launch, such as slurm.partition, env and setup. A job
-    without container_image ignores slurm.container_mounts of the site."""
+    without container_image ignores slurm.container_mounts and slurm.container_runtime of the
+    site."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Default values of the spec's section versions, such as {slurm: "24.11"}."""
     modules: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ SLURM = SlurmJob(
     extra=(),
     container_image=None,
     container_mounts=(),
+    container_runtime=None,
     requeue=True,
     signal_seconds=300,
     log_dir="logs",
@@ -106,6 +107,12 @@ PLANS = {
     "without megatron": with_launch(launch_plan(cluster(2), emit=("torchrun",)), args=("--a b",)),
     "container": with_slurm(
         named_plan(), container_image="a b.sqsh", container_mounts=("/data:/data", "/x y:/z")
+    ),
+    "Apptainer": with_slurm(
+        named_plan(),
+        container_image="a b.sif",
+        container_mounts=("/data:/data", "/x y:/z"),
+        container_runtime="apptainer",
     ),
     "old Slurm": with_slurm(nvl72_plan(4, 4, named=False), version="22.05"),
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from parc.compiler.cli.commands import check
+from parc.compiler.cli import command_steps
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.codes import all_codes
@@ -284,7 +284,7 @@ def test_many_specs_are_checked_on_all_cores_with_the_output_of_one(
     alone = parc(*words)
     assert alone.exit_code == 2
     assert "cannot read" in alone.stderr
-    monkeypatch.setattr(check, "MANY_SPECS", 3)
+    monkeypatch.setattr(command_steps, "MANY_SPECS", 3)
     counts: list[int] = []
 
     def pool(points: int) -> Executor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from parc.compiler.cli import command_steps
 from tests.cli.specs import SPEC, parc, write_spec
 
 
@@ -243,3 +244,39 @@ def test_a_launch_without_data_is_loud(tmp_path: Path) -> None:
     assert "mock data" not in summary
     assert "MOCK DATA" not in (out / "torchrun" / "launch.sh").read_text("utf-8")
     assert mock not in (out / "report.html").read_text("utf-8")
+
+
+def test_check_of_several_specs_compares_each_with_its_own_directory(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_spec(tmp_path, ("name: small", "name: other"), name="other.yaml")
+    words = ("compile", "--emit", "rankmap")
+    for one in (spec, other):
+        assert parc(*words, one).exit_code == 0
+    checked = parc(*words, "--check", spec, other)
+    assert (checked.exit_code, checked.stdout) == (0, "check     2 of 2 specs OK, up to date\n")
+
+    Path("build/other/rankmap.csv").write_text("edited\n", encoding="utf-8")
+    checked = parc(*words, "--check", spec, other, "--format", "json")
+    assert checked.exit_code == 1
+    first, second = json.loads(checked.stdout)["specs"]
+    assert (first["spec"], first["directory"], first["diagnostics"]) == (spec, "build/small", [])
+    assert [found["label"] for found in second["diagnostics"]] == ["rankmap.csv"]
+
+    # Worker processes send the same results, and an unreadable spec hides no finding.
+    monkeypatch.setattr(command_steps, "MANY_SPECS", 3)
+    checked = parc(*words, "--check", spec, "none.yaml", other)
+    assert checked.exit_code == 2
+    assert "cannot read 'none.yaml'" in checked.stderr
+    assert "files edited after the compile: rankmap.csv" in checked.stderr
+    assert checked.stdout == "check     1 of 3 specs OK, up to date\n"
+
+
+@pytest.mark.parametrize("option", [(), ("--check", "-o", "out"), ("--check", "--timings")])
+def test_several_specs_are_compiled_only_to_compare_them(
+    spec: str, option: tuple[str, ...]
+) -> None:
+    result = parc("compile", spec, spec, *option)
+    assert result.exit_code == 2
+    assert "2 specs are accepted only with --check, and without --output" in result.stderr
+    assert not Path("build").exists()

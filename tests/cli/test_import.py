@@ -18,6 +18,7 @@ from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.tools.importers.site_fragment import site_of_fragment
 from parc.compiler.topology.readers.reader_state import Fragment
 from tests.cli.specs import SPEC, parc
+from tests.compiled import example_files
 from tests.goldens import emitted_by
 
 ROOT = Path(__file__).parents[2]
@@ -285,3 +286,25 @@ def test_modules_at_the_start_of_the_setup_become_modules_of_the_site() -> None:
     site = site_of_fragment(Fragment(spec={"launch": {"setup": setup}, "name": "a"})).spec
     rest = ["ulimit -l unlimited", "module load x"]
     assert site == {"launch": {"setup": rest}, "modules": ["cuda/12.4", "mpi"]}
+
+
+def test_a_command_of_apptainer_becomes_a_container(tmp_path: Path) -> None:
+    command = "srun apptainer exec --nv -B /data:/data,$HOME/x --env A=1 --cleanenv image.sif"
+    script = f"#!/bin/bash\n#SBATCH -N 2\n{command} torchrun pretrain_gpt.py --num-layers 4\n"
+    result = parc("import", "sbatch", written(tmp_path, script, "job.sbatch"))
+    launch = YAML(typ="safe").load(result.stdout)["launch"]
+    assert launch["program"] == "pretrain_gpt.py"
+    assert launch["slurm"] == {
+        "container_image": "image.sif",
+        "container_runtime": "apptainer",
+        "container_mounts": ["/data:/data"],
+    }
+    for left in ("--bind $HOME/x", "apptainer --env A=1", "apptainer --cleanenv"):
+        assert f"not carried over, line 3: {left}" in result.stdout
+
+
+def test_an_emitted_batch_script_is_recognized(tmp_path: Path) -> None:
+    text = example_files("gpt2-small")["slurm/job.sbatch"]
+    result = parc("import", "sbatch", written(tmp_path, text, "job.sbatch"))
+    assert "PARC wrote this file: import its folder" in result.stdout
+    assert "not carried over" not in result.stdout

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 PROCESSES, KEPT = 2, 2
-FEW = 6
+FEW = 30
 """Up to this number of cases one process is faster than two, because each imports the tool."""
 LONGEST_CASE_SECONDS = 900
 Case = dict[str, Any]

@@ -116,7 +116,11 @@ def test_most_of_these_searches_find_something() -> None:
 def test_a_part_of_the_layers_is_recomputed_if_memory_is_short(goal: str) -> None:
     spec = _case(0) | {"model": "qwen3-30b-a3b", "cluster": {"node": "dgx-h100", "nodes": 2}}
     spec["layout"] = {"pp": 2, "tp": 1}
-    spec["job"] = {"sequence_length": 4096, "global_batch": 64}
+    spec["job"] = {
+        "sequence_length": 4096,
+        "global_batch": 64,
+        "gradient_precision": "bf16",
+    }
     spec["goals"] = {"maximize": goal, "tie": "0%"}
     cost_model = cost_model_of(spec)
     found = search_layouts(cost_model, Sink())

@@ -67,6 +67,19 @@ def site() -> Files:
     return files_of(changed(base, SITE))
 
 
+def test_the_command_of_apptainer_is_compared_with_the_plan() -> None:
+    slurm = {"container_image": "a b.sif", "container_mounts": ["/c d:/e", "/f"]}
+    files = files_of({**DENSE, "launch": {"slurm": slurm}, "emit": ["megatron", "slurm"]})
+    assert findings(files) == []
+    for old, new, path in (
+        ("--nv", "--rocm", "the plan needs ...--nv"),
+        ("a b.sif", "b.sif", "container_image"),
+        ("/c d:/e,/f", "/c d:/e", "container_mounts"),
+        ("  apptainer exec --nv \\\n", "", "container_runtime"),
+    ):
+        assert any(path in one for one in edited(files, JOB, old, new)), (old, files[JOB])
+
+
 def edited(files: Files, file: str, old: str, new: str) -> list[str]:
     assert old in files[file]
     return findings(files | {file: files[file].replace(old, new, 1)})

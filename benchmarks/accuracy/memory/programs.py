@@ -11,16 +11,23 @@ from parc.backends.megatron.memory import (
     megatron_fp8_memory,
     megatron_memory,
     transformer_engine_workspace_bytes,
+    with_bf16_moments,
     with_gradient_bytes,
 )
 from parc.backends.shared.torch.memory import fsdp2_memory
+from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.ir import Generation, ProgramMemory, StateBytes
 
 FIXED_SEGMENTS_FRAGMENTATION = 0.2
 """Fraction of the bytes of activations and logits that torch's allocator loses without expandable
 segments, which torchtitan's run script switches on. Two readings that were started without the
 script fit 0.18 and 0.2."""
-FAMILIES = {"fp8_parameters": "megatron", "fsdp2": "torch", "bf16_adam": "torch"}
+FAMILIES = {
+    "fp8_parameters": "megatron",
+    "fsdp2": "torch",
+    "torchtitan": "torch",
+    "bf16_adam": "torch",
+}
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
 
 
@@ -85,6 +92,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "fp8_parameters": lambda: megatron_fp8_memory(precision, generation),
         "deepspeed": lambda: deepspeed_zero_memory(precision),
         "fsdp2": fsdp2_memory,
+        "torchtitan": torchtitan_memory,
         "nanotron": nanotron,
         "bf16_adam": bf16_adam,
     }[name]()
@@ -97,8 +105,13 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = with_gradient_bytes(program, 2.0, precision)
     if "separate_gradients" in features:
         program = replace(program, placeholder_bytes=0.0)
-    if "compiled" in features:
-        program = replace(program, activation_copies=0.0, rotary_copies=0.0)
+    if "bf16_moments" in features:
+        program = with_bf16_moments(program, precision)
+    # ``compiled_layers``: the loss runs uncompiled, as in torchtitan until April 2025.
+    if "compiled" in features or "compiled_layers" in features:
+        program = replace(
+            program, activation_copies=0.0, rotary_copies=0.0, last_product="eager" in features
+        )
     if "fixed_segments" in features:
         program = replace(program, fragmentation=FIXED_SEGMENTS_FRAGMENTATION)
     dropout = "dropout" in features

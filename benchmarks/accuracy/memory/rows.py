@@ -5,6 +5,9 @@ that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of ever
 ``latent`` is query rank / key-value rank / nope dim / rope dim / value dim. ``offloaded`` lists
 the parts of a layer whose activations wait in host memory.
 
+Sizes of Megatron's release tests follow from their arguments; their number of ranks, which the
+repository does not state, follows from the bytes that stay allocated between two steps.
+
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.
 """
@@ -92,7 +95,10 @@ class Reading:
         plain = self.predicted_bytes - lost
         # The interval ranges from no fragmentation to several times the expected one.
         above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost
-        return max(above, plain - self.measured_bytes, 0.0) / (plain - stage.static_bytes)
+        # The low end contains no communicators.
+        least = plain - (stage.communication_bytes if self.kind == "device" else 0.0)
+        below = (least - self.measured_bytes) / (least - stage.static_bytes)
+        return max(above / (plain - stage.static_bytes), below, 0.0)
 
     @property
     def is_inside(self) -> bool:

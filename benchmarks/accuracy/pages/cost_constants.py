@@ -192,19 +192,29 @@ CONSTANTS = (
         "docs/kernel-fits.md",
     ),
     Constant(
-        "compiler.cost.memory.peak.COMMUNICATOR_BYTES",
+        "compiler.cost.memory.workspaces.COMMUNICATOR_BYTES",
         "memory per NCCL communicator in use, bytes",
-        "published breakdowns: 0.3 to 0.5 GB for two or three",
+        "measured on A100: 544 to 688 MB (NVIDIA/nccl, issue 964)",
+    ),
+    Constant(
+        "compiler.cost.memory.workspaces.PCIE_COMMUNICATOR_BYTES",
+        "the same without NVLink",
+        "assumed: NCCL uses fewer channels (NVIDIA/nccl, issue 986)",
+    ),
+    Constant(
+        "compiler.cost.memory.workspaces.COMMUNICATORS_PER_AXIS",
+        "NCCL communicators per mesh axis in use",
+        "counted in Megatron-LM, parallel_state.py",
+    ),
+    Constant(
+        "compiler.cost.memory.workspaces.PEER_BYTES",
+        "memory of NCCL per NVLink peer of an all-to-all between experts, bytes",
+        "counted on H100: 32 channels of 10 + 2 x 2 MiB (NVIDIA/nccl, issue 1685)",
     ),
     Constant(
         "backends.megatron.memory.SAVED_BYTES",
         "bytes per element that a linear layer saves, by precision; 2 in 16 bit",
         "widths of the formats and their block scales",
-    ),
-    Constant(
-        "backends.deepspeed.memory.REST_BYTES",
-        "memory of DeepSpeed other than states and buckets, bytes",
-        "64 readings of nvidia-smi in BigScience's tr11-176B log",
     ),
     Constant(
         "compiler.ir.program_memory.FRAGMENTATION",

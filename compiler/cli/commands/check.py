@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from difflib import unified_diff
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,6 @@ _Checked = tuple[Sink, bool] | str
 
 WATCH_SECONDS = 0.5
 """Time between two looks at the modification times of the files, for ``--watch``."""
-MANY_SPECS = 32
-"""Smallest number of specs that are checked on all cores; starting processes takes a while."""
 _NAMED_FILES = ("*.yaml", "*.yml", "*.json", "*.conf")
 """Names of the files in the folder of a spec that ``--watch`` observes: a spec can name them."""
 
@@ -72,8 +70,9 @@ def command(
 
 def _check_all(specs: Sequence[str], style: str, fail_on: str, fix: str, **given: Any) -> int:
     """Check all specs, print the findings, and return the exit code."""
+    check = partial(_check_spec, fix=fix, style=style, **given)
     results = []
-    for result in _check_specs(specs, partial(_check_spec, fix=fix, style=style, **given), fix):
+    for result in map(check, specs) if fix else command_steps.map_specs(check, specs):
         if isinstance(result, str):
             click.echo(f"parc: {result}", err=True)
         else:
@@ -90,21 +89,6 @@ def _check_all(specs: Sequence[str], style: str, fail_on: str, fix: str, **given
     would_change = any(changed for _, changed in results)
     failed = command_steps.any_failed(sinks, cast(Severity, fail_on)) or would_change
     return command_steps.FOUND if failed else 0
-
-
-def _check_specs(
-    specs: Sequence[str], check: Callable[[str], _Checked], fix: str
-) -> Iterable[_Checked]:
-    """Return the result of ``check`` for each spec, in order; use all cores for many specs."""
-    if fix or "-" in specs or len(specs) < MANY_SPECS:
-        return map(check, specs)
-    from parc.compiler.tools.sweep.run_sweep import local_executor
-
-    pool = local_executor(len(specs))
-    if pool is None:
-        return map(check, specs)
-    with pool:
-        return list(pool.map(check, specs, chunksize=4))
 
 
 def _check_spec(

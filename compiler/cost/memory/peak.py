@@ -11,6 +11,7 @@ from parc.compiler.cost.memory.activations import (
     saved_activation_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
+    communicator_bytes,
     constant_workspace_bytes,
     gathered_key_value_bytes,
     output_projection_buffer_bytes,
@@ -29,9 +30,6 @@ StaticBytes = tuple[float, float, float, float, float, float]
 placeholder gradients) on one rank."""
 LayerCounts = tuple[LayerKind, int, int]
 """(layer type, number of layers, number of recomputed layers)."""
-COMMUNICATOR_BYTES = 0.2e9
-"""Bytes of NCCL buffers per communicator in use. Published breakdowns show 0.3 to 0.5 GB for two or
-three communicators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +307,8 @@ def communicator_and_context_bytes(cost_model: CostModel, layout: Layout) -> tup
 
     Neither is allocated by torch's allocator.
     """
-    degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
-    # NCCL creates one communicator per mesh axis in use.
-    communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
-    return communicators, cost_model.problem.cluster.generation.driver_context_mb * 1e6
+    context = cost_model.problem.cluster.generation.driver_context_mb * 1e6
+    return communicator_bytes(cost_model.problem, layout), context
 
 
 def stage_memory(

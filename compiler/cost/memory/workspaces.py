@@ -8,7 +8,39 @@ from __future__ import annotations
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
-from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
+from parc.compiler.ir import LayerKind, Layout, Model, Problem, ProgramMemory
+
+COMMUNICATOR_BYTES = 0.6e9
+"""Bytes of NCCL buffers per communicator in use: 544 MB for two ranks and 688 MB for three or four,
+measured on A100 GPUs that NVLink connects (NVIDIA/nccl, issue 964)."""
+PCIE_COMMUNICATOR_BYTES = 0.1e9
+"""``COMMUNICATOR_BYTES`` without NVLink: the buffers are proportional to the number of channels,
+and PCIe needs few (NVIDIA/nccl, issue 986); the value is assumed."""
+COMMUNICATORS_PER_AXIS = 2
+"""Communicators per mesh axis in use: one for the groups of the axis, and one for groups that span
+several axes, such as all ranks or the ranks of one replica (Megatron-LM, parallel_state.py)."""
+PEER_BYTES = 32 * 14 * 2.0**20
+"""Bytes of NCCL buffers per NVLink peer of an all-to-all: 32 channels with one buffer of 10 MiB and
+two of 2 MiB. Eight H100 allocate 3.28 GB for seven peers (NVIDIA/nccl, issue 1685)."""
+MEASURED_PEERS = 7
+"""Largest number of NVLink peers of an all-to-all with measured buffers."""
+
+
+def communicator_bytes(problem: Problem, layout: Layout) -> float:
+    """Return the bytes of NCCL buffers on one rank.
+
+    The all-to-all between experts connects each pair of ranks, so that its communicator has
+    additional buffers per peer of the NVLink domain. DeepEP and HybridEP replace NCCL there.
+    """
+    degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
+    node = problem.cluster.node
+    each = PCIE_COMMUNICATOR_BYTES if node.link_kind == "pcie" else COMMUNICATOR_BYTES
+    shared = COMMUNICATORS_PER_AXIS * sum(degree > 1 for degree in degrees) * each
+    if node.link_kind != "nvlink" or problem.job.deduplicates_dispatch:
+        return shared
+    # The ranks of an expert are neighbors, so that they divide the NVLink domain.
+    peers = min(layout.ep, max(node.nvlink_domain // layout.etp, 1)) - 1
+    return shared + min(peers, MEASURED_PEERS) * PEER_BYTES
 
 
 def residual_stream_bytes(cost_model: CostModel, layout: Layout) -> float:

@@ -12,6 +12,8 @@ from parc.compiler.report.formatting import format_percent
 from parc.compiler.report.text.layout_text import format_recompute
 
 AXES = ("tp", "cp", "pp", "ep")
+LEAST_GAIN = 0.0005
+"""Smallest gain that is mentioned; a smaller one would be printed as 0.0 %."""
 SIZES = ("vpp", "cp", "pp", "tp", "ep", "etp")
 """Sizes in the order in which the search compares them, see ``simplicity_key``."""
 
@@ -65,6 +67,7 @@ def _tie(plan: Plan) -> str:
 def _faster_candidates(plan: Plan) -> list[tuple[int, Candidate]]:
     """Return (rank, candidate) of the listed candidates that are faster than the chosen one.
 
+    A candidate that would be printed as 0.0 % faster is left out.
     If the goal is fewest-gpus, only candidates with as many GPUs as the chosen one are compared.
     """
     chosen = plan.search.ranked[0]
@@ -72,7 +75,7 @@ def _faster_candidates(plan: Plan) -> list[tuple[int, Candidate]]:
     return [
         (rank, one)
         for rank, one in enumerate(plan.search.ranked, start=1)
-        if one.seconds_with_placement < chosen.seconds_with_placement
+        if one.seconds_with_placement < (1 - LEAST_GAIN) * chosen.seconds_with_placement
         and (not same_gpus or one.layout.world == chosen.layout.world)
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from parc.compiler.tools.importers.apptainer import container_command, read_container_command
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
     LaunchFlag,
@@ -67,13 +68,13 @@ def framework_words(words: list[Word]) -> list[Word]:
     """Return ``words`` without launchers, such as srun and torchrun, and their flags.
 
     In a statement that starts a program, all words before the program are left out. In any other
-    statement, all words up to the last flag of srun are left out.
+    statement, all words up to the last flag of srun or the image of a container are left out.
     """
     kept: list[Word] = []
     for statement in statements(words):
         start = next((at for at, word in enumerate(statement) if is_python_program(word)), None)
         if start is None:
-            _, start = _srun_flags(statement)
+            start = _words_of_launchers(statement)
         kept += (part for word in statement[start:] for part in split_quoted_flag(word))
     return kept
 
@@ -88,6 +89,10 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
     for written in statements(words):
         statement = [part for word in written for part in split_quoted_flag(word)]
         flags, after = _srun_flags(statement)
+        container = container_command(statement)
+        if container is not None:
+            read_container_command(container, reading)
+            after = container.end
         flags = flags or [one for one in split_flags(statement) if _is_container_flag(one)]
         for flag in flags:
             read_srun_flag(flag, reading)
@@ -101,6 +106,12 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
     started = [word.text.strip() for word in programs if word.statement == launch]
     for name in (started or known[-1:])[:1]:
         reading.spec.setdefault("launch", {})["program"] = name
+
+
+def _words_of_launchers(statement: list[Word]) -> int:
+    """Return the number of words of srun and of the command that starts a container."""
+    container = container_command(statement)
+    return _srun_flags(statement)[1] if container is None else container.end
 
 
 def _is_container_flag(flag: LaunchFlag) -> bool:

@@ -14,6 +14,7 @@ from itertools import groupby
 from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
+from parc.compiler.tools.importers.apptainer import container_command, read_container_command
 from parc.compiler.tools.importers.here_documents import HereDocuments
 from parc.compiler.tools.importers.launch_commands import (
     is_python_program,
@@ -353,9 +354,10 @@ def _launchers() -> frozenset[str]:
     return frozenset((*_ALL_HOSTS, "torchrun", *declared))
 
 
-_OWN_SCRIPT = re.compile(r"^# Submit from the working folder of the program: sbatch OUTPUT", re.M)
+_SUBMIT = r"Submit from the working folder of the program\b.*: sbatch OUTPUT_FOLDER"
+_OWN_SCRIPT = re.compile(f"^# {_SUBMIT}", re.M)
 _OWN_SCRIPTS = re.compile(
-    r"^# (?:Submit from the working folder of the program\b.*: sbatch OUTPUT_FOLDER|"
+    rf"^# (?:{_SUBMIT}|"
     r"Sourced by job\.sbatch: checks that the job has the hosts and GPUs of the plan|"
     r"Starts the ranks of one host; run it once on each|.*Rank map: rankmap\.csv\.$)",
     re.M,
@@ -388,6 +390,9 @@ def read_script(words: list[Word], reading: Reading) -> None:
     for flag in srun_flags(words):
         if flag.name.startswith("--container-"):
             read_srun_flag(flag, reading)
+    for statement in statements(words):
+        if (container := container_command(statement)) is not None:
+            read_container_command(container, reading)
     logs = _OWN_LOGS.search(reading.text)
     if logs is not None and logs[1] != "logs":
         reading.spec.setdefault("launch", {}).setdefault("slurm", {})["log_dir"] = logs[1]

@@ -135,6 +135,11 @@ def test_hostile_text_stays_text() -> None:
         ({"requests": (("cpu", "many"),)}, "L25"),
         ({"tolerations": ("gpu=a:Sometimes",)}, "L25"),
         ({"pull_secrets": ("My_Key",)}, "L25"),
+        ({"host_paths": (("lib", "/lib"),)}, "L25"),
+        ({"host_paths": (("/a/../b", "/lib"),)}, "L25"),
+        ({"host_paths": (("/lib", "lib"),)}, "L25"),
+        ({"annotations": (("kueue.x-k8s.io/podset-group-name", "a"),)}, "L25"),
+        ({"annotations": (("not a key", "a"),)}, "L25"),
     ],
 )
 def test_values_that_the_api_server_rejects_are_rejected(

@@ -60,6 +60,7 @@ def test_a_valid_plan_gets_no_diagnostic(title: str) -> None:
         ("log_dir", "", "L21"),
         ("log_dir", "a\\b", "L21"),
         ("container_mounts", ("/a:/b",), "L22"),
+        ("container_runtime", "apptainer", "L22"),
         ("container_image", "", "L22"),
         ("container_image", "a\nb", "L22"),
     ],

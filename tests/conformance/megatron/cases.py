@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from parc.backends.megatron.arguments.arguments import planned_arguments
 from parc.backends.megatron.arguments.environment import variables_for_layout
+from parc.backends.megatron.capabilities import DEFAULT_VERSION
 from parc.backends.megatron.stages.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Layout, ModelChunk, PipelineSplit, Plan, Problem
@@ -21,18 +25,31 @@ Case = dict[str, Any]
 Verdict = dict[str, Any]
 
 
-def checker_command() -> list[str]:
+def checker_command(version: str = DEFAULT_VERSION) -> list[str]:
     """Return the command of the checking program with the paths that tests/conformance/run sets."""
-    python, megatron = (
-        os.environ["PARC_CONFORMANCE_PYTHON"],
-        os.environ["PARC_CONFORMANCE_MEGATRON"],
-    )
-    return [python, str(CHECKER), megatron]
+    return [os.environ["PARC_CONFORMANCE_PYTHON"], str(CHECKER), folder_of(version)]
 
 
-def megatron_verdicts(cases: list[Case]) -> dict[str, Verdict]:
+def folder_of(version: str) -> str:
+    """Return the folder with a version of Megatron-Core; skip the test if it does not exist."""
+    if version == DEFAULT_VERSION:
+        return os.environ["PARC_CONFORMANCE_MEGATRON"]
+    folder = Path(os.environ.get("PARC_CONFORMANCE_MEGATRON_VERSIONS", ""), version)
+    if not (folder / "megatron").is_dir():
+        pytest.skip(f"no Megatron-Core {version} in PARC_CONFORMANCE_MEGATRON_VERSIONS")
+    return str(folder)
+
+
+def megatron_verdicts(cases: list[Case], version: str = DEFAULT_VERSION) -> dict[str, Verdict]:
     """Return the verdict by name of the case."""
-    return {verdict["name"]: verdict for verdict in run_cases(checker_command(), cases)}
+    return {verdict["name"]: verdict for verdict in run_cases(checker_command(version), cases)}
+
+
+@cache
+def parsed_flags(version: str = DEFAULT_VERSION) -> dict[str, dict[str, Any]]:
+    """Return the rows of the real parser's flags by spelling."""
+    verdicts = megatron_verdicts([{"name": "flags", "flags": True}], version)
+    return {row["flag"]: row for row in verdicts["flags"]["flags"]}
 
 
 def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:

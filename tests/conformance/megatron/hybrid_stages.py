@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,24 +25,37 @@ def model_config(args: Namespace) -> Any:
     return (hybrid_config_from_args if args.hybrid_layer_pattern else gpt_config_from_args)(args)
 
 
+def transformer_config(args: Namespace) -> Any:
+    """Build the TransformerConfig of the program that trains the model."""
+    from megatron.training import argument_utils, arguments
+
+    if hasattr(argument_utils, "gpt_config_from_args"):
+        return model_config(args).transformer
+    # pretrain_gpt.py and gpt_builders.py of Megatron-Core 0.17 and 0.18 call this function
+    return arguments.core_transformer_config_from_args(args)
+
+
+def allocation_module() -> Any:
+    """Return the module that splits a layer pattern, which Megatron-Core 0.18 renamed."""
+    try:
+        return import_module("megatron.core.models.hybrid.hybrid_layer_allocation")
+    except ModuleNotFoundError:
+        return import_module("megatron.core.ssm.mamba_hybrid_layer_allocation")
+
+
 def segment(pattern: str, pp: int, rank: int, virtual: int | None) -> list[int]:
     """Return [first layer, number of layers] of a chunk, by the function that HybridModel calls."""
-    from megatron.core.models.hybrid.hybrid_layer_allocation import (
-        parse_hybrid_pattern,
-        select_pipeline_segment,
-    )
-
-    main = parse_hybrid_pattern(pattern).main_pattern
-    with _as_rank_of(rank, pp):
-        letters, first = select_pipeline_segment(main, object(), virtual)
+    allocation = allocation_module()
+    main = allocation.parse_hybrid_pattern(pattern).main_pattern
+    with _as_rank_of(allocation, rank, pp):
+        letters, first = allocation.select_pipeline_segment(main, object(), virtual)
     return [first, len(letters)]
 
 
 @contextlib.contextmanager
-def _as_rank_of(rank: int, size: int) -> Iterator[None]:
+def _as_rank_of(allocation: Any, rank: int, size: int) -> Iterator[None]:
     """Make every process group report ``size`` ranks and this process as ``rank``."""
     import torch.distributed as dist
-    from megatron.core.models.hybrid import hybrid_layer_allocation as allocation
 
     swaps: list[tuple[Any, str, Any]] = [
         (dist, "get_rank", lambda *_: rank),
@@ -64,4 +79,6 @@ def divide_mamba(config: Any) -> None:
     inner = heads * config.mamba_head_dim
     ranks = SimpleNamespace(size=lambda: cp, rank=lambda: 0)
     sizes = (inner // tp, heads // tp, groups // tp, config.mamba_state_dim)
-    MambaContextParallel(ranks, *sizes, None, None, 3, None, None, None, D_has_hdim=False)
+    # the parameters after the sizes are tensors, which differ between versions and are only stored
+    tensors = list(signature(MambaContextParallel).parameters)[1 + len(sizes) :]
+    MambaContextParallel(ranks, *sizes, **dict.fromkeys(tensors))

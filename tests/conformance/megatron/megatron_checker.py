@@ -1,9 +1,10 @@
 """Check launch arguments with the real Megatron-Core, on a CPU.
 
     python megatron_checker.py MEGATRON_FOLDER < cases.jsonl > verdicts.jsonl
-    python megatron_checker.py MEGATRON_FOLDER --flags > flags.json
 
-A case: {"name", "argv", "world_size", "env": {}, "arch": 9, "ranks": [0],
+The case {"name", "flags": true} is answered with the rows of the parser's flags.
+
+Another case: {"name", "argv", "world_size", "env": {}, "arch": 9, "ranks": [0],
 "build": false, "built_rank": 0, "digests": false}. A
 verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "digests",
 "parameters"}. Stages:
@@ -42,8 +43,8 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from build_model import count_parameters
 from emulated_gpu import hardware, make_megatron_importable, read_docstrings_once
-from hybrid_stages import divide_mamba, model_config, segment
-from megatron_optimizer import optimizer_settings, precision_aware_optimizer
+from hybrid_stages import divide_mamba, segment, transformer_config
+from megatron_optimizer import optimizer_settings, overlap_settings
 
 Verdict = dict[str, Any]
 ORDERS = {False: "tp-cp-ep-dp-pp", True: "tp-cp-ep-pp-dp"}
@@ -90,7 +91,7 @@ def validate(args: Namespace) -> None:
 def configure(args: Namespace) -> Any:
     args = copy.copy(args)
     args.padded_vocab_size = padded_vocab(args)
-    return model_config(args).transformer
+    return transformer_config(args)
 
 
 def padded_vocab(args: Namespace) -> int:
@@ -115,20 +116,13 @@ def count_batches(args: Namespace) -> int:
     calculator.unset_num_microbatches_calculator()
     calculator.init_num_microbatches_calculator(
         rank=1,
+        rampup_batch_size=None,  # Megatron-Core 0.17 has no default
         global_batch_size=args.global_batch_size,
         micro_batch_size=args.micro_batch_size,
         data_parallel_size=args.data_parallel_size,
         decrease_batch_size_if_needed=args.decrease_batch_size_if_needed,
     )
     return int(calculator.get_num_microbatches())
-
-
-@precision_aware_optimizer()
-def overlap(args: Namespace) -> None:
-    from megatron.training.training import get_megatron_ddp_config, get_megatron_optimizer_config
-
-    get_megatron_optimizer_config(args)
-    get_megatron_ddp_config(args)
 
 
 def schedule(args: Namespace, micro_batches: int) -> None:
@@ -324,7 +318,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     verdict["sizes"] = sizes(args)
     config = stage("config", configure, args)
     verdict["micro_batches"] = stage("batch", count_batches, args)
-    stage("overlap", overlap, args)
+    stage("overlap", overlap_settings, args)
     verdict["optimizer"] = stage("optimizer", optimizer_settings, args)
     stage("schedule", schedule, args, verdict["micro_batches"])
     verdict["groups"] = {}
@@ -379,11 +373,10 @@ def main() -> int:
     with contextlib.redirect_stdout(sys.stderr):
         import megatron.training.arguments  # noqa: F401
     read_docstrings_once()
-    if "--flags" in sys.argv:
-        json.dump(flags(), out)
-        return 0
     for line in sys.stdin:
-        print(json.dumps(check(json.loads(line))), file=out, flush=True)
+        case = json.loads(line)
+        verdict = case | {"flags": flags()} if case.get("flags") else check(case)
+        print(json.dumps(verdict), file=out, flush=True)
     return 0
 
 

@@ -9,6 +9,7 @@ import contextlib
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import fields
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -41,6 +42,41 @@ def precision_aware_optimizer() -> Iterator[None]:
     packages = {part: ModuleType(part) for part in (name.rsplit(".", 2)[0], name.rsplit(".", 1)[0])}
     with patch.dict(sys.modules, {**packages, name: optimizers}):
         yield
+
+
+@precision_aware_optimizer()
+def overlap_settings(args: Namespace) -> None:
+    """Build the settings of the optimizer and of data parallelism."""
+    from megatron.training import training
+
+    training.get_megatron_optimizer_config(args)
+    if hasattr(training, "get_megatron_ddp_config"):
+        training.get_megatron_ddp_config(args)
+    else:
+        _settings_of_get_model(args)
+
+
+def _settings_of_get_model(args: Namespace) -> None:
+    """Build the settings of data parallelism as get_model of Megatron-Core 0.17 does, which also
+    builds the model (reimplemented).
+    """
+    from megatron.core.distributed import DistributedDataParallelConfig
+
+    names = {field.name for field in fields(DistributedDataParallelConfig)}
+    settings = {name: value for name, value in vars(args).items() if name in names}
+    if args.ddp_num_buckets is not None:
+        assert args.ddp_bucket_size is None, "both --ddp-num-buckets and --ddp-bucket-size"
+    patterns = tuple(args.ddp_param_name_patterns_for_fp32_local_accumulation)
+    settings |= {
+        "grad_reduce_in_fp32": args.accumulate_allreduce_grads_in_fp32,
+        "check_for_nan_in_grad": args.check_for_nan_in_loss_and_grad,
+        "bucket_size": args.ddp_bucket_size,
+        "pad_buckets_for_high_nccl_busbw": args.ddp_pad_buckets_for_high_nccl_busbw,
+        "reduce_scatter_with_fp32_accumulation": args.ddp_reduce_scatter_with_fp32_accumulation,
+        "param_name_patterns_for_fp32_local_accumulation": patterns,
+        "average_in_collective": args.ddp_average_in_collective,
+    }
+    DistributedDataParallelConfig(**settings)
 
 
 @precision_aware_optimizer()

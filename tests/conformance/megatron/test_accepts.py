@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from parc.backends.megatron.capabilities import DEFAULT_VERSION
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
 from tests.conformance.megatron.cases import case_of, megatron_verdicts, planned_groups
@@ -56,10 +57,12 @@ def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
     return found if rates == pytest.approx(wanted) else [*found, f"rates {rates}, PARC {wanted}"]
 
 
-def plan_differences(plans: dict[str, Plan]) -> dict[str, list[str]]:
+def plan_differences(
+    plans: dict[str, Plan], version: str = DEFAULT_VERSION
+) -> dict[str, list[str]]:
     """Return the differences by name, for plans that have any."""
     cases = [case_of(name, p.problem, p.layout, p.layout.world) for name, p in plans.items()]
-    verdicts = megatron_verdicts(cases)
+    verdicts = megatron_verdicts(cases, version)
     found = {name: differences(plan, verdicts[name]) for name, plan in plans.items()}
     return {name: rows for name, rows in found.items() if rows}
 

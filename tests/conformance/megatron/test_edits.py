@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from typing import Any
 
 import pytest
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS
 from tests.compiled import example_files
-from tests.conformance.megatron.cases import checker_command
+from tests.conformance.megatron.cases import parsed_flags
 from tests.verify.edits import (
     NAMED,
     Behaviour,
@@ -38,16 +36,8 @@ FILES: tuple[tuple[str, str, Behaviour], ...] = (
 """(example, file, oracle)."""
 
 
-def real_rows() -> dict[str, dict[str, Any]]:
-    """Return spelling -> default and type of each flag of the installed parser."""
-    done = subprocess.run(
-        [*checker_command(), "--flags"], capture_output=True, text=True, check=True
-    )
-    return {row["flag"]: row for row in json.loads(done.stdout)}
-
-
 def test_the_dump_of_the_parser_equals_the_installed_one() -> None:
-    real = real_rows()
+    real = parsed_flags()
     for flag, row in json.loads(DUMP.read_text("utf-8")).items():
         found = real[flag]
         takes = 0 if "action" in row else row.get("nargs", 1)

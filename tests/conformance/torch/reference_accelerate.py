@@ -54,6 +54,7 @@ def model_of(config: Path) -> Any:
     with initialization.no_init_weights():
         model = build()
     model.initialize_weights()
+    model.tie_weights()  # no_init_weights left it out
     return model
 
 

@@ -54,6 +54,7 @@ def built(hf_model: Any, config: Path) -> Any:
         with initialization.no_init_weights():
             model = hf_model.build_model()
         model.initialize_weights()
+        model.tie_weights()  # no_init_weights left it out
         return model
     model = hf_model.build_model()
     if hasattr(hf_model, "initialize"):

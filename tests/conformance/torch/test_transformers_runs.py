@@ -29,6 +29,23 @@ SIZES = {
 """Keys that all families here share."""
 MIXTRAL = SIZES | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 QWEN3 = SIZES | {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": False}
+ERNIE = SIZES | {
+    **{"model_type": "ernie4_5_moe", "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32},
+    "tie_word_embeddings": False,
+}
+"""A model whose class sets the router to zeros, where it is created and nowhere else."""
+UNSET_WEIGHTS = """
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+import hf_model
+torch.use_deterministic_algorithms(True)  # also fills new memory with nan
+model = hf_model.build_model()
+hf_model.initialize(model)
+tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+print("unset:", [name for name, one in tensors.items() if not one.isfinite().all()])
+print("router:", *[float(one.norm()) for name, one in tensors.items() if "gate.weight" in name])
+"""
 OPTIMIZER: dict[str, Any] = {
     **{"learning_rate": 0.01, "lr_decay": "constant", "warmup_steps": 0, "gradient_clipping": 0.5},
     **{"adam_beta1": 0.8, "adam_beta2": 0.9, "adam_epsilon": 1e-6, "weight_decay": 0.3},
@@ -77,10 +94,18 @@ def test_fsdp_trains_experts_with_hybrid_sharding_and_saves_them(tmp_path: Path)
     assert (saved / "step-2/.metadata").exists()
 
 
-def test_deepspeed_trains_a_model_in_shards(tmp_path: Path) -> None:
+def test_fsdp_keeps_weights_that_are_set_only_where_they_are_created(tmp_path: Path) -> None:
+    write_files(ERNIE, {"job": {}, "layout": {"zero_stage": 3}, "emit": ["fsdp"]}, tmp_path)
+    program = tmp_path / "unset_weights.py"
+    program.write_text(UNSET_WEIGHTS)
+    assert reference(program, str(tmp_path / "fsdp")) == "unset: []\nrouter: 0.0\n"
+
+
+def test_deepspeed_trains_a_model_with_tied_embeddings_in_shards(tmp_path: Path) -> None:
     job = {"warmup_steps": 2}
     spec = {"job": job, "layout": {"zero_stage": 3}, "launch": {"program": "transformers"}}
-    write_files(QWEN3, {**spec, "emit": ["deepspeed"]}, tmp_path)
+    tied = QWEN3 | {"tie_word_embeddings": True}
+    write_files(tied, {**spec, "emit": ["deepspeed"]}, tmp_path)
     set_fp32(tmp_path / "deepspeed/ds_config.json")
     found = losses(run_script(tmp_path / "torchrun/launch.sh"))
     assert found == pytest.approx(

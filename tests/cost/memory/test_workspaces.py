@@ -13,6 +13,7 @@ from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_p
 from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage, peak_stage
 from parc.compiler.cost.memory.workspaces import (
+    communicator_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     weight_shapes,
@@ -103,3 +104,28 @@ def test_expert_weights_are_split_over_their_own_tensor_size(plan: Plan) -> None
     ]
     assert {(28672, 4096), (4096, 14336)} <= by_size[0]
     assert {(28672 // 4, 4096), (4096, 14336 // 4)} <= by_size[1]
+
+
+def test_every_mesh_axis_in_use_has_two_communicators(plan: Plan) -> None:
+    alone = replace(plan.layout, tp=1, cp=1, pp=1, dp_shard=1, dp_replicate=1, ep=1, etp=1)
+    pairs = [replace(alone, tp=2), replace(alone, pp=2), replace(alone, tp=8, pp=4)]
+    found = [communicator_bytes(plan.problem, layout) for layout in (alone, *pairs)]
+    # Four A100 allocated 544 to 688 MB per communicator.
+    assert found == [0.0, 1.2e9, 1.2e9, 2.4e9]
+    node = replace(plan.problem.cluster.node, link_kind="pcie")
+    over_pcie = replace(plan.problem, cluster=replace(plan.problem.cluster, node=node))
+    assert communicator_bytes(over_pcie, pairs[0]) == 0.2e9
+
+
+def test_an_all_to_all_has_buffers_for_each_peer_in_the_nvlink_domain(plan: Plan) -> None:
+    def added(ep: int, etp: int = 1, **job: str) -> float:
+        problem = replace(plan.problem, job=replace(plan.problem.job, **job))
+        layout = replace(plan.layout, ep=ep, etp=etp)
+        used = communicator_bytes(problem, layout)
+        return used - communicator_bytes(problem, replace(layout, ep=1))
+
+    # NCCL allocated 3.28 GB for the first all-to-all of eight H100 (NVIDIA/nccl, issue 1685).
+    assert added(8) - 1.2e9 == pytest.approx(3.28e9, rel=0.01)
+    assert added(64) == added(8) > added(4)
+    assert added(8, etp=2) == added(4)
+    assert added(8, moe_dispatcher="deepep") == 1.2e9

@@ -34,6 +34,8 @@ POD = {
     "rack_label": "example.com/rack",
     "namespace": "models",
     "claims": {"weights": "/models", "data": "/data"},
+    "host_paths": {"/opt/network": "/usr/local/network"},
+    "annotations": {"example.com/interfaces": '[{"name":"eth1"}]'},
     "resources": {"rdma/hca": "8", "memory": "1Ti"},
     "requests": {"cpu": "96"},
     "tolerations": ["gpu=a:NoSchedule", "team"],
