@@ -49,7 +49,11 @@ def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -
         problem
     ):
         return None
-    if any(rule.broken(problem, layout) for rule in all_rules(problem, framework)):
+    checked = problem
+    if problem.goals.idle_hosts == "allow":
+        # With a fixed dp, the rules allow the idle hosts that the search had left for this layout.
+        checked = replace(problem, pins=replace(problem.pins, dp=layout.dp))
+    if any(rule.broken(checked, layout) for rule in all_rules(checked, framework)):
         return None
     estimate = estimate_layout(cost_model, layout)
     dense, expert = framework.device_meshes(layout)

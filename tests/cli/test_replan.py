@@ -260,3 +260,19 @@ def test_a_plan_that_a_new_search_would_not_choose_is_replanned(spec: str, tmp_p
     assert [move["new"] for move in found["moves"]] == ["r02n05"]
     assert json.loads((out / "plan.json").read_text())["layout"] == old
     assert parc("verify", str(out)).exit_code == 0
+
+
+def test_a_plan_that_leaves_hosts_idle_is_kept(tmp_path: Path) -> None:
+    # A batch of 8 has no dp for 5 hosts; the search leaves one of them idle.
+    text = SPEC.replace("global_batch: 64", "global_batch: 8").replace("pp: 2, ", "pp: 1, ")
+    text = text.replace('{name: r02, nodes: "r02n[01-05]"}', '{name: r02, nodes: "r02n[04-05]"}')
+    path, out = tmp_path / "spec.yaml", tmp_path / "out"
+    path.write_text(text, encoding="utf-8")
+    assert "PARC-G04" in parc("compile", str(path), "-o", str(out)).stderr
+    old = hosts(out)
+    found = replanned(str(path), "--drain", old[0], "-o", str(out))
+    assert found["from"] == (out / "parc.lock").as_posix()
+    new = hosts(out)
+    assert sum(a != b for a, b in zip(old, new, strict=True)) == 1
+    assert parc("compile", str(path), "-o", str(out), "--locked").exit_code == 0
+    assert hosts(out) == new
