@@ -26,7 +26,7 @@ MEGATRON_ARGS=(
   --make-vocab-size-divisible-by 128
   # parallelism
   --tensor-model-parallel-size 8
-  --pipeline-model-parallel-size 4
+  --pipeline-model-parallel-size 8
   --context-parallel-size 8
   --expert-model-parallel-size 1
   --expert-tensor-parallel-size 8
@@ -37,7 +37,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 10
+  --num-virtual-stages-per-pipeline-rank 5
   # batch
   --seq-length 131072
   --micro-batch-size 1

@@ -28,7 +28,7 @@ export NCCL_IB_TIMEOUT=22
 # the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
 # required by accelerate + deepspeed
-export ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4
+export ACCELERATE_GRADIENT_ACCUMULATION_STEPS=2
 
 here=$1
 shift

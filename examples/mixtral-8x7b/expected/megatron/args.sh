@@ -37,7 +37,7 @@ MEGATRON_ARGS=(
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 2
+  --pipeline-model-parallel-size 4
   --context-parallel-size 1
   --expert-model-parallel-size 8
   --expert-tensor-parallel-size 1
@@ -71,7 +71,7 @@ MEGATRON_ARGS=(
   --no-create-attention-mask-in-dataloader
   # checkpoint
   --save /lustre/checkpoints/mixtral-8x7b-tuned
-  --save-interval 1956
+  --save-interval 1926
   --load /lustre/checkpoints/mixtral-8x7b-base
   --finetune
   --exit-signal-handler

@@ -57,7 +57,9 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 3
+  --num-virtual-stages-per-pipeline-rank 5
+  --account-for-embedding-in-pipeline-split
+  --account-for-loss-in-pipeline-split
   # batch
   --seq-length 8192
   --micro-batch-size 2
@@ -78,8 +80,8 @@ MEGATRON_ARGS=(
   --attention-backend auto
   # recompute
   --recompute-granularity full
-  --recompute-method block
-  --recompute-num-layers 7
+  --recompute-method uniform
+  --recompute-num-layers 1
   # data
   --mock-data
   --tokenizer-type NullTokenizer
