@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
@@ -193,6 +193,14 @@ class ServingBackend(Protocol):
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """Return the files of the target without writing them; their paths include its folder."""
+
+
+@runtime_checkable
+class LauncherRules(Protocol):
+    """Optional part of a serving launcher: the layouts that it can start."""
+
+    def launcher_rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
+        """Return the rules that every layout of ``problem`` must satisfy for this launcher."""
 
 
 class ServingRules(Protocol):

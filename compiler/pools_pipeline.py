@@ -62,7 +62,7 @@ def plan_pools(problem: ServingProblem, sink: Sink, plan: PlanService) -> Servin
         return pair
     whole_sink = Sink(sink.positions)
     whole = plan(replace(problem, pools=None), whole_sink, _ignore_pass_end)
-    text = _compare(problem, pair, whole)
+    text = _compare(problem, (pair, tried), (whole, whole_sink))
     if pair is not None and (
         whole is None or _value(problem, pair) < (1 - TIE) * _value(problem, whole)
     ):
@@ -333,23 +333,33 @@ def _requests_per_second(plan: ServingPlan) -> float:
     return min(one.estimate.requests_per_second for one in plan.pools)
 
 
-def _compare(problem: ServingProblem, pair: ServingPlan | None, whole: ServingPlan | None) -> str:
-    """Return the figures of two pools, and those of engines that serve whole requests."""
+def _compare(
+    problem: ServingProblem,
+    pools: tuple[ServingPlan | None, Sink],
+    engines: tuple[ServingPlan | None, Sink],
+) -> str:
+    """Return the figures of two pools, and those of engines that serve whole requests.
 
-    def figures(plan: ServingPlan | None) -> str:
+    The sinks contain the findings of the attempts to plan them; an attempt without a plan has an
+    error, which the text quotes.
+    """
+
+    def figures(plan: ServingPlan | None, sink: Sink) -> str:
         if plan is None:
-            return "have no valid plan"
+            reason = next(one.finding for one in sink.diagnostics if one.severity == "error")
+            return f"have no valid plan ({reason.message})"
         gpus = format_count(plan.occupied_gpus, "GPU")
         rate = format_three_digits(_requests_per_second(plan))
         seconds = format_seconds(plan.request_seconds)
         return f"occupy {gpus} for {rate} requests/s, {seconds} per request"
 
     gain = ""
+    pair, whole = pools[0], engines[0]
     if pair is not None and whole is not None:
         share = 1 - _value(problem, pair) / _value(problem, whole)
         less, more = _comparatives(problem)
         gain = f" ({format_percent(abs(share))} {less if share >= 0 else more})"
-    return f"two pools {figures(pair)}{gain}; engines for whole requests {figures(whole)}"
+    return f"two pools {figures(*pools)}{gain}; engines for whole requests {figures(*engines)}"
 
 
 def _comparatives(problem: ServingProblem) -> tuple[str, str]:

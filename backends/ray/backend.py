@@ -7,7 +7,8 @@ import json
 from parc.backends.registry import engine
 from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Artifact, ServingPlan
+from parc.compiler.ir import Artifact, ServingLayout, ServingPlan, ServingProblem
+from parc.compiler.ir.serving_plan import ServingRule
 
 TARGETS = ("ray",)
 
@@ -20,13 +21,9 @@ class Ray:
     """Ray releases; all 2.x releases support the placement groups that PARC uses."""
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report a plan whose ranks Ray cannot place on the planned hosts (V15).
-
-        There are two such cases: the engine has no ``ray_entry``; or dp is above 1, because the
-        engine itself creates the placement groups of its data-parallel ranks.
-        """
+        """Report an engine that Ray cannot start on the planned hosts (V15), and set-up (L30)."""
         _check_setup_and_environment(plan, sink)
-        dp, name = plan.layout.dp, plan.problem.framework
+        name = plan.problem.framework
         if engine(name).ray_entry is None:
             finding = Finding(
                 f"under Ray, the ranks of {name} cannot be bound to the planned hosts",
@@ -35,23 +32,10 @@ class Ray:
                 targets=TARGETS,
             )
             sink.report("V15", finding, at="emit")
-            return
-        if dp == 1:
-            return
-        free = plan.problem.pins.dp is None
-        # Suggest dp 1 only if the search found a valid layout with it; otherwise drop the target.
-        has_alternative = free and any(other.layout.dp == 1 for other in plan.search.ranked)
-        without = [name for name in plan.problem.emit if name != "ray"]
-        finding = Finding(
-            f"under Ray, {dp} data-parallel ranks cannot be bound to the planned hosts",
-            label=f"{name} creates the placement groups itself, in an order that Ray chooses",
-            help=f"without Ray, the launch script of the target {name} starts each rank on its "
-            "planned host",
-            fix="layout.dp: 1" if has_alternative else f"emit: [{', '.join(without)}]",
-            causes=(Cause("layout.dp", f"dp {dp}"),),
-            targets=TARGETS,
-        )
-        sink.report("V15", finding, at="emit")
+
+    def launcher_rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
+        """Return the rule that an engine has no data-parallel ranks (V15)."""
+        return (DATA_PARALLEL_RULE,)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """Return ``ray/serve.py``. It contains the host of every rank and the engine's command."""
@@ -74,6 +58,32 @@ class Ray:
         literal = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
         values = {"plan": literal, "entry": target.ray_entry}
         return (Artifact("ray/serve.py", render("ray", "serve.py.j2", values), True),)
+
+
+def _has_data_parallel_ranks(problem: ServingProblem, layout: ServingLayout) -> bool:
+    # The engine creates the placement groups of its data-parallel ranks itself, in an order that
+    # Ray chooses: vllm-project/vllm v1/engine/utils.py, create_dp_placement_groups.
+    return layout.dp > 1
+
+
+def _explain_data_parallel_ranks(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    name, dp = problem.framework, layout.dp
+    without = [target for target in problem.emit if target != "ray"]
+    return Finding(
+        f"under Ray, {dp} data-parallel ranks cannot be bound to the planned hosts",
+        label=f"{name} creates the placement groups itself, in an order that Ray chooses",
+        help=f"without Ray, the launch script of the target {name} starts each rank on its "
+        "planned host",
+        fix=f"emit: [{', '.join(without)}]",
+        causes=(Cause("layout.dp", f"dp {dp}"),),
+        targets=TARGETS,
+    )
+
+
+DATA_PARALLEL_RULE = ServingRule(
+    "V15", ("emit", "layout.dp"), _has_data_parallel_ranks, _explain_data_parallel_ranks, ("dp",)
+)
+"""Rule that engines under Ray have dp 1."""
 
 
 def _check_setup_and_environment(plan: ServingPlan, sink: Sink) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from parc.backends.base import LauncherRules
 from parc.backends.declaration import Declaration
-from parc.backends.registry import find_backend_declaration, wrapped_framework
+from parc.backends.registry import find_backend_declaration, serving_backend, wrapped_framework
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import NO_ZERO_PLUS, Layout, Pins, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
@@ -227,6 +228,14 @@ def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[S
         for strategy, field in SERVING_FIELDS
         if strategy not in supported
     )
+
+
+def launcher_rules(problem: ServingProblem) -> Iterator[ServingRule]:
+    """Yield the rules of the targets that start the engine, such as those of Ray."""
+    for name in problem.emit:
+        target = serving_backend(name)
+        if isinstance(target, LauncherRules):
+            yield from target.launcher_rules(problem)
 
 
 def _serving_rule(engine: str, title: str, field: str) -> ServingRule:

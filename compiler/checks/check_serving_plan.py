@@ -6,7 +6,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.search.explain_services import format_limit
+from parc.compiler.search.explain_services import format_limit, format_serving_sizes
 from parc.compiler.topology.hostlist import compress_hosts
 
 LONGEST_FIRST_TOKEN_SECONDS = 10.0
@@ -143,11 +143,10 @@ def _relative_performance_loss(plan: ServingPlan, other: ServingCandidate) -> fl
 
 def _format_candidate(one: ServingCandidate) -> str:
     """Return the throughput, time per token and parallel sizes of a candidate as text."""
-    layout = one.layout
-    degrees = f"tp {layout.tp} pp {layout.pp} x {layout.replicas}"
+    replicas = f"{one.layout.replicas} replica" + "s" * (one.layout.replicas > 1)
     return (
         f"{one.tokens_per_second:,.0f} tokens/s, {one.tpot_seconds * 1e3:.1f} ms per token "
-        f"({degrees})"
+        f"({format_serving_sizes(one.layout)}, {replicas})"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import gcd
 
 from parc.backends.base import Engine
-from parc.backends.shared.strategies import serving_strategy_rules
+from parc.backends.shared.strategies import launcher_rules, serving_strategy_rules
 from parc.compiler.cost.serving.stages import service_cache_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ServingLayout, ServingProblem
@@ -21,9 +21,13 @@ SHOWN_COUNTS = 6
 
 
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
-    """Return all rules for a serving layout: strategies, engine, hosts and device memory."""
+    """Return all rules for a serving layout.
+
+    They are rules of strategies, engine, launchers, hosts and device memory.
+    """
     unsupported = serving_strategy_rules(engine.name, engine.strategies)
-    return (*unsupported, *engine.rules(problem), *DRAFT, *PLACEMENT, *_memory_rules())
+    launchers = launcher_rules(problem)
+    return (*unsupported, *engine.rules(problem), *launchers, *DRAFT, *PLACEMENT, *_memory_rules())
 
 
 def _cannot_split_draft(problem: ServingProblem, layout: ServingLayout) -> bool:

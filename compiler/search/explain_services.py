@@ -129,7 +129,7 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
         fastest = min(found, key=lambda one: seconds(problem, one))
         value = format_limit(seconds(problem, fastest))
         limits.append(f"{limit.text} {format_limit(limit.seconds)}")
-        best.append(f"mean {limit.latency} {value} with {_format_sizes(fastest.layout)}")
+        best.append(f"mean {limit.latency} {value} with {format_serving_sizes(fastest.layout)}")
     less_load = "fewer concurrent requests"
     if traffic.request_rate is not None:
         less_load = "a lower request rate"
@@ -154,7 +154,7 @@ def report_missed_in_simulation(problem: ServingProblem, best: ServingEstimate, 
     limits = ", ".join(f"{limit.text} {format_limit(limit.seconds)}" for limit, _ in missed)
     finding = Finding(
         f"all simulated layouts miss a limit: {limits}",
-        label=f"simulated with {_format_sizes(found.layout)}: {values}",
+        label=f"simulated with {format_serving_sizes(found.layout)}: {values}",
         help="the estimated means meet the limits, but the latencies of requests vary; use more "
         "GPUs, less load or less strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),
@@ -169,7 +169,7 @@ def format_limit(seconds: float) -> str:
     return f"{milliseconds:g} ms" if milliseconds < LONG_SECONDS * 1e3 else f"{seconds:.4g} s"
 
 
-def _format_sizes(layout: ServingLayout) -> str:
+def format_serving_sizes(layout: ServingLayout) -> str:
     """Return the parallel sizes of ``layout`` above 1 as text, such as "tp 8, ep 8"."""
     names = ("tp", "pp", "dp", "ep", "pcp", "dcp")
     degrees = ((name, getattr(layout, name)) for name in names)

@@ -167,21 +167,24 @@ class LayoutFilter:
         ]
         return CheckedMesh(degrees, batches, {})
 
-    def smallest_layout(self) -> LayoutPoint | None:
-        """Return the valid layout that needs the least memory; None if no layout is valid.
+    def smallest_layout(self) -> tuple[LayoutPoint, frozenset[str]] | None:
+        """Return the valid layout that needs the least memory, and sizes that can exceed 1.
 
-        On a tie, the first layout is returned.
+        The second value contains the parallel sizes above 1 of all valid layouts. On a tie, the
+        first layout is returned. Returns None if no layout is valid.
         """
         least, found = float("inf"), None
+        splits: set[str] = set()
         choices = self.space.parallel_sizes()
         for degrees, split in (
             (one, split) for one in choices for split in self._stage_splits(one.pp)
         ):
             for peak, point in self._valid_peaks(self._check_mesh(degrees, split.vpp), split):
+                splits.update(name for name, size in degrees._asdict().items() if size > 1)
                 # Rounding errors must not decide between layouts that need equal memory.
                 if peak < least * (1 - ROUNDING):
                     least, found = peak, point
-        return found
+        return None if found is None else (found, frozenset(splits))
 
     def _valid_peaks(
         self, mesh: CheckedMesh, split: CheckedSplit

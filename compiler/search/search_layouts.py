@@ -182,9 +182,9 @@ def _fallback_candidate(
     """
     limit_bytes = memory_limit_bytes(cost_model)
     found = [
-        (one.build_layout(point), Survivor(0.0, point, index))
+        (one.build_layout(smallest[0]), Survivor(0.0, smallest[0], index), smallest[1])
         for index, one in filters.items()
-        if one.dropped_counts[OVERSIZED] and (point := one.smallest_layout()) is not None
+        if one.dropped_counts[OVERSIZED] and (smallest := one.smallest_layout()) is not None
     ]
     if not found:
         if sink is None:
@@ -196,11 +196,12 @@ def _fallback_candidate(
         )
         return None
     # The variants have separate filters, so their smallest layouts are compared here.
-    layout, smallest = min(found, key=lambda one: peak_bytes(cost_model, one[0]))
+    layout, candidate, _ = min(found, key=lambda one: peak_bytes(cost_model, one[0]))
     if peak_stage(cost_model, layout).low_bytes <= limit_bytes:
-        return smallest
+        return candidate
     if sink is not None:
-        explain_oversized(cost_model, layout, dropped, sink)
+        splits = frozenset[str]().union(*(sizes for _, _, sizes in found))
+        explain_oversized(cost_model, layout, dropped, sink, splits=splits)
     return None
 
 

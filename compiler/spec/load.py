@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
-from parc.compiler.spec.override import apply_overrides, positions_with_overrides
+from parc.compiler.spec.override import apply_overrides, positions_with_overrides, replace_values
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree, split_lines
 from parc.compiler.spec.spec import Spec, TaskSpec
@@ -63,9 +63,11 @@ def validate_spec_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
         spec = root.model_validate_json(json.dumps(tree))
         return None if sink.failed() else spec
     except ValidationError as invalid:
-        from parc.compiler.spec.mistakes import report_mistakes
+        from parc.compiler.spec.mistakes import report_mistakes, unquoted_texts
 
         errors = invalid.errors(include_url=False, include_input=False)
+        if texts := unquoted_texts(root, tree, errors, sink):
+            return validate_spec_tree(replace_values(tree, texts), sink)
         report_mistakes(root, tree, errors, sink)
         return None
 

@@ -21,6 +21,7 @@ from parc.compiler.spec.annotations import (
     plain_types,
 )
 from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
+from parc.compiler.spec.override import FILE as OVERRIDE_FILE
 from parc.compiler.spec.reading.scalars import plain_scalar
 
 # YAML 1.1 read these words as bools, and many users still write them.
@@ -43,6 +44,30 @@ def report_mistakes(
             chosen[mistake] = (error, location)
     for error, location in chosen.values():
         _report_mistake(error, location, sink)
+
+
+def unquoted_texts(
+    root: type[BaseModel], tree: Any, errors: Sequence[ErrorDetails], sink: Sink
+) -> dict[str, str]:
+    """Return (spec path -> text) of the overrides that YAML reads as numbers but fields as text.
+
+    A shell removes the quotes of ``--set versions.vllm="0.10"``, so the value of an override needs
+    none. The result has the text as written, such as 0.10 for the number 0.1.
+    """
+    locations = [locate_error(root, tree, error["loc"]) for error in errors]
+    return {
+        location.path: _text_in_file(location, sink)
+        for location in locations
+        if location is not None
+        and isinstance(location.value, bool | int | float)
+        and str in plain_types(location.annotation)
+        and _is_overridden(location.path, sink)
+    }
+
+
+def _is_overridden(path: str, sink: Sink) -> bool:
+    span = sink.positions.values.get(path)
+    return span is not None and span.file == OVERRIDE_FILE
 
 
 def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
@@ -62,6 +62,14 @@ def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> Spe
         values |= new.values
         keys |= {**_created_positions(parts, span, values), **keys, **new.keys, where: span}
     return SpecTree(value, values, keys)
+
+
+def replace_values(tree: Any, values: Mapping[str, Any]) -> Any:
+    """Return a copy of a plain ``tree`` with other ``values`` (spec path -> value)."""
+    changed = copy_tree(tree)
+    for path, value in values.items():
+        _set_value_at_path(changed, split_path(path), value)
+    return changed
 
 
 def positions_with_overrides(

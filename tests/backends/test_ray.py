@@ -87,10 +87,13 @@ def test_data_parallel_ranks_are_rejected() -> None:
     assert codes(tree) == ["V15"]
 
 
-def test_the_fix_is_dp_1_unless_dp_is_pinned() -> None:
-    tree = spec("qwen3-30b-a3b", "dgx-h100") | {"emit": ["ray", "rankmap"]}
+def test_the_search_finds_a_layout_without_data_parallel_ranks() -> None:
+    tree = spec("qwen3-30b-a3b", "dgx-h100") | {"emit": ["rankmap", "vllm"]}
     tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500, "concurrency": 2000}
-    _, sink = planned(tree)
-    (found,) = sink.diagnostics
-    assert (found.code, found.finding.fix) == ("PARC-V15", "layout.dp: 1")
-    assert codes(tree | {"layout": {"dp": 1}}) == []
+    plan, sink = planned(tree)
+    assert plan is not None
+    assert plan.layout.dp > 1
+    plan, sink = planned(tree | {"emit": ["ray", "rankmap"]})
+    assert plan is not None
+    assert plan.layout.dp == 1
+    assert sink.diagnostics == ()

@@ -107,6 +107,26 @@ def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     assert f"needs {least / 2**30:.1f} GiB" in found.finding.message
 
 
+@pytest.mark.parametrize(
+    ("target", "layout", "remedy"),
+    [
+        (["accelerate"], {}, "use a shorter sequence_length or a target that splits the logits"),
+        (["fsdp"], {}, "use a shorter sequence_length or a target that splits the logits"),
+        (["megatron"], {"tp": 1, "cp": 1}, "use a larger tp, a larger cp or a shorter sequence"),
+        (["megatron"], {"tp": 8}, "use a larger tp, more GPUs or a shorter sequence_length"),
+    ],
+)
+def test_a_remedy_for_too_little_memory_is_one_that_can_help(
+    target: list[str], layout: dict[str, Any], remedy: str
+) -> None:
+    spec = _case(0) | {"model": "llama-3.1-8b", "layout": layout, "emit": target}
+    spec["cluster"] = {"node": "hgx-h100", "nodes": 1}
+    spec["job"] = {"sequence_length": 4_194_304 if "tp" in layout else 131_072, "global_batch": 16}
+    sink = Sink()
+    assert search_layouts(cost_model_of(spec), sink) is None
+    assert (sink.diagnostics[0].finding.help or "").startswith(remedy)
+
+
 def test_most_of_these_searches_find_something() -> None:
     found = [_searched(number)[1] for number in range(36)]
     assert sum(search is not None for search in found) >= 24

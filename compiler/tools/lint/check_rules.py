@@ -323,4 +323,4 @@ def estimated_checks(
 
 def _report_oversized(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report that the layout of the launch does not fit into memory (R17)."""
-    explain_oversized(cost_model, plan.layout, {}, sink, which="the layout")
+    explain_oversized(cost_model, plan.layout, {}, sink)
