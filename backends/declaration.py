@@ -70,6 +70,8 @@ class Declaration:
     launchers: tuple[str, ...] = ()
     """Programs and Python modules, as named in launch scripts, that start all processes of a
     host."""
+    size_flags: tuple[str, str] | None = None
+    """Flags of ``launchers`` with the number of hosts, and of processes (GPUs) per host."""
     programs_of_others: tuple[str, ...] = ()
     """Programs whose flags resemble those of this backend, but that PARC cannot read."""
     wrapped_frameworks: tuple[WrappedFramework, ...] = ()

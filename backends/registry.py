@@ -55,6 +55,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         linter=".launch_files.lint",
         importers=(".launch_files.import_config",),
         launchers=("deepspeed",),
+        size_flags=("--num_nodes", "--num_gpus"),  # launcher/runner.py, parse_args
         binds_layout=True,
         verifier=".verify",
     ),
@@ -169,6 +170,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         package="parc.backends.torchrun",
         training=".backend",
         launchers=("torchrun", "torch.distributed.run", "torch.distributed.launch"),
+        size_flags=("--nnodes", "--nproc-per-node"),
         default_for=("train",),
         verifier=".verify",
         needs_framework=True,

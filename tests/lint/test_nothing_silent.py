@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from parc.compiler.diagnostics import Sink
+from parc.compiler.tools.importers.format_fragment import fragment_tree
+from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
@@ -175,3 +178,32 @@ def test_directives_give_the_size_of_a_job_unless_a_launcher_says_otherwise(
     script = read_script(f"#SBATCH {directives}\nsrun torchrun {flags} train.py\n", "run.sh")
     found = read_job_size(script)
     assert (found.nodes, found.gpus_per_node) == size
+
+
+@pytest.mark.parametrize("text", ["--num_gpus 8 --num_nodes 2", "--num_nodes=2 --num_gpus=8"])
+def test_the_launcher_of_a_backend_gives_the_size_of_a_job(text: str) -> None:
+    script = f"deepspeed {text} pretrain_gpt.py --tensor-model-parallel-size 2\n"
+    found = read_job_size(read_script(script, "run.sh"))
+    assert (found.nodes, found.gpus_per_node) == (2, 8)
+    found = import_files("megatron-args", [(script, "run.sh")], Sink())
+    assert found is not None
+    spec = fragment_tree(found.fragment, Sink())
+    assert spec["cluster"] == {"node": {"gpus_per_node": 8}, "nodes": 2}
+
+
+@pytest.mark.parametrize(("kind", "field"), [("alibi", "none"), ("mrope", "rope"), ("$P", None)])
+def test_a_position_embedding_without_a_field_is_not_imported_as_learned(
+    kind: str, field: str | None
+) -> None:
+    flags = f"--num-layers 2 --hidden-size 64 --position-embedding-type {kind}"
+    text = f"torchrun pretrain_gpt.py {flags} --max-position-embeddings 64\n"
+    found = import_files("megatron-args", [(text, "run.sh")], Sink())
+    assert found is not None
+    assert fragment_tree(found.fragment, Sink())["model"]["position"].get("kind") == field
+
+
+def test_a_warning_about_the_model_does_not_end_the_checks() -> None:
+    options = LintOptions(model="bloom-176b")
+    sink, _ = lint_text(MEGATRON, "run.sh", options)
+    assert "PARC-K06" in [one.code for one in sink.diagnostics]
+    assert "B01" in sink.checked

@@ -82,6 +82,16 @@ def test_overrides_are_applied_from_left_to_right():
     assert spec.layout.recompute.granularity == "full"
 
 
+def test_an_override_of_a_text_field_needs_no_quotes():
+    # A shell removes the quotes of --set versions.vllm="0.10", and YAML would read 0.1.
+    overrides = ("versions.vllm=0.10", "launch.env.DEBUG=true", "name=0123")
+    spec = loaded(HEAD, *overrides)
+    assert spec.versions == {"vllm": "0.10"}
+    assert spec.launch.env == {"DEBUG": "true"}
+    assert spec.name == "0123"
+    assert codes(HEAD + "versions: {vllm: 0.10}\n", *overrides[1:]) == ["X02"]
+
+
 def test_an_override_below_a_name_keeps_the_name_as_base():
     spec = loaded(HEAD, "model.layers=4", "cluster.node.nics=4")
     assert spec.model == ModelSpec(base="llama-3-70b", layers=4)

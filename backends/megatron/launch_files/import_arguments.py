@@ -170,6 +170,8 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
         if "ffn" not in model and not model["gated"] and "hidden" in model:
             model["ffn"] = 4 * model["hidden"]
         _remove_redundant_model_fields(model)
+        if "model.position.kind" in dynamic and "position" in model:
+            del model["position"]["kind"]
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]

@@ -19,9 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any, Literal
 
+from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.tools.importers.shell_words import Word
@@ -45,6 +46,25 @@ SRUN = {
 LAUNCHER = TORCHRUN | SRUN
 _ARGUMENTS = re.compile(r"\w+\+?=|\S+\.py")
 """Matches the first word of an array assignment, or a program."""
+
+
+def job_size_flags() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the flags of all launchers with the numbers of hosts, and of processes per host.
+
+    Each flag is listed with dashes and with underscores, because launchers accept both.
+    """
+    pairs = [one.size_flags for one in all_declarations() if one.size_flags]
+
+    def spellings(flag: str) -> Iterator[str]:
+        name = flag.removeprefix("--")
+        yield from dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}"))
+
+    hosts, processes = zip(*pairs, strict=True)
+    return tuple(chain.from_iterable(map(spellings, hosts))), tuple(
+        chain.from_iterable(map(spellings, processes))
+    )
+
+
 Kind = Literal["int", "float", "positive", "text", "texts", "set"]
 """How to read the value of a flag; ``set``: the flag has no value and sets a constant."""
 

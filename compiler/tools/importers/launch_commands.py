@@ -9,6 +9,7 @@ from parc.compiler.tools.importers.apptainer import container_command, read_cont
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
     LaunchFlag,
+    job_size_flags,
     set_spec_field,
     split_flags,
     whole_number,
@@ -191,9 +192,10 @@ _OF_PYTHON = ("-u", "-m", "-O", "-B", "-c", "-l", "-e")
 def _report_launcher_flags(words: list[Word], reading: Reading) -> None:
     """Report flags of launchers other than srun and torchrun, such as those of mpirun."""
     end = next((at for at, word in enumerate(words) if is_python_program(word)), 0)
+    known = LAUNCHER.union(*job_size_flags())
     for at, word in enumerate(words[:end]):
         name = word.text.partition("=")[0].replace("_", "-")
-        if word.is_flag and name not in LAUNCHER and name not in _OF_PYTHON:
+        if word.is_flag and name not in known and name not in _OF_PYTHON:
             following = words[at + 1]
             value = "" if following.is_flag or at + 1 == end else f" {following.text}"
             reading.leave_out(f"{word.text}{value}", word.span)
@@ -202,11 +204,12 @@ def _report_launcher_flags(words: list[Word], reading: Reading) -> None:
 def _read_torchrun_flags(words: list[Word], reading: Reading) -> None:
     """Read the flags of torchrun, up to the program."""
     known: dict[str, Callable[[LaunchFlag, str, Reading], None]] = {
-        "--nproc-per-node": _read_process_count,
-        "--nnodes": _read_node_count,
         "--master-port": _read_port,
         "--max-restarts": _report_unless_zero,
     }
+    hosts, processes = job_size_flags()
+    known |= dict.fromkeys(hosts, _read_node_count)
+    known |= dict.fromkeys(processes, _read_process_count)
     for at, word in enumerate(words):
         if is_python_program(word):
             return

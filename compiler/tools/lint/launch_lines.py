@@ -9,7 +9,7 @@ from functools import cache
 
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.tools.importers.flags import whole_number
+from parc.compiler.tools.importers.flags import job_size_flags, whole_number
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
     Word,
@@ -23,8 +23,6 @@ _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
 MOST = 999_999
 """Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
-_PER_NODE = ("--nproc-per-node", "--nproc_per_node")
-_NODES = ("--nnodes",)
 _SET_BY_SLURM = re.compile(
     r"\$\{?SLURM_(?:NNODES|JOB_NUM_NODES|GPUS_ON_NODE|GPUS_PER_NODE|NTASKS_PER_NODE)\}?"
 )
@@ -97,8 +95,9 @@ def read_job_size(script: LintedScript) -> JobSize:
     """
     options = {option.name: option.value for option in directive_options(script)}
     nodes = _parse_count(options.get("--nodes", ""))
-    launched = set(_launcher_values(script, _PER_NODE))
-    hosts = set(_launcher_values(script, _NODES))
+    host_flags, process_flags = job_size_flags()
+    launched = set(_launcher_values(script, process_flags))
+    hosts = set(_launcher_values(script, host_flags))
     gpus = _directive_gpus(options, nodes)
     return JobSize(
         _single_value(hosts) if hosts - {OF_SLURM} else nodes,
