@@ -120,8 +120,11 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
 
 
 def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
-    depth = model_depth(problem.model)
-    if layout.pp == 1:
+    depth, pins = model_depth(problem.model), problem.pins
+    split = (pins.first_stage_layers, pins.last_stage_layers, pins.pipeline_layout)
+    # The estimate of the step includes the imbalance, so a search without these pins has found that
+    # other numbers of stages and other splits are slower.
+    if layout.pp == 1 or all(value is None for value in (pins.pp, *split)):
         return
     loads = stage_loads(depth, layout.split)
     ratio = max(loads) * len(loads) / sum(loads)

@@ -118,6 +118,6 @@ def _report_too_few_hosts(
         label=f"the {world} ranks of this plan need {len(placement.hosts)} hosts",
         help=suggestion,
         fix="add a host under cluster.spare, or compile a smaller plan",
-        causes=(Cause("cluster.spare", f"the spec lists {spare} spare hosts"),),
+        causes=(Cause("cluster.spare", f"spare hosts without ranks: {spare}"),),
     )
     sink.report("T11", finding, span=DRAIN)

@@ -53,7 +53,10 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
     if unsupported:
         message = f"PARC does not support some parts of {model.name}: {unsupported}"
         sink.report("K06", Finding(message, label=f"family {model.family}"), at="model")
-    if assumed:
+    # A config that sets the constant has a finding with its line already.
+    name = assumed.partition(" ")[0]
+    reported = any(f".{name} is " in one.finding.message for one in sink.diagnostics)
+    if assumed and not reported:
         message = f"No field sets some constants of {model.name}: {assumed}"
         sink.report(
             "K06",

@@ -185,7 +185,7 @@ def _split_hosts(
 
 def _report_too_few(needed: int, available: int, sink: Sink, at: str) -> None:
     finding = Finding(
-        f"the pools need {needed} hosts, but {available} are free",
+        f"the pools need {needed} hosts; free hosts: {available}",
         label="each host belongs to one pool",
         help="add hosts to the cluster, or let engines serve whole requests (disaggregate: false)",
     )

@@ -78,6 +78,11 @@ FOREIGN_KEYS: dict[str, str] = {
     "vocab_size": "model.vocab",
     "num_nodes": "cluster.nodes",
     "nnodes": "cluster.nodes",
+    "time_limit": "launch.slurm.time_limit",
+    "walltime": "launch.slurm.time_limit",
+    "partition": "launch.slurm.partition",
+    "account": "launch.slurm.account",
+    "container_image": "launch.slurm.container_image",
     "backends": "emit",
     "targets": "emit",
 }
@@ -146,7 +151,10 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
     from parc.compiler.spec.schema import all_fields
 
     other_tool = FOREIGN_KEYS.get(key.lower())
-    if other_tool is not None and _is_related(parent, other_tool.rpartition(".")[0]):
+    # Keys of this table have one meaning, so they may stand in any top-level section.
+    if other_tool is not None and (
+        "." not in parent or _is_related(parent, other_tool.rpartition(".")[0])
+    ):
         return [other_tool]
     elsewhere = [
         path

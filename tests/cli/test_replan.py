@@ -123,6 +123,7 @@ def test_without_free_hosts_a_smaller_plan_is_suggested(spec: str, tmp_path: Pat
     assert result.exit_code == 1
     assert "error[PARC-T11]: too few free hosts: 3 needed" in result.output
     assert "nearest smaller plan has layout.dp 2 and 32 ranks" in result.output
+    assert "spare hosts without ranks: 2" in result.output
     assert not out.exists()
 
 

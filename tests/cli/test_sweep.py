@@ -96,6 +96,7 @@ def test_a_sweep_prints_figures_failures_and_the_cheapest_point(tmp_path: Path) 
     result = parc("sweep", spec, *options, "--best", "cost", "--within", "30d", "--html", str(page))
     assert result.exit_code == 0, result.output
     assert "2 points, 1 without a plan" in result.stdout
+    assert "1 point, 1 without a plan" in parc("sweep", spec, "--vary", "layout.tp=3").stdout
     assert "  layout.tp=3 job.global_batch=64: PARC-D" in result.stdout
     assert "\nbest cost within 30.0 days: layout.tp=8 job.global_batch=64\n" in result.stdout
     text = page.read_text("utf-8")

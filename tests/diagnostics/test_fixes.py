@@ -128,7 +128,7 @@ def test_a_constant_without_an_argument_is_a_warning_and_megatron_is_emitted() -
     edits = {"model": "kimi-k2", "cluster.nodes": 128, "job.global_batch": 2048}
     plan, sink = planned(changed(TRAINED, {**edits, "emit": ["megatron"]}))
     assert plan is not None
-    found = next(one for one in sink.diagnostics if one.code == "PARC-K06")
+    (found,) = [one for one in sink.diagnostics if one.code == "PARC-K06"]
     assert found.severity == "warning"
     assert "beta_fast" in found.finding.message
 

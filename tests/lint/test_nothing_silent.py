@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.format_fragment import fragment_tree
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.script import read_script
+from parc.compiler.tools.lint.script import ScriptSink, read_script
 from tests.compiled import emitted
 from tests.compiled import planned as training_plan
 from tests.lint.scripts import MEGATRON, codes
@@ -200,6 +200,31 @@ def test_a_position_embedding_without_a_field_is_not_imported_as_learned(
     found = import_files("megatron-args", [(text, "run.sh")], Sink())
     assert found is not None
     assert fragment_tree(found.fragment, Sink())["model"]["position"].get("kind") == field
+
+
+@pytest.mark.parametrize(("nodes", "found"), [(1, []), (2, ["L09"])])
+def test_localhost_is_no_rendezvous_of_several_hosts(nodes: int, found: list[str]) -> None:
+    script = f"M=localhost\ntorchrun --nnodes {nodes} --nproc_per_node 8 --master_addr $M run.py\n"
+    assert codes(script, LintOptions(framework="none")) == found
+
+
+def test_no_fix_copies_an_interface_that_reaches_no_other_host() -> None:
+    script = "export NCCL_SOCKET_IFNAME={}\ntorchrun --nnodes 2 run.py\n"
+    options = LintOptions(framework="none")
+    sink, _ = lint_text(script.format("lo"), "run.sh", options)
+    fixes = {one.code: one.finding.fix for one in sink.diagnostics}
+    assert fixes == {"PARC-N01": "", "PARC-N02": ""}
+    sink, _ = lint_text(script.format("ib0"), "run.sh", options)
+    assert [one.finding.fix for one in sink.diagnostics] == ["export GLOO_SOCKET_IFNAME=ib0"]
+
+
+def test_a_fix_removes_only_flags_that_the_script_has() -> None:
+    sink = ScriptSink("run.sh", "--a 1\n")
+    spans = {"layout.pp": Span("run.sh", 1, 1, 3)}
+    sink.locate(spans, {"layout.pp": "--a", "layout.pipeline_layout": "--b"}, spans["layout.pp"])
+    for path in ("layout.pp", "layout.pipeline_layout"):
+        sink.report("P01", Finding("wrong", fix=f"remove {path}, so that PARC chooses it"))
+    assert [one.finding.fix for one in sink.diagnostics] == ["remove --a", ""]
 
 
 def test_a_warning_about_the_model_does_not_end_the_checks() -> None:

@@ -89,7 +89,7 @@ def test_an_override_of_a_text_field_needs_no_quotes():
     assert spec.versions == {"vllm": "0.10"}
     assert spec.launch.env == {"DEBUG": "true"}
     assert spec.name == "0123"
-    assert codes(HEAD + "versions: {vllm: 0.10}\n", *overrides[1:]) == ["X02"]
+    assert codes(HEAD + "versions: {vllm: 0.10}\n", *overrides[1:]) == ["PARC-X02"]
 
 
 def test_an_override_below_a_name_keeps_the_name_as_base():

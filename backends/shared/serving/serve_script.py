@@ -166,6 +166,7 @@ def serve_script(
     values = {
         "engine": engine.title,
         "program": engine.program,
+        "rank_map": " Rank map: rankmap.csv." if "rankmap" in problem.emit else "",
         "command": engine.command,
         "address": engine.address_variable,
         "model": problem.service.checkpoint,

@@ -105,6 +105,9 @@ def _change_section(title: str, rows: tuple[FieldChange, ...]) -> DiffSection:
 
 
 def _field_label(change: FieldChange) -> str:
+    """Return a spec path as it is, and the name of any other field as words."""
+    if "." in change.name:
+        return change.name
     return change.name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
 
 

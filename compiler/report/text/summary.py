@@ -242,8 +242,8 @@ def _format_rows(rows: tuple[tuple[str, str], ...]) -> str:
 def format_placement(plan: Plan) -> str:
     """Return a line on the host order: its name, waits on shared links, and proof.
 
-    The time that the placement adds to the step is included if it is at least SHOWN_SHARE of the
-    step time.
+    The part of these waits that the estimate of the step leaves out is stated if it is at least
+    SHOWN_SHARE of the step time.
     """
     placement = plan.placement
     if len(placement.hosts) == 1:
@@ -262,7 +262,7 @@ def format_placement(plan: Plan) -> str:
     return (
         words
         if added < SHOWN_SHARE * total
-        else f"{words}; adds {format_seconds(added)} to the step"
+        else f"{words}; the estimated step leaves out {format_seconds(added)} of these waits"
     )
 
 

@@ -33,6 +33,7 @@ _OF_A_TASK = re.compile(
 )
 """Matches a rank option or variable that is set to a variable which Slurm sets in each task."""
 # Names of interfaces and hosts that exist on each host, but lead to no other host.
+_MASTER = ("--master-addr", "--master_addr")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
 
@@ -292,6 +293,16 @@ def _check_network(script: LintedScript, sink: Sink) -> None:
             fix='MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         )
         sink.report("L09", finding, span=word.span)
+    nodes = read_job_size(script).nodes
+    for flag in script.sure_flags(script.flags(_MASTER)) if nodes and nodes > 1 else ():
+        host = flag.values[0].text if flag.name in _MASTER and flag.values else ""
+        if host in _LOCAL_HOSTS:
+            finding = Finding(
+                f"{flag.name} is {host!r}, which is a different machine on every host",
+                label=f"the script starts {nodes} hosts",
+                help="use a name or an address of node rank 0 that all other hosts can reach",
+            )
+            sink.report("L09", finding, span=flag.word.span)
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         if name in found and found[name][0].lstrip("=").startswith(_UNROUTED):
             value, word = found[name]
@@ -302,8 +313,10 @@ def _check_network(script: LintedScript, sink: Sink) -> None:
             sink.report("N01", finding, span=word.span)
     if "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
         value, word = found["NCCL_SOCKET_IFNAME"]
+        # A copy of an interface that N01 reports would repeat the mistake.
+        unrouted = value.lstrip("=").startswith(_UNROUTED)
         finding = Finding(
             "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not: Gloo may use 127.0.0.1",
-            fix=f"export GLOO_SOCKET_IFNAME={value}",
+            fix="" if unrouted else f"export GLOO_SOCKET_IFNAME={value}",
         )
         sink.report("N02", finding, span=word.span)

@@ -214,8 +214,11 @@ class ScriptSink(Sink):
         empty if no flag sets the field.
         """
         # Any other fix, such as an edit of the script or an environment variable, stays as it is.
-        if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
+        if not re.match(r"(remove )?(layout|job|model|cluster|launch|goals|versions)\b", fix):
             return fix
+        if removed := re.match(r"remove ([\w.]+)", fix):
+            given = removed[1] in self.flags and removed[1] in self.positions.values
+            return f"remove {self.flags[removed[1]]}" if given else ""
         match = _EDIT.match(fix)
         flag = self.flags.get(match[1]) if match else None
         if match is None or flag is None:

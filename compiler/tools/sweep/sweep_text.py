@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from parc.compiler.report.formatting import (
+    format_count,
     format_duration,
     format_percent,
     format_seconds,
@@ -78,7 +79,9 @@ def sweep_text(sweep: Sweep) -> str:
     """Return the table of points with a plan, and a list of the points without one."""
     head, rows = sweep_table(sweep)
     failed = failed_points(sweep)
-    text = f"{sweep.name}: {len(sweep.rows):,} points, {len(failed):,} without a plan\n"
+    text = (
+        f"{sweep.name}: {format_count(len(sweep.rows), 'point')}, {len(failed):,} without a plan\n"
+    )
     if rows:
         text += "\n" + table(head, rows, left=len(varied_paths(sweep)) + 1)
         text += "Pareto: no other point is better in both time and cost. "

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.backend import BACKEND as MEGATRON
 from parc.backends.megatron.capabilities import VERSIONS
-from parc.compiler.ir import Plan
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Pins, Plan
 from parc.compiler.ir.layout import bubble_fraction
 from tests.backends.megatron.boundaries import DENSE, PATTERN
 from tests.backends.megatron.test_args_file import emitted, plan
@@ -93,6 +95,17 @@ def test_a_large_loss_gets_a_smaller_last_stage_as_the_fix() -> None:
     # A spec that sets a part of the split keeps it.
     _, sink = plan(DENSE, {**large, "layout.first_stage_layers": 4})
     assert [one.finding.fix for one in sink.diagnostics if one.code == "PARC-P17"] == [""]
+
+
+def test_a_split_that_the_search_chose_gets_no_advice_to_change_it() -> None:
+    spec = {"model.vocab": 48000, "layout.pp": 4, "layout.tp": 2, "layout.vpp": 1}
+    found, _ = plan(DENSE, spec)
+    assert isinstance(found, Plan)
+    sink = Sink()
+    report_advice(replace(found, problem=replace(found.problem, pins=Pins())), sink)
+    assert "PARC-P17" not in {one.code for one in sink.diagnostics}
+    report_advice(found, sink)
+    assert "PARC-P17" in {one.code for one in sink.diagnostics}
 
 
 PIPELINE = {"layout.vpp": 1, "layout.micro_batch": 1, "job.global_batch": 24}

@@ -112,6 +112,7 @@ def test_the_layers_per_stage_of_an_emitted_script_are_imported() -> None:
     layout = {"tp": 8, "pp": 2, "replicas": 1, "stage_layers": [30, 31]}
     tree = spec("deepseek-v3", H200, 2, job={"precision": "fp8"}, layout=layout)
     script = emitted(plan_of(tree | {"emit": ["vllm"]}))["vllm/serve.sh"]
+    assert "rankmap.csv" not in script
     fragment = read_vllm_args(script, "serve.sh", Sink())
     assert fragment is not None
     assert fragment.spec["layout"]["stage_layers"] == [30, 31]
