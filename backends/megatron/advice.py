@@ -39,6 +39,9 @@ def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
     # Latent attention has no key-value heads that ranks could copy.
     if attention.latent is not None or tp <= attention.kv_heads:
         return
+    # The estimate includes the copies, so a search that chose tp found smaller ones worse.
+    if problem.pins.tp is None:
+        return
     finding = Finding(
         message=f"{attention.kv_heads} key-value heads over tp={tp}: "
         f"{tp // attention.kv_heads} ranks store the same head",

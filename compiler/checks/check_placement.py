@@ -90,9 +90,12 @@ def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
     if idle <= 0:
         return
     # Layouts that parc lint reads from a launch file have no search.
-    if plan.search.ranked and may_leave_hosts_idle(plan.problem):
-        sink.report("G04", _explain_idle_hosts(plan), at="cluster")
-        return
+    if plan.search.ranked:
+        if may_leave_hosts_idle(plan.problem):
+            sink.report("G04", _explain_idle_hosts(plan), at="cluster")
+            return
+        if plan.problem.goals.maximize == "fewest-gpus" and plan.problem.pins.dp is None:
+            return
     used = {host.name for host in placement.hosts}
     spare = [host.name for host in cluster.hosts if host.name not in used]
     per_host = cluster.node.gpus - placement.ranks_per_node

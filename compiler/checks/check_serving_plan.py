@@ -143,10 +143,12 @@ def _relative_performance_loss(plan: ServingPlan, other: ServingCandidate) -> fl
 
 def _format_candidate(one: ServingCandidate) -> str:
     """Return the throughput, time per token and parallel sizes of a candidate as text."""
+    sizes = format_serving_sizes(one.layout)
+    sizes = sizes if one.layout.tp > 1 or sizes == "tp 1" else f"tp 1, {sizes}"
     replicas = f"{one.layout.replicas} replica" + "s" * (one.layout.replicas > 1)
     return (
         f"{one.tokens_per_second:,.0f} tokens/s, {one.tpot_seconds * 1e3:.1f} ms per token "
-        f"({format_serving_sizes(one.layout)}, {replicas})"
+        f"({sizes}, {replicas})"
     )
 
 

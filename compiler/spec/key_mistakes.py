@@ -82,7 +82,13 @@ FOREIGN_KEYS: dict[str, str] = {
     "walltime": "launch.slurm.time_limit",
     "partition": "launch.slurm.partition",
     "account": "launch.slurm.account",
-    "container_image": "launch.slurm.container_image",
+    "save": "job.checkpoint_dir",
+    "save_dir": "job.checkpoint_dir",
+    "output_dir": "job.checkpoint_dir",
+    "save_interval": "job.checkpoint_interval",
+    "save_steps": "job.checkpoint_interval",
+    "load": "job.load_dir",
+    "nic_gbps": "cluster.node.nic_speed",
     "backends": "emit",
     "targets": "emit",
 }
@@ -92,6 +98,7 @@ option."""
 OTHER_MEANING = frozenset(
     {
         *("gpu_memory_utilization", "enable_expert_parallel", "quantization"),
+        *("nic_gbps", "save_interval", "save_steps"),
         *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style"),
     }
 )

@@ -13,10 +13,11 @@ from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Problem, Search
+from parc.compiler.ir import Layout, Plan, Problem, Search
 from parc.compiler.ir.rule import ALL_LAYOUT_FIELDS
 from parc.compiler.search.rule_cache import DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
+from tests.compiled import planned
 from tests.every_layout import enumerate_layouts
 from tests.search.search_reference import assert_plain, cost_model_of
 from tests.search.traced_layout import TracedLayout
@@ -105,6 +106,21 @@ def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     (found,) = sink.diagnostics
     assert found.code == "PARC-R17"
     assert f"needs {least / 2**30:.1f} GiB" in found.finding.message
+
+
+def test_gpus_that_the_goal_leaves_idle_are_no_mistake() -> None:
+    spec = {
+        **{"parc": 1, "name": "few", "model": "gpt2-small", "emit": ["megatron"]},
+        "cluster": {"node": "hgx-h100", "nodes": 2},
+        "job": {"sequence_length": 1024, "global_batch": 16},
+    }
+    few = {"goals": {"maximize": "fewest-gpus"}}
+    found, sink = planned(spec | few)
+    assert isinstance(found, Plan)
+    assert found.layout.world < 16
+    assert "PARC-T15" not in {one.code for one in sink.diagnostics}
+    _, sink = planned(spec | few | {"layout": {"dp": 1, "tp": 1, "pp": 1}})
+    assert "PARC-T15" in {one.code for one in sink.diagnostics}
 
 
 @pytest.mark.parametrize(
