@@ -98,7 +98,7 @@ def _user_volumes(job: KubernetesJob) -> list[tuple[str, str, dict[str, Any]]]:
 def pod_metadata(job: KubernetesJob, annotations: Mapping[str, str]) -> dict[str, Any]:
     """Return the key ``metadata`` of a pod template; an empty dictionary without annotations.
 
-    The pods get ``annotations`` and those of the user.
+    The pods have ``annotations`` and the annotations that the user sets.
     """
     every = {**annotations, **dict(job.annotations)}
     return {"metadata": {"annotations": every}} if every else {}
@@ -116,7 +116,7 @@ def bind_to_hosts(spec: dict[str, Any], hosts: tuple[str, ...]) -> dict[str, Any
 
 
 def _pod_settings(job: KubernetesJob) -> dict[str, Any]:
-    """Return the keys of a pod spec for the settings that are not those of the container."""
+    """Return the keys of a pod spec that belong to the pod, not to its container."""
     spec: dict[str, Any] = {}
     if job.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}

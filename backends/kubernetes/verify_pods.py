@@ -62,7 +62,7 @@ def _mapping_or_empty(value: Any) -> dict[str, Any]:
 
 
 def _mappings_in_list(value: Any) -> list[dict[str, Any]]:
-    """Return the items of ``value`` that are mappings; an empty list if ``value`` is no list."""
+    """Return the items of ``value`` that are mappings; an empty list if ``value`` is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 

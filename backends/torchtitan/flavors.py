@@ -186,7 +186,7 @@ SHARDED = ("tp", "cp", "pp", "vpp", "ep", "etp")
 
 
 def _sharded_sizes(problem: Problem) -> list[str]:
-    """Return the spec fields that shard the model over other than data-parallel ranks."""
+    """Return the spec fields that split the model along any axis except data parallelism."""
     return [f"layout.{name}" for name in SHARDED if (getattr(problem.pins, name) or 1) > 1]
 
 

@@ -60,7 +60,7 @@ def fit_open_rows(cases: Sequence[Case]) -> JointFit:
 
 
 def class_rows(fit: JointFit) -> dict[str, ClassRows]:
-    """Return number and error of the rows of every class."""
+    """Return the number of rows and their error, per class."""
     found = {}
     for name, rows in sorted(by_class(line.case for line in fit.lines).items()):
         pairs = zip(predict(rows, fit.parameters(name)), rows, strict=True)
@@ -71,7 +71,7 @@ def class_rows(fit: JointFit) -> dict[str, ClassRows]:
 
 
 def removal_costs(fit: JointFit) -> dict[Key, float]:
-    """Return what it costs to remove each own value.
+    """Return the cost of removing each value that a class has of its own.
 
     The cost is the increase of the mean error over the rows of the class, each predicted without
     its fold, if the class inherits the value instead (0.01: one percentage point).

@@ -279,7 +279,7 @@ def _add_group(
 
 
 def kept_rows(cases: Sequence[Case], seconds: Sequence[float]) -> set[str]:
-    """Return the ids of the cases that are no outliers when they are predicted to take
+    """Return the ids of the cases that are not outliers when they are predicted to take
     ``seconds``."""
     errors = {
         case.run.id: log(time / case.seconds) for case, time in zip(cases, seconds, strict=True)

@@ -152,7 +152,7 @@ def _resolve_file_paths(site: Tree, folder: str) -> None:
 
 
 def _complete_spec(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
-    """Add the settings of ``site`` to ``spec``, where the spec does not set them."""
+    """Add to ``spec`` each setting of ``site`` that the spec does not set itself."""
     tree, settings = spec.value, site.value
     _drop_other_hosts(tree, settings)
     _drop_unused_software(tree, settings)

@@ -76,7 +76,7 @@ def _resolve_pools(
 
 
 def _pool_spec(spec: ServingSpec, section: DisaggregateSpec, pool: str) -> ServingSpec:
-    """Return the spec of one pool: the part of the limits and of the layout that it has."""
+    """Return the spec of one pool, with the limits and the layout that apply to this pool."""
     goals = _changed(spec.goals, {"e2e": None})
     if pool == "prefill":
         # Prompts have no time per token. A share of requests needs a limit on each request.
@@ -100,7 +100,7 @@ def _pool_spec(spec: ServingSpec, section: DisaggregateSpec, pool: str) -> Servi
 
 
 def _with_default(model: T, key: str) -> T:
-    """Return a copy of ``model`` in which the value of ``key`` counts as not written."""
+    """Return a copy of ``model`` in which ``key`` counts as absent from the spec."""
     copy = model.model_copy()
     copy.model_fields_set.discard(key)
     return copy
@@ -171,7 +171,7 @@ def _split_hosts(
         if unknown := [name for name in names if name not in free]:
             finding = Finding(
                 f"{format_hosts(unknown)} {is_or_are(unknown)} not a free host of the cluster",
-                label="the cluster lacks these hosts, they are not usable, or have another pool",
+                label="each host must be in the cluster, usable, and assigned to one pool only",
                 help=f"usable hosts: {format_hosts(list(free))}" if free else "",
             )
             sink.report("V46", finding, at=at)

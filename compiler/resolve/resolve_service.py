@@ -127,7 +127,7 @@ def _resolve_traffic_of_engines(job: ServiceSpec, library: Library, sink: Sink) 
 
 
 def _digested(model: Model, cluster: Cluster, service: Service) -> tuple[object, ...]:
-    """Return the objects on which the plan depends besides the spec itself."""
+    """Return the objects, other than the spec itself, on which the plan depends."""
     draft, trace = service.setup.speculative, service.traffic.trace
     own = None if draft is None else draft.model
     return (model, cluster, *(one for one in (trace, own) if one is not None))

@@ -172,7 +172,7 @@ def locate_error(
         # A scalar that matches no member: the union as a whole is wrong.
         if not intended:
             return location
-        # The error belongs to another member than the one that the user meant.
+        # The error belongs to a different member from the one that the user meant.
         if not _is_name_of_member(part, intended[0]):
             return None
         location = ErrorLocation(location.path, intended[0], location.value)

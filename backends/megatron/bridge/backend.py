@@ -46,7 +46,7 @@ class MegatronBridge(Megatron):
         return ""
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules of Megatron-Core, after those of Megatron-Bridge alone."""
+        """Return the rules of Megatron-Bridge, followed by the rules of Megatron-Core."""
         return (*bridge_rules(problem), *super().rules(problem))
 
     def launch_command(self, plan: Plan) -> LaunchCommand:

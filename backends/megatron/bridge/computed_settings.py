@@ -165,7 +165,7 @@ def weight_dtype(problem: Problem, layout: Layout) -> str:
 
 
 def fp32_gradients(problem: Problem, layout: Layout) -> bool:
-    """Return True to accumulate and reduce gradients in fp32: neither bf16 nor fp16 is chosen."""
+    """Return True to accumulate and reduce gradients in fp32, not in bf16 or fp16."""
     half = derived_layout.bf16_gradients(problem, layout) or derived_layout.fp16(problem, layout)
     return not half
 
@@ -192,7 +192,7 @@ def pretrained_path(problem: Problem, layout: Layout) -> str | None:
 
 
 def resumed_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint to resume from: that of the spec, or the run's own if there is one."""
+    """Return the checkpoint to resume from: ``load_dir`` of the spec, else the run's own."""
     own = None if problem.job.kind == "finetune" else problem.job.load_dir
     return own or problem.job.checkpoint_dir
 

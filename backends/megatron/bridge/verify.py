@@ -45,10 +45,10 @@ class TranslatedFields:
 
     settings: EmittedSettings
     flags: WrittenFlags
-    """Flags with the lines of their fields. A field that is no flag has the field's own name."""
+    """Flags with the lines of their fields. A field without a flag keeps its own name."""
 
     def field(self, flag: str) -> str:
-        """Return the field behind ``flag``."""
+        """Return the field of Megatron-Bridge that ``flag`` stands for."""
         return FIELD_OF_FLAG.get(flag, flag)
 
 
@@ -132,7 +132,7 @@ class BridgeVerifier(MegatronVerifier):
 
 
 def _core_fields(plan: Mapping[str, Any]) -> PlanFields:
-    """Return the plan as if Megatron-LM of the same Megatron-Core trained without user's words."""
+    """Return the plan as for Megatron-LM with the same Megatron-Core and no extra arguments."""
     problem = plan.get("problem", {})
     try:
         versions = dict(problem["versions"])
@@ -204,7 +204,7 @@ def _repeated_values(settings: EmittedSettings) -> Iterator[DerivedSetting]:
 
 
 def _constant_fields(settings: EmittedSettings) -> Iterator[DerivedSetting]:
-    """Yield a report for each field whose value differs from what every plan assumes."""
+    """Yield a report for each field whose value differs from the constant that plans assume."""
     for field, value in CONSTANTS.items():
         yield from settings.expect(field, value)
     plain = settings.get("model.multi_latent_attention") is not True

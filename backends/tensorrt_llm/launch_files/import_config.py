@@ -93,7 +93,7 @@ def _set_field(reading: Reading, path: str, value: Any, node: DocumentNode) -> N
 
 
 def _spread_attention(node: DocumentNode, reading: Reading) -> None:
-    """Turn the tensor-parallel ranks into data-parallel ranks, which enable_attention_dp does."""
+    """Turn the tensor-parallel ranks into data-parallel ranks, as enable_attention_dp does."""
     layout = reading.spec.get("layout", {})
     if "tp" not in layout:
         hint = "set layout.dp to the value of --tp_size, and layout.tp to 1"

@@ -137,7 +137,7 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
     for flag in flags:
         row = rows.get(normalize_flag(flag.name).partition(".")[0])
         takes = row.get("takes", 1) if row is not None else 1
-        # Arguments after the last flag, such as a redirection, are no values.
+        # Arguments after the last flag, such as a redirection, are not values.
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
         values = tuple(word.text for word in flag.values[:many])
         dynamic = any("$" in value or "`" in value for value in values)

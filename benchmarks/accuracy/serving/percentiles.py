@@ -105,9 +105,9 @@ def closed_loop_ratio(one: PercentileRow, *, from_start: bool) -> float | None:
 
 
 def largest_rate_ratio(one: PercentileRow) -> float:
-    """Return the largest rate at which simulated p99 are at most the measured, over the measured.
+    """Return the largest simulated rate with the measured p99 or less, over the measured rate.
 
-    Both percentiles count: of the time to the first token and of the time per output token.
+    Both the time to the first token and the time per output token must stay within their p99.
     """
     measured = one.row.traffic.request_rate or 1.0
     low, high = 1 / 8, 4.0

@@ -211,7 +211,7 @@ class LinkLoads:
         zone = [numbers.setdefault(domain, len(numbers)) for domain in domains]
         nics, hosts = self.problem.sites.nic_bytes_per_s, Counter(zone)
         seconds = [message_bytes / (hosts[one] * nics) for one in numbers.values()]
-        # The NICs of a domain are no uplink, so their bytes are not counted.
+        # The NICs of a domain are not an uplink, so their bytes are not counted.
         return _FlowLoads(flow, zone, seconds, 0.0)
 
     def score(self, floor_seconds: float = 0.0) -> Score:

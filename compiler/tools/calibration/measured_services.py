@@ -269,7 +269,7 @@ class _ServiceReader:
         return None
 
     def _warn_mismatch(self, record: BenchmarkRecord, problem: ServingProblem) -> None:
-        """Report a run whose model or GPU has another name than in the spec (Q10)."""
+        """Report a run whose model or GPU has a different name in the spec (Q10)."""
         names = (problem.model.name, problem.service.checkpoint)
         gpu = problem.cluster.gpu.name
         pairs = (
@@ -288,7 +288,7 @@ class _ServiceReader:
 
 
 def _is_alike(name: str, others: Sequence[str]) -> bool:
-    """Return True if the name starts like one of ``others``, without case, folders and signs."""
+    """Return True if ``name`` and one of ``others`` match, up to case, folders and punctuation."""
 
     def bare(text: str) -> str:
         return re.sub(r"[^a-z0-9]", "", text.lower().rstrip("/").rsplit("/", 1)[-1])
