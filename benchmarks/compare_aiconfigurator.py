@@ -31,6 +31,7 @@ from typing import Any
 
 import parc
 from benchmarks.accuracy.pages.page_tables import markdown
+from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from benchmarks.accuracy.serving.rows import ServingRow
 from benchmarks.accuracy.serving.waits import predict_unseen_sources, wait_rows
@@ -216,15 +217,11 @@ def error_table(rows: Sequence[Compared]) -> str:
             both = [one for one in own if quantity in one.parc and quantity in one.other]
             if both:
                 pair = (
-                    _medians([one.parc[quantity] for one in both]),
-                    _medians([one.other[quantity] for one in both]),
+                    format_median_errors(one.parc[quantity] for one in both),
+                    format_median_errors(one.other[quantity] for one in both),
                 )
                 lines.append((engine, quantity, str(len(both)), *pair))
     return markdown(("engine", "quantity", "rows", "PARC", "AIConfigurator"), lines)
-
-
-def _medians(errors: Sequence[float]) -> str:
-    return f"{100 * median(map(abs, errors)):.1f} ({100 * median(errors):+.1f})"
 
 
 def choice_table(rows: Sequence[Compared]) -> str:

@@ -100,8 +100,17 @@ def pod_metadata(job: KubernetesJob, annotations: Mapping[str, str]) -> dict[str
 
     The pods have ``annotations`` and the annotations that the user sets.
     """
+    found = merge_annotations(job, annotations)
+    return {"metadata": found} if found else {}
+
+
+def merge_annotations(job: KubernetesJob, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Return the key ``annotations`` of an object's metadata; empty without annotations.
+
+    An annotation of the user takes precedence over the same key in ``annotations``.
+    """
     every = {**annotations, **dict(job.annotations)}
-    return {"metadata": {"annotations": every}} if every else {}
+    return {"annotations": every} if every else {}
 
 
 def bind_to_hosts(spec: dict[str, Any], hosts: tuple[str, ...]) -> dict[str, Any]:

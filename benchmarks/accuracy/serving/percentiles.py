@@ -21,9 +21,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from benchmarks.accuracy.pages.page_tables import markdown
+from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
@@ -163,8 +163,7 @@ def percentile_section(rows: Sequence[PercentileRow]) -> str:
     lines = []
     for load, name, ratios in columns:
         known = [ratio - 1 for ratio in ratios if ratio]
-        error = f"{100 * median(map(abs, known)):.0f} ({100 * median(known):+.0f})"
-        lines.append((load, name, str(len(known)), error))
+        lines.append((load, name, str(len(known)), format_median_errors(known, digits=0)))
     table = markdown(("load", "quantity", "rows", "error, %"), lines)
     return f"{PERCENTILES_TEXT}\n\n{table}\n"
 
