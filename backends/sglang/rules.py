@@ -18,6 +18,7 @@ from parc.backends.shared.serving.layout_rules import (
     heads,
     kv_heads,
     no_context_parallelism_rule,
+    stage_layers_rule,
 )
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
@@ -98,30 +99,6 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return explain_empty_stages(problem, layout, TARGETS)
 
 
-def _has_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> bool:
-    pinned = problem.pins.stages
-    return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != problem.model.layers)
-
-
-def _explain_stage_layers(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    pinned, layers = problem.pins.stages or (), problem.model.layers
-    if len(pinned) != layout.pp:
-        return Finding(
-            f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}.",
-            label=f"stage_layers lists {len(pinned)} stages, but pp is {layout.pp}",
-            fix=f"layout.pp: {len(pinned)}",
-            causes=(Cause("layout.pp", f"pp {layout.pp}"),),
-            targets=TARGETS,
-        )
-    return Finding(
-        f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}.",
-        label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
-        fix="layout.stage_layers: auto",
-        causes=(Cause("model.layers", f"the model has {layers} layers"),),
-        targets=TARGETS,
-    )
-
-
 def _splits_stages_over_hosts_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     hosts = engine_hosts(layout, problem.cluster.node.gpus)
     return hosts is not None and layout.pp % hosts != 0 and hosts % layout.pp != 0
@@ -175,7 +152,7 @@ LAYOUT_RULES: tuple[ServingRule, ...] = (
         ("dp",),
     ),
     ServingRule("V27", ("layout.pp", "model"), _has_unsupported_stages, _explain_stages, ("pp",)),
-    ServingRule("P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_stage_layers),
+    stage_layers_rule(TARGETS),
     ServingRule(
         "V05", ("layout.pp", "cluster"), _splits_stages_over_hosts_unevenly, _explain_hosts
     ),

@@ -183,6 +183,38 @@ def no_context_parallelism_rule(
     return ServingRule("V12", ("layout.dcp", "layout.pcp"), violates, explain, ("pcp", "dcp"))
 
 
+def stage_layers_rule(targets: tuple[str, ...]) -> ServingRule:
+    """Return the rule that ``layout.stage_layers`` lists each layer of the model exactly once.
+
+    The messages are those of vLLM and SGLang (distributed/utils.py, get_pp_indices).
+    """
+
+    def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
+        pinned, layers = problem.pins.stages, problem.model.layers
+        return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != layers)
+
+    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        pinned, layers = problem.pins.stages or (), problem.model.layers
+        if len(pinned) != layout.pp:
+            return Finding(
+                f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}",
+                label=f"stage_layers lists {len(pinned)} stages, but pp is {layout.pp}",
+                fix=f"layout.pp: {len(pinned)}",
+                causes=(Cause("layout.pp", f"pp {layout.pp}"),),
+                targets=targets,
+            )
+        return Finding(
+            f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}",
+            label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
+            help="every layer of the model must be on exactly one stage",
+            fix="layout.stage_layers: auto",
+            causes=(Cause("model.layers", f"the model has {layers} layers"),),
+            targets=targets,
+        )
+
+    return ServingRule("P01", ("layout.stage_layers",), violates, explain)
+
+
 def explain_empty_stages(
     problem: ServingProblem, layout: ServingLayout, targets: tuple[str, ...]
 ) -> Finding:

@@ -12,6 +12,7 @@ from parc.backends.shared.extra_arguments import (
     find_value_fault,
     rows_of_known_flags,
 )
+from parc.backends.shared.serving.import_service import engines_line
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.backend import DEFAULT_VERSION
 from parc.backends.vllm.environment import PARTITION
@@ -41,7 +42,7 @@ OF_HOSTS = frozenset(
 )
 """Flags about hosts and ports between them, which PARC's script sets for each host."""
 _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30, "": 1}
-_ENGINES = re.compile(r"^# Serves .* with vLLM [0-9.]+: (one|[0-9]+) engines? of", re.M)
+_ENGINES = engines_line("vLLM")
 
 
 def parse_length(text: str) -> int | None:
