@@ -19,7 +19,6 @@ from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstan
 from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, Traffic
 from parc.compiler.ir.serving_goals import LATENCIES, LatencyLimit, ServingGoals
 from parc.compiler.ir.serving_plan import Endpoint, Service, ServingPins, ServingProblem
-from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import (
     check_pool,
     check_service,
@@ -28,7 +27,12 @@ from parc.compiler.resolve.check_service import (
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import resolve_service_factors
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
-from parc.compiler.resolve.resolve_features import resolve_lora, with_kv_offload
+from parc.compiler.resolve.resolve_features import (
+    check_features,
+    check_prefix_caching,
+    resolve_lora,
+    with_kv_offload,
+)
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
