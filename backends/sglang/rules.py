@@ -70,12 +70,12 @@ def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCou
         experts = model.experts
         ranks = layout.ranks_per_expert
         yield SplitCount("model.experts.size", "an expert", experts.size, ranks)
-        if experts.shared_size and _exchange(problem) in (None, "none"):
+        if experts.shared_size and _all2all_backend(problem) in (None, "none"):
             size = experts.shared_size
             yield SplitCount("model.experts.shared_size", "the shared expert", size, stage)
 
 
-def _exchange(problem: ServingProblem) -> str | None:
+def _all2all_backend(problem: ServingProblem) -> str | None:
     """Return the all-to-all backend; with one other than "none", shared experts are not split."""
     return ALL2ALL.get(problem.pins.all2all or "", (None, None))[0]
 

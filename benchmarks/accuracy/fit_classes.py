@@ -24,7 +24,7 @@ from benchmarks.accuracy.intervals import measured_spreads
 from benchmarks.accuracy.joint_fit import (
     JointFit,
     Key,
-    by_class,
+    cases_by_class,
     fit_jointly,
     left_out_errors,
     predict_left_out,
@@ -62,7 +62,7 @@ def fit_open_rows(cases: Sequence[Case]) -> JointFit:
 def class_rows(fit: JointFit) -> dict[str, ClassRows]:
     """Return the number of rows and their error, per class."""
     found = {}
-    for name, rows in sorted(by_class(line.case for line in fit.lines).items()):
+    for name, rows in sorted(cases_by_class(line.case for line in fit.lines).items()):
         pairs = zip(predict(rows, fit.parameters(name)), rows, strict=True)
         error = score([seconds / case.seconds for seconds, case in pairs]).mape
         models = len({case.problem.model.name for case in rows})

@@ -74,7 +74,7 @@ def read_site(name: str, library: Library, sink: Sink) -> SpecTree | None:
         layer = _read_layer(next_name, library, sink, at)
         if layer is None:
             return None
-        _fill(site.value, layer.value, "", site, layer)
+        _fill_missing_keys(site.value, layer.value, "", site, layer)
         next_name, at = layer.value.get("base"), layer.values.get("base")
         if next_name is None:
             return site
@@ -159,7 +159,7 @@ def _complete_spec(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
     _prepend_setup(spec, site)
     for section in _SECTIONS:
         if section in settings:
-            _fill(tree, {section: settings[section]}, "", spec, site)
+            _fill_missing_keys(tree, {section: settings[section]}, "", spec, site)
     _use_folders(spec, site, sink)
 
 
@@ -223,13 +223,17 @@ def _use_folders(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
     job, launch = spec.value.get("job"), spec.value.setdefault("launch", {})
     if "cache" in folders and isinstance(launch, dict):
         defaults: Tree = {"env": {"HF_HOME": posixpath.join(folders["cache"], "huggingface")}}
-        _fill(launch, defaults, "launch", spec, _at_folder("cache", "launch.env.HF_HOME", site))
+        _fill_missing_keys(
+            launch, defaults, "launch", spec, _at_folder("cache", "launch.env.HF_HOME", site)
+        )
     if not isinstance(job, dict):
         return
     name = spec.value.get("name")
     if "checkpoints" in folders and job.get("kind") != "serve" and isinstance(name, str):
         defaults = {"checkpoint_dir": posixpath.join(folders["checkpoints"], name)}
-        _fill(job, defaults, "job", spec, _at_folder("checkpoints", "job.checkpoint_dir", site))
+        _fill_missing_keys(
+            job, defaults, "job", spec, _at_folder("checkpoints", "job.checkpoint_dir", site)
+        )
     for key in _FOLDER_USERS:
         value = job.get(key)
         if isinstance(value, str):
@@ -268,7 +272,9 @@ def _below_folder(value: Any, at: str, folders: Mapping[str, str], sink: Sink) -
     return posixpath.join(folders[name], rest)
 
 
-def _fill(node: Tree, defaults: Tree, path: str, own: SpecTree, other: SpecTree) -> None:
+def _fill_missing_keys(
+    node: Tree, defaults: Tree, path: str, own: SpecTree, other: SpecTree
+) -> None:
     """Add each key of ``defaults`` that ``node`` lacks, recursively, with its positions.
 
     ``path`` is the spec path of both mappings. ``own`` receives the positions from ``other``.
@@ -276,7 +282,7 @@ def _fill(node: Tree, defaults: Tree, path: str, own: SpecTree, other: SpecTree)
     for key, value in defaults.items():
         below = join_path(path, key)
         if isinstance(node.get(key), dict) and isinstance(value, dict):
-            _fill(node[key], value, below, own, other)
+            _fill_missing_keys(node[key], value, below, own, other)
         elif key not in node:
             node[key] = value
             for mine, theirs in ((own.values, other.values), (own.keys, other.keys)):

@@ -41,7 +41,7 @@ def resolve_disaggregated(
     return whole
 
 
-def _changed(model: T, values: dict[str, Any]) -> T:
+def _with_values(model: T, values: dict[str, Any]) -> T:
     """Return a copy of a spec model with ``values``; keys with the value None become absent."""
     copy = model.model_copy(
         update={
@@ -77,26 +77,26 @@ def _resolve_pools(
 
 def _pool_spec(spec: ServingSpec, section: DisaggregateSpec, pool: str) -> ServingSpec:
     """Return the spec of one pool, with the limits and the layout that apply to this pool."""
-    goals = _changed(spec.goals, {"e2e": None})
+    goals = _with_values(spec.goals, {"e2e": None})
     if pool == "prefill":
         # Prompts have no time per token. A share of requests needs a limit on each request.
         removed: dict[str, Any] = {"tpot": None}
         if not isinstance(goals.ttft, float):
             removed["goodput"] = None
-        goals = _changed(goals, removed)
+        goals = _with_values(goals, removed)
     elif not isinstance(goals.ttft, float) and not isinstance(goals.tpot, float):
-        goals = _changed(goals, {"goodput": None})
+        goals = _with_values(goals, {"goodput": None})
     own = getattr(section, pool).layout
-    layout = _changed(spec.layout, {name: getattr(own, name) for name in own.model_fields_set})
+    layout = _with_values(spec.layout, {name: getattr(own, name) for name in own.model_fields_set})
     values: dict[str, Any] = {
         "name": f"{spec.name}-{pool}",
-        "job": _changed(spec.job, {"pool": pool, "disaggregate": None}),
+        "job": _with_values(spec.job, {"pool": pool, "disaggregate": None}),
         "goals": goals,
         "layout": layout,
         # The setting is checked with the whole service, which has a router for any engine.
         "launch": _with_default(spec.launch, "router_port"),
     }
-    return _changed(spec, values)
+    return _with_values(spec, values)
 
 
 def _with_default(model: T, key: str) -> T:

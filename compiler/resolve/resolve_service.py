@@ -109,7 +109,7 @@ def resolve_service(
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, (*_digested(model, calibrated, service), *factors)),
+        digest=spec_digest(spec, (*_digested_objects(model, calibrated, service), *factors)),
         spec_json=spec_as_json(spec),
         service=service,
         goals=_resolve_goals(spec.goals, service.traffic),
@@ -130,7 +130,7 @@ def _resolve_traffic_of_engines(job: ServiceSpec, library: Library, sink: Sink) 
     return traffic_of_pool(job.pool, traffic)
 
 
-def _digested(model: Model, cluster: Cluster, service: Service) -> tuple[object, ...]:
+def _digested_objects(model: Model, cluster: Cluster, service: Service) -> tuple[object, ...]:
     """Return the objects, other than the spec itself, on which the plan depends."""
     draft, trace = service.setup.speculative, service.traffic.trace
     own = None if draft is None else draft.model

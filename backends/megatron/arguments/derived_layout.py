@@ -27,7 +27,7 @@ def permute_fusion(problem: Problem, layout: Layout) -> bool:
     return grouped_gemm(problem, layout) and problem.cluster.gpu.vendor == "nvidia"
 
 
-def forced_balance(problem: Problem, layout: Layout) -> bool:
+def forces_expert_balance(problem: Problem, layout: Layout) -> bool:
     """Return True to send the same number of tokens to each expert, because the data are random.
 
     An untrained router sends most random tokens to few experts. ``moe_imbalance`` above 1 describes
@@ -162,7 +162,7 @@ def amax_history(problem: Problem, layout: Layout) -> int | None:
     return 1024 if fp8_recipe(problem, layout) == "delayed" else None
 
 
-def amax_choice(problem: Problem, layout: Layout) -> str | None:
+def amax_algorithm(problem: Problem, layout: Layout) -> str | None:
     """Return "max": a delayed scale uses the maximum of all these steps; None for other recipes."""
     return "max" if fp8_recipe(problem, layout) == "delayed" else None
 

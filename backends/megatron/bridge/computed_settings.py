@@ -66,46 +66,46 @@ def fused_rope(problem: Problem, layout: Layout) -> bool:
     return not derived_position.unfused_rope(problem)
 
 
-def _latent(problem: Problem, value: float | None) -> float | None:
+def _if_latent(problem: Problem, value: float | None) -> float | None:
     return value if derived_model.has_latent(problem) else None
 
 
-def _plain(problem: Problem, value: float | None) -> float | None:
+def _unless_latent(problem: Problem, value: float | None) -> float | None:
     return None if derived_model.has_latent(problem) else value
 
 
 def latent_yarn_factor(problem: Problem, layout: Layout) -> float | None:
     """Return the YaRN factor of latent attention; None for other attention, and without YaRN."""
-    return _latent(problem, derived_position.yarn_factor(problem))
+    return _if_latent(problem, derived_position.yarn_factor(problem))
 
 
 def latent_mscale(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale`` of latent attention with YaRN, else None."""
-    return _latent(problem, derived_position.yarn_mscale(problem))
+    return _if_latent(problem, derived_position.yarn_mscale(problem))
 
 
 def latent_mscale_all_dim(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale_all_dim`` of latent attention with YaRN, else None."""
-    return _latent(problem, derived_position.yarn_mscale_all_dim(problem))
+    return _if_latent(problem, derived_position.yarn_mscale_all_dim(problem))
 
 
 def plain_yarn_factor(problem: Problem, layout: Layout) -> float | None:
     """Return the YaRN factor; None for latent attention, and without YaRN."""
-    return _plain(problem, derived_position.yarn_factor(problem))
+    return _unless_latent(problem, derived_position.yarn_factor(problem))
 
 
 def plain_mscale(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale`` of YaRN; None for latent attention, and without YaRN."""
-    return _plain(problem, derived_position.yarn_mscale(problem))
+    return _unless_latent(problem, derived_position.yarn_mscale(problem))
 
 
 def plain_mscale_all_dim(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale_all_dim`` of YaRN; None for latent attention, and without YaRN."""
-    return _plain(problem, derived_position.yarn_mscale_all_dim(problem))
+    return _unless_latent(problem, derived_position.yarn_mscale_all_dim(problem))
 
 
 def _has_plain_yarn(problem: Problem) -> bool:
-    return _plain(problem, derived_position.yarn_factor(problem)) is not None
+    return _unless_latent(problem, derived_position.yarn_factor(problem)) is not None
 
 
 def yarn_beta_fast(problem: Problem, layout: Layout) -> float | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from parc.backends.megatron.bridge.verify_composed import composed_flags
+from parc.backends.megatron.bridge.verify_composed import flags_of_several_fields
 from parc.backends.megatron.bridge.verify_fields import (
     CONSTANTS,
     FIELD_OF_FLAG,
@@ -61,7 +61,7 @@ def translate_fields(text: str) -> TranslatedFields:
     settings = yaml_settings(CONFIG, text)
     flags: dict[str, tuple[str, ...]] = {}
     lines: dict[str, int] = {}
-    for flag, field, words in (*same_value_flags(settings), *composed_flags(settings)):
+    for flag, field, words in (*same_value_flags(settings), *flags_of_several_fields(settings)):
         flags[flag], lines[flag] = words, settings.line(field)
     for field in REQUIRED:
         if field not in settings:
@@ -88,16 +88,18 @@ class BridgeVerifier(MegatronVerifier):
     def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report layers that are in no stage or in several (A08), and a changed program (A18)."""
         if CONFIG in artifacts:
-            arguments = _as_arguments(translate_fields(artifacts[CONFIG]))
-            _renamed(lambda own: MegatronVerifier.check_file_contents(self, arguments, own), sink)
+            arguments = _build_arguments_file(translate_fields(artifacts[CONFIG]))
+            _verify_with_file_name(
+                lambda own: MegatronVerifier.check_file_contents(self, arguments, own), sink
+            )
         verify_programs(artifacts, read_program_digests(__package__), sink)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
         """Return the process groups of a job with ``world`` ranks, as for Megatron-LM's flags."""
-        arguments = _as_arguments(translate_fields(artifacts[CONFIG]))
-        found = _renamed(
+        arguments = _build_arguments_file(translate_fields(artifacts[CONFIG]))
+        found = _verify_with_file_name(
             lambda own: MegatronVerifier.derive_groups(self, arguments, world, own), sink
         )
         return found and replace(found, file=CONFIG, builder="Megatron-Bridge")
@@ -143,14 +145,14 @@ def _core_fields(plan: Mapping[str, Any]) -> PlanFields:
     return PlanFields({**plan, "problem": {**problem, "versions": versions, "launch": launch}})
 
 
-def _as_arguments(found: TranslatedFields) -> dict[str, str]:
+def _build_arguments_file(found: TranslatedFields) -> dict[str, str]:
     """Return the file of Megatron-LM's arguments with the translated flags."""
     flags = found.flags.flags.items()
     words = (shlex.join((f"--{flag}", *values)) for flag, values in flags)
     return {ARGUMENTS: "MEGATRON_ARGS=(\n" + "".join(f"  {one}\n" for one in words) + ")\n"}
 
 
-def _renamed(verify: Callable[[Sink], T], sink: Sink) -> T:
+def _verify_with_file_name(verify: Callable[[Sink], T], sink: Sink) -> T:
     """Call ``verify`` and report its findings with the name of the real file."""
     own = Sink()
     try:

@@ -49,7 +49,9 @@ def kv_heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCo
         yield SplitCount("model.kv_heads", "key-value heads", one, two)
 
 
-def _uneven(parts: Parts, problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
+def _first_indivisible_count(
+    parts: Parts, problem: ServingProblem, layout: ServingLayout
+) -> SplitCount | None:
     """Return the first number that is not divisible by its ranks; None if all are divisible."""
     return next((one for one in parts(problem, layout) if one.count % one.ranks), None)
 
@@ -87,7 +89,7 @@ def _valid_tp(
         tp
         for tp in range(1, min(number, MOST_SHOWN_DEGREE) + 1)
         if number % tp == 0
-        and not _uneven(kv_heads, problem, _with_tp(layout, tp))
+        and not _first_indivisible_count(kv_heads, problem, _with_tp(layout, tp))
         and fault(problem, _with_tp(layout, tp)) is None
     ]
     largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
@@ -101,11 +103,13 @@ def division_rule(
     """Return the rule that each number that ``parts`` yields is divisible by its ranks."""
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
-        return _uneven(parts, problem, layout) is not None
+        return _first_indivisible_count(parts, problem, layout) is not None
 
     def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
-        one = _uneven(parts, problem, layout) or SplitCount("", "", 0, 1)
-        valid, fix = _valid_tp(problem, layout, lambda *pair: _uneven(parts, *pair))
+        one = _first_indivisible_count(parts, problem, layout) or SplitCount("", "", 0, 1)
+        valid, fix = _valid_tp(
+            problem, layout, lambda *pair: _first_indivisible_count(parts, *pair)
+        )
         prefix = "width of " if one.what.startswith(("the ", "an ")) else ""
         return Finding(
             f"{one.count} ({prefix}{one.what}) is not divisible by {one.ranks} ranks "
@@ -139,7 +143,7 @@ def block_rule(
         one = fault(problem, layout) or SplitCount("", "", 0, 1)
         block, share = problem.service.setup.block_size, one.count // one.ranks
         valid, fix = _valid_tp(
-            problem, layout, lambda *pair: _uneven(widths, *pair) or fault(*pair)
+            problem, layout, lambda *pair: _first_indivisible_count(widths, *pair) or fault(*pair)
         )
         return Finding(
             f"Weight output_partition_size = {share} is not divisible by weight quantization "

@@ -273,8 +273,8 @@ class _ServiceReader:
         names = (problem.model.name, problem.service.checkpoint)
         gpu = problem.cluster.gpu.name
         pairs = (
-            ("model", record.model, names, record.model and not _is_alike(record.model, names)),
-            ("GPU", record.gpu, (gpu,), record.gpu and not _is_alike(record.gpu, (gpu,))),
+            ("model", record.model, names, record.model and not _is_same_name(record.model, names)),
+            ("GPU", record.gpu, (gpu,), record.gpu and not _is_same_name(record.gpu, (gpu,))),
         )
         for what, measured, expected, differs in pairs:
             if differs:
@@ -287,7 +287,7 @@ class _ServiceReader:
                 self.sink.report("Q10", finding, span=record.span)
 
 
-def _is_alike(name: str, others: Sequence[str]) -> bool:
+def _is_same_name(name: str, others: Sequence[str]) -> bool:
     """Return True if ``name`` and one of ``others`` match, up to case, folders and punctuation."""
 
     def bare(text: str) -> str:

@@ -222,7 +222,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         (_SERVE if request.kind == "serve" else _TRAIN).format(**values),
         _LAYOUT,
         _launch_text(request, attempt),
-        f"emit: [{', '.join(_targets(request, attempt.target))}]\n",
+        f"emit: [{', '.join(_emitted_targets(request, attempt.target))}]\n",
     ]
     return "".join(parts)
 
@@ -270,7 +270,7 @@ def _start_text(request: StarterRequest, attempt: Attempt, name: str, model: Mod
     return f"{submit} in the folder of {program}" if program else submit
 
 
-def _targets(request: StarterRequest, target: str) -> list[str]:
+def _emitted_targets(request: StarterRequest, target: str) -> list[str]:
     """Return the backends that emit files, sorted."""
     starters = {"rankmap", request.cluster.scheduler}
     if request.cluster.scheduler == "slurm" and request.kind != "serve":
