@@ -62,7 +62,7 @@ def apply_site(tree: Tree, library: Library, sink: Sink) -> Tree | None:
 
 
 def read_site(name: str, library: Library, sink: Sink) -> SpecTree | None:
-    """Return the settings of a site, completed with those of its bases; None after an error.
+    """Return the settings of a site, completed from its bases; None after an error.
 
     ``name`` is the name of a preset, or the path of a site file.
     """
@@ -164,7 +164,7 @@ def _complete_spec(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
 
 
 def _drop_other_hosts(tree: Tree, site: Tree) -> None:
-    """Remove keys of the site's cluster that describe other hosts than those of the spec."""
+    """Remove keys of the site's cluster that describe hosts, if the spec describes other hosts."""
     own, cluster = tree.get("cluster"), site.get("cluster", {})
     if own is None:
         return
@@ -246,7 +246,7 @@ def _use_folders(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
 
 
 def _at_folder(folder: str, path: str, site: SpecTree) -> SpecTree:
-    """Return the position of a folder of the site as that of the spec path ``path``."""
+    """Return the position of a folder in the site file as the position of spec path ``path``."""
     at = f"folders.{folder}"
     return SpecTree(
         None,

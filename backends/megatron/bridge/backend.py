@@ -1,4 +1,4 @@
-"""Backend of Megatron-Bridge: layouts and rules are those of Megatron-Core, files are its own."""
+"""Backend of Megatron-Bridge: layouts and rules of Megatron-Core, with other files."""
 
 from __future__ import annotations
 

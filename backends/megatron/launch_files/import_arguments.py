@@ -163,7 +163,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
             model |= {"gated": True, "activation": "clamped_silu"}
         model["tied_embeddings"] = not flags.get("untied", False)
         model.setdefault("gated", False)
-        # Defaults of Megatron that differ from those of a spec are written out.
+        # Defaults of Megatron that differ from the defaults of a spec are written out.
         model.setdefault("norm", "layernorm")
         if not model["gated"]:
             model.setdefault("activation", "gelu_tanh")

@@ -190,7 +190,7 @@ def no_context_parallelism_rule(
 def stage_layers_rule(targets: tuple[str, ...]) -> ServingRule:
     """Return the rule that ``layout.stage_layers`` lists each layer of the model exactly once.
 
-    The messages are those of vLLM and SGLang (distributed/utils.py, get_pp_indices).
+    The messages equal the errors of vLLM and SGLang (distributed/utils.py, get_pp_indices).
     """
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:

@@ -109,7 +109,7 @@ class ScriptProcess:
     """Flags of this process only. The host with node rank n has the address ``host n`` in them,
     or ``host n:port``."""
     flags: dict[str, str]
-    """All flags: the shared ones, and those of this process, which replace shared ones."""
+    """All flags: the shared flags, and the flags of this process, which replace shared ones."""
     head: int | None
     """Node rank of the rendezvous host; None if the process needs no rendezvous."""
     line: int

@@ -47,7 +47,7 @@ def split_config_path(name: str) -> tuple[str, str]:
 def model_name_of(path: str, config: Mapping[str, Any]) -> str:
     """Return the name of the model in a file: ``qwen3-8b`` for ``qwen3-8b/config.json``.
 
-    The name is that of the file without its extension, or of its folder if the file is called
+    The name is the file name without its extension, or the name of its folder if the file is called
     config.json. Without a folder it is the ``model_type`` of the config. Characters that a model
     name cannot contain become ``-``.
     """

@@ -55,7 +55,7 @@ def _fastest(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candidate]:
 
 
 def _format_gain(plan: Plan, faster: Candidate) -> str:
-    """Return how much shorter the step of ``faster`` is than that of the plan, in per cent."""
+    """Return by how many per cent the step of ``faster`` is shorter than the step of the plan."""
     chosen = plan.search.ranked[0]
     return format_percent(1 - faster.seconds_with_placement / chosen.seconds_with_placement)
 

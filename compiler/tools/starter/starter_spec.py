@@ -73,8 +73,8 @@ goals:
   # tpot: 100ms
 """
 _OTHER_NODE = """\
-# No node type of the catalog has this GPU. Links and NICs are those of a similar host: adjust them
-# if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
+# No node type of the catalog has this GPU. Links and NICs are copied from a similar host:
+# adjust them if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
 """
 _CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
 _MORE_SLURM = "# More keys of launch.slurm: account, qos, time_limit (parc explain launch.slurm).\n"
