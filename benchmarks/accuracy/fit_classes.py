@@ -73,8 +73,8 @@ def class_rows(fit: JointFit) -> dict[str, ClassRows]:
 def removal_costs(fit: JointFit) -> dict[Key, float]:
     """Return the cost of removing each value that a class has of its own.
 
-    The cost is the increase of the mean error over the rows of the class, each predicted without
-    its fold, if the class inherits the value instead (0.01: one percentage point).
+    The cost is the increase of the mean error of the class if it inherits the value instead (0.01:
+    one percentage point). Each row is predicted by a fit without the row's fold.
     """
     before = left_out_errors(fit)
     costs = {}

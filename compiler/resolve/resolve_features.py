@@ -124,9 +124,9 @@ def with_kv_offload(
         return setup, traffic
     if traffic.prefix_hit + spec.prefix_hit > LARGEST_HIT and traffic.trace is None:
         finding = Finding(
-            f"{traffic.prefix_hit:.0%} of a prompt in GPU memory and {spec.prefix_hit:.0%} in host "
-            "memory are too much",
-            label=f"together at most {LARGEST_HIT:.0%}: the end of each prompt is new",
+            f"prefix hits of {traffic.prefix_hit:.0%} in GPU memory and {spec.prefix_hit:.0%} in "
+            f"host memory exceed {LARGEST_HIT:.0%} of a prompt",
+            label="the end of each prompt is new, so it is in neither memory",
             fix=f"job.kv_offload.prefix_hit: {max(LARGEST_HIT - traffic.prefix_hit, 0):.0%}",
         )
         sink.report("V34", finding, at="job.kv_offload.prefix_hit")

@@ -120,7 +120,7 @@ def _check_service(spec: ServingSpec, whole: ServingProblem, sink: Sink) -> None
     if traffic.concurrency is not None:
         finding = Finding(
             "two pools need a request rate instead of a concurrency",
-            label="the requests of a closed loop spread over both pools, depending on their speed",
+            label="with a fixed concurrency, the load of each pool depends on the speed of both",
             help="set job.traffic.request_rate, or limits on ttft and tpot without a load",
             causes=(Cause(AT, "two pools are planned here"),),
         )
@@ -130,7 +130,7 @@ def _check_service(spec: ServingSpec, whole: ServingProblem, sink: Sink) -> None
     ):
         finding = Finding(
             "two pools need a request rate, or limits on both ttft and tpot",
-            label="without them, no rate is known at which the pools must match",
+            label="PARC sizes both pools for the same request rate",
             help="set job.traffic.request_rate, or goals.ttft and goals.tpot",
             fix="job.traffic.request_rate: 1",
         )

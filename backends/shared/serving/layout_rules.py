@@ -110,14 +110,16 @@ def division_rule(
         valid, fix = _valid_tp(
             problem, layout, lambda *pair: _first_indivisible_count(parts, *pair)
         )
-        prefix = "width of " if one.what.startswith(("the ", "an ")) else ""
+        is_width = one.what.startswith(("the ", "an "))
+        prefix = "width of " if is_width else ""
+        number = f"the width of {one.what} ({one.count}) is"
         return Finding(
-            f"{one.count} ({prefix}{one.what}) is not divisible by {one.ranks} ranks "
-            f"(tp {layout.tp}, dp {layout.dp})",
+            f"{number if is_width else f'{one.count} {one.what} are'} not divisible by {one.ranks} "
+            f"ranks (tp {layout.tp}, dp {layout.dp})",
             label=f"{one.count} % {one.ranks} = {one.count % one.ranks}, must be 0",
             help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
             fix=fix,
-            causes=(Cause(one.path, f"the model has {one.count}"),),
+            causes=(Cause(one.path, f"{prefix}{one.what}: {one.count}"),),
             targets=targets,
         )
 

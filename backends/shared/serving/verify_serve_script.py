@@ -185,7 +185,7 @@ def read_script(text: str, script: ServeFormat) -> ServeScript:
         raise MalformedFileError(
             script.file,
             1,
-            f"the script has no line with {script.command} CHECKPOINT, or no nodes=N",
+            f"the script lacks the line {script.command} CHECKPOINT or the line nodes=N",
         )
     hosts, interface = _last_line(_HOSTS, program), _last_line(_INTERFACE, program)
     shared = parse_flags([word.text for word in words])

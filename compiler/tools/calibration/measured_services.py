@@ -161,7 +161,7 @@ class _ServiceReader:
         """Return the run with its service; None after reporting what is missing (Q02, Q09)."""
         if record.ttft_seconds is None and record.tpot_seconds is None:
             finding = Finding(
-                f"{record.name} has no mean time to the first token and no mean time per token",
+                f"{record.name} has neither a mean time to the first token nor one per token",
                 help="run the benchmark with streaming, so that it measures both",
             )
             self.sink.report("Q09", finding, span=record.span)
