@@ -124,8 +124,9 @@ def with_kv_offload(
         return setup, traffic
     if traffic.prefix_hit + spec.prefix_hit > LARGEST_HIT and traffic.trace is None:
         finding = Finding(
-            f"prefix hits of {traffic.prefix_hit:.0%} in GPU memory and {spec.prefix_hit:.0%} in "
-            f"host memory exceed {LARGEST_HIT:.0%} of a prompt",
+            f"prefix hits of {100 * traffic.prefix_hit:.0f} % in GPU memory and "
+            f"{100 * spec.prefix_hit:.0f} % in host memory exceed {100 * LARGEST_HIT:.0f} % of a "
+            "prompt",
             label="the end of each prompt is new, so it is in neither memory",
             fix=f"job.kv_offload.prefix_hit: {max(LARGEST_HIT - traffic.prefix_hit, 0):.0%}",
         )
