@@ -120,7 +120,7 @@ class _PoolPlanner:
         )
 
     def _split(self, count: int) -> tuple[Hosts, Hosts]:
-        """Return the hosts of each pool; ``count`` is that of the prefill pool if it is not set."""
+        """Return the hosts of each pool; by default, the prefill pool has ``count`` hosts."""
         prefill, decode = self._allowed_hosts()
         if not set(prefill) & set(decode):
             return prefill, decode
@@ -338,7 +338,7 @@ def _compare(
     pools: tuple[ServingPlan | None, Sink],
     engines: tuple[ServingPlan | None, Sink],
 ) -> str:
-    """Return the figures of two pools, and those of engines that serve whole requests.
+    """Return the figures of two pools, and of engines that serve whole requests.
 
     The sinks contain the findings of the attempts to plan them; an attempt without a plan has an
     error, which the text quotes.
