@@ -207,5 +207,5 @@ def _fallback_candidate(
 def _plan_candidates(cost_model: CostModel, ranked: list[RankedLayout]) -> Iterator[Candidate]:
     """Yield one candidate of the plan per ranked layout, with the MFU of the layout."""
     for row in ranked:
-        mfu = model_flops_utilization(cost_model.problem, row.seconds, row.layout.world)
-        yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)
+        mfu = model_flops_utilization(cost_model.problem, row.score, row.layout.world)
+        yield Candidate(row.layout, row.score, row.peak_bytes, mfu, row.exposed_seconds)

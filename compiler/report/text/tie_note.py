@@ -50,13 +50,13 @@ def tie_summary(plan: Plan) -> str:
 
 def _fastest(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candidate]:
     """Return the (rank, candidate) with the shortest step."""
-    return min(ranked, key=lambda pair: pair[1].seconds_with_placement)
+    return min(ranked, key=lambda pair: pair[1].step_seconds)
 
 
 def _format_gain(plan: Plan, faster: Candidate) -> str:
     """Return how much shorter the step of ``faster`` is than that of the plan, in per cent."""
     chosen = plan.search.ranked[0]
-    return format_percent(1 - faster.seconds_with_placement / chosen.seconds_with_placement)
+    return format_percent(1 - faster.step_seconds / chosen.step_seconds)
 
 
 def _tie(plan: Plan) -> str:
@@ -75,7 +75,7 @@ def _faster_candidates(plan: Plan) -> list[tuple[int, Candidate]]:
     return [
         (rank, one)
         for rank, one in enumerate(plan.search.ranked, start=1)
-        if one.seconds_with_placement < (1 - LEAST_GAIN) * chosen.seconds_with_placement
+        if one.step_seconds < (1 - LEAST_GAIN) * chosen.step_seconds
         and (not same_gpus or one.layout.world == chosen.layout.world)
     ]
 
