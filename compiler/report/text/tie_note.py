@@ -14,6 +14,8 @@ from parc.compiler.report.text.layout_text import format_recompute
 AXES = ("tp", "cp", "pp", "ep")
 LEAST_GAIN = 0.0005
 """Smallest gain that is mentioned; a smaller one would be printed as 0.0 %."""
+FORMS = ("even", "counted", "first-last", "string")
+"""Forms of a stage split, simplest first."""
 SIZES = ("vpp", "cp", "pp", "tp", "ep", "etp")
 """Sizes in the order in which the search compares them, see ``simplicity_key``."""
 
@@ -123,6 +125,9 @@ def _simpler_properties(chosen: Layout, other: Layout) -> Iterator[str]:
         yield f"its recompute setting is simpler ({recompute})"
     elif first.granularity != second.granularity:
         yield f"it recomputes less ({recompute})"
+    own, others_form = chosen.split.form, other.split.form
+    if FORMS.index(own) < FORMS.index(others_form):
+        yield f"its stage split is simpler ({own} instead of {others_form})"
     for name in SIZES:
         size, larger = getattr(chosen, name), getattr(other, name)
         if size != larger:
