@@ -203,6 +203,18 @@ def test_given_counts_get_the_simplest_form(
     assert split_with_counts(pinned, own, counts) is None
 
 
+def test_no_layer_may_follow_the_mtp_layers() -> None:
+    problem, _ = resolved({**SMALL, "model": {"base": "deepseek-v3", "mtp_layers": 1}})
+    assert isinstance(problem, Problem)
+    pins = replace(problem.pins, pipeline_layout="Et*3|(tt|)*29,m|L")
+    own = find_split(replace(problem, pins=pins), 16, 2)
+    assert own is not None
+    assert own.chunks[14][1].mtp_layers == 1
+    counts = (4, *[2] * 28, 1, 0, 0)
+    assert split_with_counts(problem, own, counts) is not None
+    assert split_with_counts(problem, own, (4, *[2] * 27, 1, 1, 0, 1)) is None
+
+
 def test_a_stage_without_work_has_no_split() -> None:
     problem, _ = resolved(SMALL)
     assert isinstance(problem, Problem)
