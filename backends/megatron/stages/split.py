@@ -78,7 +78,7 @@ class SplitPins:
 
 
 NO_PINS = SplitPins(None, None, None, None, None)
-"""Settings of a spec that says nothing about the split."""
+"""Settings of a spec that leaves the split open."""
 
 
 def model_depth(model: Model) -> ModelDepth:
@@ -177,7 +177,7 @@ def split_with_counts(
 ) -> PipelineSplit | None:
     """Return ``split`` with ``counts[c]`` layers in chunk c, in the simplest form.
 
-    The result is None if the spec says anything about the split, or if Megatron rejects this one.
+    The result is None if the spec sets a part of the split, or if Megatron rejects this one.
     """
     if SplitPins.from_pins(problem.pins) != NO_PINS:
         return None
