@@ -116,6 +116,16 @@ class LayoutRules(Protocol):
         stage, the split contains them.
         """
 
+    def split_with_counts(
+        self, problem: Problem, split: PipelineSplit, counts: tuple[int, ...]
+    ) -> PipelineSplit | None:
+        """Return ``split`` with ``counts[c]`` decoder layers in the c-th model chunk.
+
+        ``split`` is a result of ``find_split``. All other contents of its chunks remain where they
+        are. The result is None if the spec determines the split, or if the framework cannot run the
+        new one.
+        """
+
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding) that explain why the layers cannot be split.
 

@@ -21,6 +21,7 @@ TERM_CHOICES = {
         ("dp", "ep", "pp", "zero_stage", "micro-batches"),
     ),
     "optimizer_seconds": ("optimizer step", ("dp", "zero_stage")),
+    "placement_seconds": ("placement on hosts", ("tp", "pp", "dp", "ep")),
 }
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from parc.backends.registry import framework_of_problem
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Estimate, Gpu, Layout, Plan
 from parc.compiler.pipeline import plan_spec
+from parc.compiler.placement.fixed_hosts import evaluate_hosts, plan_on_hosts
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_kernels import cost_model_for
+from parc.compiler.search.enumerate_layouts import divisors
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.source import SpecSource
@@ -166,7 +170,11 @@ def spec_text(row: Published, pins: dict[str, Any], ample_memory_gpu: str = "") 
 def plan_row(
     row: Published, pins: dict[str, Any], ample_memory_gpu: str = ""
 ) -> tuple[Plan | None, tuple[str, ...]]:
-    """Return the plan, and the errors as code and message."""
+    """Return the plan, and the errors as code and message.
+
+    With ``pins``, the plan has the stages that the framework makes of them, because that is what
+    the published run had; the search would balance the stages.
+    """
     sink = Sink()
     source = SpecSource(f"{row.id}.yaml", spec_text(row, pins, ample_memory_gpu), None)
     plan = plan_spec(source, row.overrides, sink)
@@ -176,11 +184,28 @@ def plan_row(
         for found in sink.diagnostics
         if found.severity == "error"
     )
-    return plan, errors
+    return (_with_own_split(plan) if plan is not None and pins else plan), errors
+
+
+def _with_own_split(plan: Plan) -> Plan:
+    """Return ``plan`` with the split of the layers that the framework itself makes."""
+    problem, layout = plan.problem, plan.layout
+    target = framework_of_problem(problem)
+    own = target.find_split(problem, layout.pp, layout.vpp)
+    if own is None or own == layout.split:
+        return plan
+    cost_model = cost_model_for(problem, target)
+    hosts = [host.name for host in plan.placement.hosts]
+    found = plan_on_hosts(cost_model, replace(layout, split=own), hosts)
+    return plan if found is None else evaluate_hosts(cost_model, found)
 
 
 def _hosts(row: Published) -> dict[str, Any]:
-    """Return ``cluster:`` of the spec. The node is a mapping, so that overrides can change it."""
+    """Return ``cluster:`` of the spec. The node is a mapping, so that overrides can change it.
+
+    A job on several NVLink domains has equally many hosts in each of them, as Slurm allocates them
+    with ``--segment``: 64 of the 72 GPUs of a rack for 256 GPUs.
+    """
     library = Library(None)
     base: dict[str, Any]
     if row.hosts in library.names("clusters"):
@@ -188,7 +213,14 @@ def _hosts(row: Published) -> dict[str, Any]:
         base = {"base": row.hosts}
     else:
         node, base = row.hosts, {"node": {"base": row.hosts}}
-    return {**base, "nodes": row.gpus // int(library.entry("nodes", node)["gpus_per_node"])}
+    entry = library.entry("nodes", node)
+    gpus = int(entry["gpus_per_node"])
+    nodes, most = row.gpus // gpus, int(entry.get("nvlink_domain", gpus)) // gpus
+    if most > 1 and nodes > most and "node" in base:
+        base["node"]["nvlink_domain"] = gpus * max(
+            divisor for divisor in divisors(nodes) if divisor <= most
+        )
+    return {**base, "nodes": nodes}
 
 
 def _published(cells: dict[str, str]) -> Published:

@@ -19,7 +19,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_job, resolve_spec
-from parc.compiler.placement.fixed_hosts import evaluate_placement, plan_on_hosts
+from parc.compiler.placement.fixed_hosts import evaluate_hosts, plan_on_hosts
 from parc.compiler.placement.replan_hosts import ReplannedTraining, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster
@@ -194,8 +194,9 @@ def _recheck_locked_plan(
 def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
     """Report the findings of ``plan``. Return ``plan`` with the cost of its host order."""
     if isinstance(plan, Plan):
-        plan = replace(plan, placement=evaluate_placement(plan))
-        check_plan(cost_model_for(plan.problem, framework_of_problem(plan.problem)), plan, sink)
+        cost_model = cost_model_for(plan.problem, framework_of_problem(plan.problem))
+        plan = evaluate_hosts(cost_model, plan)
+        check_plan(cost_model, plan, sink)
         return plan
     from parc.compiler.serving_pipeline import check_service_plan
 

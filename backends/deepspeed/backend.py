@@ -9,6 +9,7 @@ from parc.backends.deepspeed.capabilities import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
 from parc.backends.registry import launching_wrapper
 from parc.backends.shared.launch_rules import check_launch
+from parc.backends.shared.pipeline_split import split_with_counts
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -77,6 +78,12 @@ class DeepSpeed:
         None if DeepSpeed cannot split the layers over ``pp`` stages with ``vpp`` chunks per rank.
         """
         return split.find_split(problem, pp, vpp)
+
+    def split_with_counts(
+        self, problem: Problem, split: PipelineSplit, counts: tuple[int, ...]
+    ) -> PipelineSplit | None:
+        """Return the split with these numbers of layers; None if the spec sets some of them."""
+        return split_with_counts(problem, split, counts)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding): why the layers cannot be split."""

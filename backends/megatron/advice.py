@@ -8,6 +8,7 @@ from parc.backends.megatron.capabilities import has_separate_norms
 from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab, tokenizer_vocab_size
 from parc.backends.megatron.rules.sequence import explain_unused_sequence_parallel
 from parc.backends.megatron.stages.split import (
+    NO_PINS,
     SplitPins,
     layers_of_lighter_end,
     model_depth,
@@ -32,6 +33,10 @@ def report_advice(plan: Plan, sink: Sink) -> None:
     """Report settings of ``plan`` that are valid but cost time or memory."""
     for advice in ADVICE:
         advice(plan.problem, plan.layout, sink)
+    # The search has compared splits with estimated times, which are better than loads.
+    is_searched = plan.search.ranked and SplitPins.from_pins(plan.problem.pins) == NO_PINS
+    if not is_searched:
+        _warn_stage_imbalance(plan.problem, plan.layout, sink)
 
 
 def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
@@ -124,11 +129,8 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
 
 
 def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
-    depth, pins = model_depth(problem.model), problem.pins
-    split = (pins.first_stage_layers, pins.last_stage_layers, pins.pipeline_layout)
-    # The estimate of the step includes the imbalance, so a search without these pins has found that
-    # other numbers of stages and other splits are slower.
-    if layout.pp == 1 or all(value is None for value in (pins.pp, *split)):
+    depth = model_depth(problem.model)
+    if layout.pp == 1:
         return
     loads = stage_loads(depth, layout.split)
     ratio = max(loads) * len(loads) / sum(loads)
@@ -164,7 +166,6 @@ ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
     _warn_copied_kv_heads,
     _warn_vocab_padding,
     _warn_pipeline_bubble,
-    _warn_stage_imbalance,
     _warn_unused_sequence_parallel,
     _warn_useless_recompute,
 )

@@ -21,6 +21,7 @@ from parc.backends.megatron.capabilities import (
 from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
 from parc.backends.megatron.stages import split
+from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.stages.why_no_split import why_no_split
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.variants import apply_pins
@@ -89,6 +90,12 @@ class Megatron:
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the layers of each of the pp x vpp model chunks; None if no split exists."""
         return split.find_split(problem, pp, vpp)
+
+    def split_with_counts(
+        self, problem: Problem, split: PipelineSplit, counts: tuple[int, ...]
+    ) -> PipelineSplit | None:
+        """Return the split with these numbers of layers, in the simplest form of flags."""
+        return split_with_counts(problem, split, counts)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding): why the layers cannot be split."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Model, ModelChunk, PipelineSplit
+from parc.compiler.ir import Model, ModelChunk, PipelineSplit, Problem
 
 
 def even_layer_counts(layers: int, chunks: int) -> tuple[int, ...]:
@@ -24,6 +24,22 @@ def looped_split(model: Model, counts: Sequence[int], pp: int) -> PipelineSplit:
     embedding; the last chunk also contains the multi-token prediction layers and the loss.
     """
     return _assemble_split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
+
+
+def split_with_counts(
+    problem: Problem, split: PipelineSplit, counts: Sequence[int]
+) -> PipelineSplit | None:
+    """Return ``split`` with ``counts[c]`` layers in chunk c, for frameworks that list the layers.
+
+    The result is None if a chunk would be empty, if the spec sets the layers of a stage, or if the
+    schedule is V-shaped.
+    """
+    pins = problem.pins
+    if pins.first_stage_layers or pins.last_stage_layers or min(counts) < 1:
+        return None
+    looped = looped_split(problem.model, counts, len(split.chunks))
+    # In a V-shaped schedule, the first rank also runs the loss.
+    return looped if looped.chunks[-1][-1].loss == split.chunks[-1][-1].loss else None
 
 
 def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> PipelineSplit:

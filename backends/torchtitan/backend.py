@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
+from parc.backends.shared.pipeline_split import split_with_counts
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.torchtitan.flavors import report_changed_flavor
@@ -76,6 +77,12 @@ class Torchtitan(TorchFramework):
         The embedding and the head count as one layer each.
         """
         return find_split(problem, pp, vpp)
+
+    def split_with_counts(
+        self, problem: Problem, split: PipelineSplit, counts: tuple[int, ...]
+    ) -> PipelineSplit | None:
+        """Return the split with these numbers of layers; None if the spec sets some of them."""
+        return split_with_counts(problem, split, counts)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding) that explains why no split is valid."""

@@ -22,6 +22,7 @@ from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import cost_model_for
+from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.rank_layouts import simplicity_key
 from parc.compiler.spec.job_spec import TIE
 
@@ -120,7 +121,7 @@ def _simplicity(layout: Layout) -> tuple[int, ...]:
     """Return the search's measure of simplicity, which ignores the ZeRO stage."""
     effort = ("none", "selective", "full").index(layout.recompute.granularity)
     mesh = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
-    return simplicity_key(0, (*mesh, layout.vpp, layout.micro_batch, 0), effort)
+    return simplicity_key(0, LayoutPoint(*mesh, layout.vpp, layout.micro_batch), effort)
 
 
 def _batch(case: Case) -> int:

@@ -16,6 +16,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.ir.problem import Dispatcher
+from parc.compiler.placement.score_placement import step_seconds_on_hosts
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import micro_batch_choices, recompute_levels
 
@@ -41,7 +42,9 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         (seconds, index, layout)
         for index, layout in enumerate(_layouts_on_mesh(cost_model, plan))
         if peak_bytes(cost_model, layout) <= limit < peak_bytes(cost_model, layout, HIGH)
-        and (seconds := step_time(cost_model, layout).total_seconds) <= (1 - MIN_GAIN) * now
+        and step_time(cost_model, layout).total_seconds <= (1 - MIN_GAIN) * now
+        and (seconds := step_seconds_on_hosts(cost_model, layout, plan.placement))
+        <= (1 - MIN_GAIN) * now
     ]
     if not found:
         return
@@ -87,7 +90,12 @@ def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> No
         return
     now = plan.estimate.time.total_seconds
     offers = (
-        (step_time(cost_model_for(other, cost_model.framework), layout).total_seconds, other)
+        (
+            step_seconds_on_hosts(
+                cost_model_for(other, cost_model.framework), layout, plan.placement
+            ),
+            other,
+        )
         for other in _problems_with_library(cost_model, plan)
     )
     seconds, best = min(offers, key=lambda offer: offer[0], default=(now, problem))

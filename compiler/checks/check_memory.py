@@ -9,10 +9,10 @@ from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import largest_stage_parameters
 from parc.compiler.cost.step.offload import activation_host_bytes, offloaded_host_bytes
-from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Recompute
+from parc.compiler.placement.score_placement import step_seconds_on_hosts
 from parc.compiler.search.enumerate_layouts import recompute_levels
 
 MAX_SHARE = 0.9
@@ -94,7 +94,7 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
     """
     limit = plan.estimate.limit_bytes
     safe = [
-        (step_time(cost_model, layout).total_seconds, index, layout)
+        (step_seconds_on_hosts(cost_model, layout, plan.placement), index, layout)
         for index, layout in enumerate(_layouts_with_more_recompute(cost_model, plan))
         if peak_bytes(cost_model, layout, HIGH) <= limit
     ]

@@ -119,10 +119,10 @@ def _explain_idle_hosts(plan: Plan) -> Finding:
     placement, cluster, search = plan.placement, plan.problem.cluster, plan.search
     used = {host.name for host in placement.hosts}
     idle = [host.name for host in cluster.hosts if host.name not in used]
-    chosen = search.ranked[0].seconds_with_placement
+    chosen = search.ranked[0].step_seconds
     others = [one for one in search.ranked if one.layout.world == cluster.gpus]
     if others:
-        layout, seconds = others[0].layout, others[0].seconds_with_placement
+        layout, seconds = others[0].layout, others[0].step_seconds
         sizes = f"tp {layout.tp}, cp {layout.cp}, pp {layout.pp}, dp {layout.dp}"
         message = (
             f"a step is {100 * (1 - chosen / seconds):.0f} % shorter on {len(used)} of "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypedDict
+
 from parc.compiler.cost.counts.flops import model_flops_utilization, step_flops
 from parc.compiler.cost.memory.peak import memory_of_all_stages
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -20,26 +23,52 @@ from parc.compiler.cost.step.tensor_exchange import (
 from parc.compiler.ir import AxisTraffic, Estimate, Layout
 
 
+class _StepFigures(TypedDict):
+    """Fields of ``Estimate`` that follow from the step time."""
+
+    mfu: float
+    tokens_per_second: float
+    step_low_seconds: float
+    step_high_seconds: float
+
+
 def estimate_layout(cost_model: CostModel, layout: Layout) -> Estimate:
     """Return the estimate of ``layout``: memory of every stage, step time and traffic.
 
-    Equal inputs give equal results. Results are cached in ``cost_model``.
+    The step time is that at full bandwidth between hosts (``with_placement_seconds``). Equal inputs
+    give equal results. Results are cached in ``cost_model``.
     """
-    problem = cost_model.problem
     time = step_time(cost_model, layout)
-    low, high = step_interval(cost_model, time.total_seconds)
-    tokens = problem.job.global_batch * problem.job.sequence_length
     return Estimate(
         memory=memory_of_all_stages(cost_model, layout),
         limit_bytes=memory_limit_bytes(cost_model),
         time=time,
         traffic=traffic_by_axis(cost_model, layout),
-        model_flops_per_step=step_flops(problem),
-        mfu=model_flops_utilization(problem, time.total_seconds, layout.world),
-        tokens_per_second=tokens / time.total_seconds,
-        step_low_seconds=low,
-        step_high_seconds=high,
+        model_flops_per_step=step_flops(cost_model.problem),
+        **_figures_of_step(cost_model, layout, time.total_seconds),
     )
+
+
+def with_placement_seconds(
+    cost_model: CostModel, layout: Layout, estimate: Estimate, seconds: float
+) -> Estimate:
+    """Return ``estimate`` with a step to which the placement adds ``seconds``."""
+    time = replace(estimate.time, placement_seconds=seconds)
+    figures = _figures_of_step(cost_model, layout, time.total_seconds)
+    return replace(estimate, time=time, **figures)
+
+
+def _figures_of_step(cost_model: CostModel, layout: Layout, seconds: float) -> _StepFigures:
+    """Return the fields of ``Estimate`` that follow from a step time of ``seconds``."""
+    problem = cost_model.problem
+    low, high = step_interval(cost_model, seconds)
+    tokens = problem.job.global_batch * problem.job.sequence_length
+    return {
+        "mfu": model_flops_utilization(problem, seconds, layout.world),
+        "tokens_per_second": tokens / seconds,
+        "step_low_seconds": low,
+        "step_high_seconds": high,
+    }
 
 
 def memory_limit_bytes(cost_model: CostModel) -> float:

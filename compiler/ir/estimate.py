@@ -119,10 +119,18 @@ class StepTime:
     bubble_seconds: float
     dp_seconds: float
     optimizer_seconds: float
+    placement_seconds: float = 0.0
+    """Seconds that the order of hosts adds, because groups share links. 0 before a layout is placed
+    on hosts."""
 
     @property
     def total_seconds(self) -> float:
         """Step time in seconds: the sum of the times of all activities."""
+        return self.seconds_before_placement + self.placement_seconds
+
+    @property
+    def seconds_before_placement(self) -> float:
+        """Step time in seconds at full bandwidth between hosts."""
         return (
             self.compute_seconds
             + self.recompute_seconds

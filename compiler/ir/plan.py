@@ -23,16 +23,12 @@ class Candidate:
 
     layout: Layout
     step_seconds: float
+    """Seconds per step, including ``placed_seconds``."""
     peak_bytes: float
     mfu: float
     placed_seconds: float = 0.0
     """Seconds per step that communication over shared links adds under the best host order found,
     for this layout or for a better one with the same parallel sizes; 0 if neither was placed."""
-
-    @property
-    def seconds_with_placement(self) -> float:
-        """Seconds per step, including those that the placement adds."""
-        return self.step_seconds + self.placed_seconds
 
 
 @dataclass(frozen=True, slots=True)

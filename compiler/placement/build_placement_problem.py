@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import inf, prod
 
-from parc.compiler.ir import Cluster, Estimate, Layout, Mesh, PlacementPolicy
+from parc.compiler.ir import AxisTraffic, Cluster, Estimate, Layout, Mesh, PlacementPolicy
 from parc.compiler.placement.order.equivalent_hosts import (
     group_hosts_into_sites,
     sort_hosts_by_switch,
@@ -83,7 +83,9 @@ def build_placement_problem(
     """
     hosts = sort_hosts_by_switch(cluster)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
-    flows = _flows_with_cut_models(meshes, per_node, layout, estimate)
+    flows = _flows_with_cut_models(
+        meshes, per_node, layout, estimate.traffic, _exposed_fractions(estimate)
+    )
     return PlacementProblem(
         nodes=meshes[0].world // per_node,
         flows=tuple(one for _, one, _ in flows),
@@ -94,7 +96,7 @@ def build_placement_problem(
         weights=tuple(
             ALMOST_NOTHING if axis in CROSSES_FIRST[policy] else 1.0 for axis, *_ in flows
         ),
-        tie_seconds=TIE * estimate.time.total_seconds if policy == "auto" else inf,
+        tie_seconds=TIE * estimate.time.seconds_before_placement if policy == "auto" else inf,
     )
 
 
@@ -102,25 +104,34 @@ def traffic_flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> Iterator[tuple[str, TrafficFlow]]:
     """Yield (parallel axis, messages of this axis) for each axis with traffic between hosts."""
-    for axis, one, _ in _flows_with_cut_models(meshes, per_node, layout, estimate):
+    exposure = _exposed_fractions(estimate)
+    for axis, one, _ in _flows_with_cut_models(
+        meshes, per_node, layout, estimate.traffic, exposure
+    ):
         yield axis, one
 
 
 # A plan is placed, checked and shown in a report with the same flows; one entry serves all of them.
 @lru_cache(maxsize=1)
 def _flows_with_cut_models(
-    meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
+    meshes: tuple[Mesh, Mesh],
+    per_node: int,
+    layout: Layout,
+    traffic_by_axis: tuple[AxisTraffic, ...],
+    exposure: tuple[tuple[str, float], ...],
 ) -> tuple[tuple[str, TrafficFlow, CutModel], ...]:
     """Return (parallel axis, messages, cut model) for each axis with traffic between hosts.
+
+    ``exposure`` lists the exposed fraction of the communication time of each parallel axis.
 
     The cut model describes the process groups of the axis. Lower bounds on the traffic are computed
     from this model (``order/switch_cuts.py``).
     """
     found = []
-    exposure = _exposed_fractions(estimate)
+    fractions = dict(exposure)
     node_sizes = node_axis_sizes(meshes, per_node)
     by_name = {"dense": meshes[0], "expert": meshes[1]}
-    for traffic in estimate.traffic:
+    for traffic in traffic_by_axis:
         if traffic.axis not in TRAFFIC_GROUPS or not traffic.bytes_per_rank:
             continue
         name, axes, pattern = TRAFFIC_GROUPS[traffic.axis]
@@ -139,14 +150,17 @@ def _flows_with_cut_models(
             size = prod(node_sizes[index] for index in inside)
             model = cut_model_of(groups, pattern, inside, size, mesh.world // per_node)
             sent = build_traffic_flow(
-                groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis]
+                groups, pattern, traffic.bytes_per_rank, fractions[traffic.axis]
             )
             found.append((traffic.axis, sent, model))
     return tuple(found)
 
 
-def _exposed_fractions(estimate: Estimate) -> dict[str, float]:
-    """Return the exposed fraction (at most 1) of the communication time of each parallel axis."""
+def _exposed_fractions(estimate: Estimate) -> tuple[tuple[str, float], ...]:
+    """Return the exposed fraction (at most 1) of the communication time of each parallel axis.
+
+    The result contains (axis, fraction) pairs.
+    """
     # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:
@@ -155,7 +169,7 @@ def _exposed_fractions(estimate: Estimate) -> dict[str, float]:
     shares = {
         term: _exposed_share(getattr(estimate.time, term), spent) for term, spent in full.items()
     }
-    return {axis: shares[term] for axis, term in TERMS.items()}
+    return tuple((axis, shares[term]) for axis, term in TERMS.items())
 
 
 def _exposed_share(part: float, whole: float) -> float:

@@ -1,9 +1,9 @@
 """Plans on hosts that are fixed in advance: those of an earlier plan, or of a lock file.
 
 ``plan_on_hosts`` returns the plan of a given layout on given hosts, estimated for the current
-problem. ``evaluate_placement`` returns the placement of a plan with the cost of its order of hosts
-and the lower bounds. ``keep_hosts`` returns a layout on the hosts of the lock file, if the layout
-equals the locked one.
+problem. ``evaluate_hosts`` returns a plan with the cost of its order of hosts, the lower bounds,
+and the step time on these hosts. ``keep_hosts`` returns a layout on the hosts of the lock file, if
+the layout equals the locked one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.estimate_run import complete_plan
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import (
-    Candidate,
     Layout,
     LockedPlan,
     Placement,
@@ -28,7 +27,8 @@ from parc.compiler.placement.build_placement_problem import TIE, build_placement
 from parc.compiler.placement.order.lower_bounds import TimeBound
 from parc.compiler.placement.order.search_orders import lower_bounds
 from parc.compiler.placement.place_ranks import build_proof
-from parc.compiler.placement.try_other_rank_order import PlacedLayout
+from parc.compiler.placement.score_placement import add_placement_seconds
+from parc.compiler.placement.try_other_rank_order import PlacedLayout, search_with_chosen_first
 from parc.compiler.topology.arrange_hosts import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
@@ -36,7 +36,8 @@ from parc.compiler.topology.node_groups import ranks_per_node
 def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -> Plan | None:
     """Return the plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
-    No other order of the hosts is evaluated. Returns None if the layout breaks a rule, if the
+    No order of the hosts is evaluated: the step time is that at full bandwidth between hosts, until
+    ``evaluate_hosts`` adds the placement. Returns None if the layout breaks a rule, if the
     number of hosts does not match the layout, or if a host is not usable.
     """
     problem, framework = cost_model.problem, cost_model.framework
@@ -67,10 +68,18 @@ def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -
         alternatives=(),
         devices=gpu_order(cluster.node, (dense, expert), each),
     )
-    seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
-    candidate = Candidate(layout, seconds, peak, estimate.mfu)
+    candidate = PlacedLayout(layout, estimate, placement).candidate
     # The layout is given, so the search result has a single candidate.
     return complete_plan(cost_model, layout, estimate, placement, Search(1, (), (candidate,)))
+
+
+def evaluate_hosts(cost_model: CostModel, plan: Plan) -> Plan:
+    """Return ``plan`` with the cost of its order of hosts, and with the step time on its hosts."""
+    placement = evaluate_placement(plan)
+    estimate = add_placement_seconds(cost_model, plan.layout, plan.estimate, placement)
+    placed = PlacedLayout(plan.layout, estimate, placement)
+    search = search_with_chosen_first(plan.search, placed)
+    return complete_plan(cost_model, plan.layout, estimate, placement, search)
 
 
 def evaluate_placement(plan: Plan) -> Placement:
@@ -88,7 +97,7 @@ def evaluate_placement(plan: Plan) -> Placement:
     row = PlacementAlternative(
         "hosts as locked", cost.busiest_bytes, cost.exposed_seconds, chosen=True
     )
-    tie_seconds = TIE * plan.estimate.time.total_seconds
+    tie_seconds = TIE * plan.estimate.time.seconds_before_placement
     proof = build_proof(cost, lower_bounds(TimeBound(problem)), tie_seconds)
     return replace(placement, alternatives=(row,), proof=proof)
 
@@ -110,4 +119,5 @@ def keep_hosts(
     plan = plan_on_hosts(cost_model, locked.layout, locked.hosts)
     if plan is None:
         return None
-    return PlacedLayout(plan.layout, plan.estimate, evaluate_placement(plan))
+    plan = evaluate_hosts(cost_model, plan)
+    return PlacedLayout(plan.layout, plan.estimate, plan.placement)

@@ -135,7 +135,7 @@ def place_ranks(
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(_placement_alternative(one, one is chosen) for one in orders),
-        proof=build_proof(chosen.cost, result.least, TIE * estimate.time.total_seconds),
+        proof=build_proof(chosen.cost, result.least, TIE * estimate.time.seconds_before_placement),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 

@@ -21,7 +21,7 @@ from parc.compiler.ir import (
     Search,
 )
 from parc.compiler.placement.place_ranks import place_ranks
-from parc.compiler.placement.score_placement import seconds_added_by_placement
+from parc.compiler.placement.score_placement import add_placement_seconds
 
 LEAST_GAIN = 0.01
 """Fraction of the step time that another rank order must save to replace the default order."""
@@ -29,18 +29,18 @@ LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PlacedLayout:
-    """Layout with its estimate and its placement."""
+    """Layout with its placement, and with its estimate on the hosts of this placement."""
 
     layout: Layout
     estimate: Estimate
     placement: Placement
 
     @property
-    def seconds(self) -> float:
-        """Seconds per step, including those that the placement adds to the estimate."""
-        return self.estimate.time.total_seconds + seconds_added_by_placement(
-            self.estimate, self.placement
-        )
+    def candidate(self) -> Candidate:
+        """Candidate of the layout, with the figures of the estimate."""
+        time, peak = self.estimate.time, self.estimate.peak.total_bytes
+        added = time.placement_seconds
+        return Candidate(self.layout, time.total_seconds, peak, self.estimate.mfu, added)
 
 
 def try_other_rank_order(
@@ -48,20 +48,26 @@ def try_other_rank_order(
 ) -> PlacedLayout:
     """Return the placed layout, or the same layout in a rank order that is more than 1 % faster.
 
+    ``estimate`` is that of the layout before it was placed. The estimate of the result contains the
+    seconds that the placement adds.
+
     No other rank order is tried if the spec sets ``layout.order``, or if each host belongs to one
     stage and one replica: another order of hosts then has the same effect as another rank order.
     The placement in the rank order that was not chosen is added to the alternatives.
     """
-    kept = PlacedLayout(layout, estimate, placement)
+    kept = PlacedLayout(
+        layout, add_placement_seconds(cost_model, layout, estimate, placement), placement
+    )
     others = [
         _place_layout(cost_model, other)
         for other in _valid_other_orders(cost_model, layout, placement)
     ]
     if not others:
         return kept
-    best = min(others, key=lambda one: one.seconds)
+    best = min(others, key=lambda one: one.estimate.time.total_seconds)
     # A small gain is less than the error of the estimate and not worth a second rank order.
-    if best.seconds < kept.seconds * (1 - LEAST_GAIN):
+    least, seconds = best.estimate.time.total_seconds, kept.estimate.time.total_seconds
+    if least < seconds * (1 - LEAST_GAIN):
         return _with_alternative(best, kept)
     return _with_alternative(kept, best)
 
@@ -69,15 +75,22 @@ def try_other_rank_order(
 def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
     """Return the search result ``search`` with the placed layout as its first candidate.
 
-    If the placed layout already is the first candidate, ``search`` is returned unchanged.
+    The search places layouts with a smaller budget, so the figures of the first candidate change
+    even if its layout is the placed one. If the search placed no layout, because the cluster is too
+    large, the others get the seconds that the placement adds to the first one: candidates are
+    compared with each other.
     """
-    first = search.ranked[0]
-    if first.layout == placed.layout:
-        return search
-    estimate = placed.estimate
-    seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
-    head = Candidate(placed.layout, seconds, peak, estimate.mfu)
-    return replace(search, ranked=(head, *search.ranked[1:]))
+    others = search.ranked[1:]
+    if not any(one.placed_seconds for one in search.ranked):
+        others = tuple(_with_seconds(one, placed.candidate.placed_seconds) for one in others)
+    return replace(search, ranked=(placed.candidate, *others))
+
+
+def _with_seconds(candidate: Candidate, placed_seconds: float) -> Candidate:
+    """Return ``candidate`` with a placement that adds ``placed_seconds`` to its step."""
+    seconds = candidate.step_seconds + placed_seconds
+    mfu = candidate.mfu * candidate.step_seconds / seconds
+    return replace(candidate, step_seconds=seconds, placed_seconds=placed_seconds, mfu=mfu)
 
 
 def _valid_other_orders(
@@ -100,9 +113,10 @@ def _valid_other_orders(
 
 
 def _place_layout(cost_model: CostModel, layout: Layout) -> PlacedLayout:
-    """Return ``layout`` with its estimate and its placement."""
+    """Return ``layout`` with its placement, and with its estimate on the hosts of the placement."""
     estimate = estimate_layout(cost_model, layout)
     placement = place_ranks(cost_model.problem, cost_model.framework, layout, estimate)
+    estimate = add_placement_seconds(cost_model, layout, estimate, placement)
     return PlacedLayout(layout, estimate, placement)
 
 

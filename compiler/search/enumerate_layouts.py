@@ -1,6 +1,6 @@
 """Enumeration of the values that the spec leaves open on each axis of a layout, valid or not.
 
-A point describes a layout by nine numbers. It is a key that is cheap to build, compare and cache.
+A point describes a layout by ten numbers. It is a key that is cheap to build, compare and cache.
 
 Parallel sizes are divisors, not only powers of two. Values that the spec fixes (pins) are used
 unchanged, so that an invalid pin reaches the rules and gets a diagnostic instead of an empty
@@ -30,10 +30,10 @@ class ParallelSizes(NamedTuple):
 
 
 class LayoutPoint(NamedTuple):
-    """Key of a layout in the search: the nine numbers that differ between layouts.
+    """Key of a layout in the search: the ten numbers that differ between layouts.
 
     The first six fields are those of ``ParallelSizes``. All other fields of a layout follow from
-    these nine numbers, or are equal in the whole search space.
+    these ten numbers, or are equal in the whole search space.
     """
 
     tp: int
@@ -46,6 +46,8 @@ class LayoutPoint(NamedTuple):
     micro_batch: int
     level: int = 0
     """Index into ``LayoutSpace.levels``, 0 for the least recompute."""
+    split: int = 0
+    """Number of the stage split among those with this pp and vpp, 0 for the framework's own."""
 
     @property
     def degrees(self) -> ParallelSizes:
@@ -59,7 +61,7 @@ class LayoutPoint(NamedTuple):
 
     def with_recompute_level(self, level: int) -> LayoutPoint:
         """Return a copy of this point with recompute level ``level`` (0 is the least recompute)."""
-        return self if level == self.level else LayoutPoint(*self[:8], level)
+        return self if level == self.level else LayoutPoint(*self[:8], level, self.split)
 
 
 BuildLayout = Callable[[LayoutPoint], Layout]

@@ -95,7 +95,8 @@ class LayoutFilter:
         self._time = StepTimeCache(cost_model, self.build_layout)
         self._times_by_sizes: dict[tuple[int, ...], MeshTimes] = {}
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
-        self._splits: dict[tuple[int, int], PipelineSplit] = {}
+        self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
+        """(pp, vpp) -> the splits that ``LayoutPoint.split`` numbers."""
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
         """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout,
@@ -122,10 +123,11 @@ class LayoutFilter:
     def build_layout(self, point: LayoutPoint) -> Layout:
         """Return the layout that belongs to ``point``."""
         sizes, template = self._template
-        if point[:7] != sizes:
-            layout = self.space.build_layout(point, self._splits[point.pp, point.vpp])
+        if point[:7] != sizes or point.split:
+            split, _ = self._splits[point.pp, point.vpp][point.split]
+            layout = self.space.build_layout(point, split)
             # The exchange of context-parallel ranks may depend on the micro-batch.
-            if point.cp == 1:
+            if point.cp == 1 and not point.split:
                 self._template = point[:7], layout.__dict__.copy()
             return layout
         # Copying the fields of the previous layout takes a third of the time of building them.
@@ -219,9 +221,41 @@ class LayoutFilter:
     def seconds_without_recompute(self, point: LayoutPoint) -> float:
         """Return the seconds per step of a surviving layout if it recomputes nothing."""
         plain = point.with_recompute_level(0)
-        shape = next(one.shape for one in self._stage_splits(point.pp) if one.vpp == point.vpp)
-        count = self.space.problem.job.global_batch // (point.micro_batch * point.dp)
-        return self._step_seconds(plain, shape, count)
+        _, shape = self._splits[point.pp, point.vpp][point.split]
+        return self._step_seconds(plain, shape, self._micro_batches(point))
+
+    def seconds_if_balanced(self, survivor: Survivor) -> float:
+        """Return about the seconds per step of a surviving layout if all stages took equally long.
+
+        This is the step time without the time by which the slowest stage exceeds the mean.
+        """
+        point = survivor.point
+        _, shape = self._splits[point.pp, point.vpp][point.split]
+        slowest, _, whole = self._times_by_sizes[point[:6]].pace(point, shape)
+        return survivor.seconds - self._micro_batches(point) * (slowest - whole / point.pp)
+
+    def with_split(self, point: LayoutPoint, split: PipelineSplit) -> LayoutPoint:
+        """Return the layout ``point`` with ``split`` as its stage split."""
+        known = [one for one, _ in self._splits[point.pp, point.vpp]]
+        if split not in known:
+            self._add_split(point.pp, point.vpp, split)
+            known.append(split)
+        return point._replace(split=known.index(split))
+
+    def _add_split(self, pp: int, vpp: int, split: PipelineSplit) -> StageShape:
+        """Give ``split`` the next number of ``LayoutPoint.split``, and return its shape."""
+        classes = self._cost_model.equal_stage_groups(split)
+        shape = self._shapes.get((pp, classes))
+        if shape is None:
+            model, schedule = self.space.problem.model, self.space.schedule
+            shape = StageShape.from_classes(model, pp, classes, schedule)
+            self._shapes[pp, classes] = shape
+        self._splits.setdefault((pp, vpp), []).append((split, shape))
+        return shape
+
+    def _micro_batches(self, point: LayoutPoint) -> int:
+        """Return the number of micro-batches per step."""
+        return self.space.problem.job.global_batch // (point.micro_batch * point.dp)
 
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
         """Return all splits of the layers into ``pp`` stages, with the results of their checks.
@@ -240,13 +274,7 @@ class LayoutFilter:
 
         Rules that read the stages and the recompute level are included, with one result per level.
         """
-        self._splits[pp, vpp] = split
-        classes = self._cost_model.equal_stage_groups(split)
-        shape = self._shapes.get((pp, classes))
-        if shape is None:
-            model, schedule = self.space.problem.model, self.space.schedule
-            shape = StageShape.from_classes(model, pp, classes, schedule)
-            self._shapes[pp, classes] = shape
+        shape = self._add_split(pp, vpp, split)
         # Rules of the loops "level" and "stages" read only pp, vpp and the level of this point.
         rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
@@ -352,7 +380,7 @@ class LayoutFilter:
         self, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[StageActivations, float]:
         """Return (activation bytes of one micro-batch, bytes that activations can use)."""
-        tp, cp, _, _, ep, etp, vpp, size, _ = point
+        tp, cp, _, _, ep, etp, vpp, size, _, _ = point
         load = self._cost_model.problem.job.busiest_rank_load(ep)
         key = (split.shape, tp, cp, etp, size, vpp if self._has_block_recompute else 0, load)
         cell = self._memory.activations.get(key)

@@ -97,7 +97,7 @@ class LayoutSpace:
 
     def build_layout(self, point: LayoutPoint, split: PipelineSplit) -> Layout:
         """Return the layout that belongs to ``point`` and has the stage split ``split``."""
-        tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
+        tp, cp, pp, dp, ep, etp, vpp, micro_batch, level, _ = point
         # The constructor of a frozen dataclass sets each field by a function call. The search
         # builds thousands of layouts, so the dictionary of an empty one is filled directly, with
         # the cached properties (dp, world) that rules read most.

@@ -56,13 +56,13 @@ def simplicity_key(variant: int, point: LayoutPoint, effort: int) -> tuple[int, 
     """Return the key that sorts layouts of equal time by simplicity, the simplest layout first.
 
     The key compares the number of axes larger than 1, then the framework variant, then the
-    recompute (``effort``: 0 none, 1 selective, 2 full, 3 some layers), and then vpp, cp, pp, tp and
-    ep.
+    recompute (``effort``: 0 none, 1 selective, 2 full, 3 some layers), the framework's own stage
+    split before others, and then vpp, cp, pp, tp and ep.
     """
     # The larger micro-batch wins the last tie, because its GEMMs are larger.
-    tp, cp, pp, _, ep, etp, vpp, micro_batch, _ = point
+    tp, cp, pp, _, ep, etp, vpp, micro_batch, _, split = point
     axes = (tp > 1) + (cp > 1) + (pp > 1) + (ep > 1)
-    return (axes, variant, effort, vpp, cp, pp, tp, ep, etp, -micro_batch)
+    return (axes, variant, effort, min(split, 1), vpp, cp, pp, tp, ep, etp, -micro_batch)
 
 
 class LayoutRanking:

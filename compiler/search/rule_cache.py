@@ -90,7 +90,8 @@ class RuleCache:
             self.loops[loop] += (group,)
             if loop == "layout":
                 read_by_layout_rules |= set(names)
-        shared = tuple(name for name in LayoutPoint._fields[:-1] if name in read_by_layout_rules)
+        fields = (name for name in LayoutPoint._fields if name != "level")
+        shared = tuple(name for name in fields if name in read_by_layout_rules)
         self._key_of_levels = _cache_key_of_fields(shared)
         self._by_level: dict[Any, tuple[int, ...]] = {}
 

@@ -243,7 +243,7 @@ def _with_hosts(cluster: Cluster, names: Container[str]) -> Cluster:
 
 def _seconds(search: Search) -> float:
     """Return the seconds per step of the chosen layout of ``search``."""
-    return search.ranked[0].seconds_with_placement
+    return search.ranked[0].step_seconds
 
 
 def _merge_searches(chosen: Search, on_all_hosts: Search | None) -> Search:

@@ -29,6 +29,7 @@ from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.rank_layouts import ROUNDING, LayoutRanking, RankedLayout, Survivor
+from parc.compiler.search.search_other_splits import search_other_splits
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
@@ -72,8 +73,11 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
-    elif len(spaces[0].levels) > spaces[0].sibling_levels:
-        survivors += _search_partial_recompute(cost_model, filters, survivors)
+    else:
+        best = find_best_survivor(cost_model, filters, survivors)
+        survivors += search_other_splits(cost_model, filters, survivors, best)
+        if len(spaces[0].levels) > spaces[0].sibling_levels:
+            survivors += _search_partial_recompute(cost_model, filters, survivors)
     builds = {index: one.build_layout for index, one in filters.items()}
     ranking = LayoutRanking(cost_model, builds, spaces[0].levels)
     ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
@@ -93,14 +97,7 @@ def _search_partial_recompute(
     model chunk, where n is the smallest number with which the layout fits into memory.
     """
     goals = cost_model.problem.goals
-    few = goals.maximize == "fewest-gpus"
-    bounds = sorted((row.point.world if few else 0, row.seconds, row) for row in survivors)
-    world, best = bounds[0][0], inf
-    for gpus, bound, row in bounds:
-        if gpus > world or bound >= best:
-            break
-        layout = filters[row.variant].build_layout(row.point)
-        best = min(best, step_time(cost_model, layout).total_seconds)
+    world, best = find_best_survivor(cost_model, filters, survivors)
     # Recompute repeats at most the forward pass, so without it a step takes at least half as long.
     rows = [
         row
@@ -119,6 +116,25 @@ def _search_partial_recompute(
             found.append(partial)
             best = min(best, partial.seconds)
     return [row for row in found if row.seconds <= best * (1 + goals.tie)]
+
+
+def find_best_survivor(
+    cost_model: CostModel, filters: dict[int, LayoutFilter], survivors: list[Survivor]
+) -> tuple[int, float]:
+    """Return the number of GPUs and the seconds per step of the fastest of ``survivors``.
+
+    If the goal is fewest-gpus, only the survivors with the fewest GPUs are compared. Otherwise the
+    number of GPUs in the result is 0.
+    """
+    few = cost_model.problem.goals.maximize == "fewest-gpus"
+    bounds = sorted((row.point.world if few else 0, row.seconds, row) for row in survivors)
+    world, best = bounds[0][0], inf
+    for gpus, bound, row in bounds:
+        if gpus > world or bound >= best:
+            break
+        layout = filters[row.variant].build_layout(row.point)
+        best = min(best, step_time(cost_model, layout).total_seconds)
+    return world, best
 
 
 def _with_fewest_recomputed_layers(
@@ -208,5 +224,5 @@ def _fallback_candidate(
 def _plan_candidates(cost_model: CostModel, ranked: list[RankedLayout]) -> Iterator[Candidate]:
     """Yield one candidate of the plan per ranked layout, with the MFU of the layout."""
     for row in ranked:
-        mfu = model_flops_utilization(cost_model.problem, row.seconds, row.layout.world)
-        yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)
+        mfu = model_flops_utilization(cost_model.problem, row.score, row.layout.world)
+        yield Candidate(row.layout, row.score, row.peak_bytes, mfu, row.exposed_seconds)

@@ -129,17 +129,10 @@ class MeshTimes:
         row = self._rows.get(point.micro_batch)
         if row is None:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
-        key = (shape, point.level, point.vpp if self._has_block_recompute else 1)
-        pace = row.paces.get(key)
-        if pace is None:
-            evaluate = (
-                self._partial_stage_seconds if self._has_block_recompute else self._stage_seconds
-            )
-            pace = row.paces[key] = evaluate(row, point, shape)
+        slowest, compute, whole = self.pace(point, shape)
         fold = self._folds.get(shape)
         if fold is None:
             fold = self._folds[shape] = self._gradient_and_optimizer_times(point)
-        slowest, compute, whole = pace
         traffic, optimizer = fold
         # Some frameworks exchange gradients after every micro-batch, others once per step.
         rounds = micro_batches if self._sharded else 1
@@ -170,6 +163,21 @@ class MeshTimes:
         # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
+
+    def pace(self, point: LayoutPoint, shape: StageShape) -> tuple[float, float, float]:
+        """Return (time of the slowest stage, computation in that stage, total time of all stages).
+
+        All three are in seconds per micro-batch, for layout ``point`` with the stages ``shape``.
+        """
+        row = self._rows[point.micro_batch]
+        key = (shape, point.level, point.vpp if self._has_block_recompute else 1)
+        pace = row.paces.get(key)
+        if pace is None:
+            evaluate = (
+                self._partial_stage_seconds if self._has_block_recompute else self._stage_seconds
+            )
+            pace = row.paces[key] = evaluate(row, point, shape)
+        return pace
 
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint

@@ -115,16 +115,18 @@ class LayoutSpec(StrictModel):
     zero_plus: ZeroPlusSpec | None = None
     """ZeRO++ of DeepSpeed. If absent, ZeRO++ is not used."""
     first_stage_layers: Count | Auto = "auto"
-    """Number of decoder layers on the first pipeline rank."""
+    """Number of decoder layers on the first pipeline rank. If no field sets a part of the split,
+    PARC balances the stages with estimated times, if that saves more than goals.tie."""
     last_stage_layers: Count | Auto = "auto"
     """Number of decoder layers on the last pipeline rank."""
     pipeline_layout: str | None = None
     """Megatron's pipeline layout string, which assigns layers to stages: Et*3|(tt|)*29,m|L."""
     count_embedding: bool | Auto = "auto"
-    """Count the embedding as one layer when PARC splits the layers evenly over the stages."""
+    """Count the embedding as one layer when PARC splits the layers evenly over the stages. With
+    true or false, no other split is tried."""
     count_loss: bool | Auto = "auto"
     """Count the output layer and the loss as one layer when PARC splits the layers evenly over the
-    stages."""
+    stages. With true or false, no other split is tried."""
     order: Literal["auto", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "auto"
     """Rank order of Megatron, fastest-varying axis first."""
     placement: Literal["auto", "pp-across-racks", "dp-across-racks", "names"] = "auto"

@@ -28,9 +28,21 @@ def hints(document: dict[str, Any]) -> list[str]:
     return [found.finding.label for found in parc.check(document) if found.code == "PARC-M16"]
 
 
-def test_the_hint_gives_the_step_time_of_the_other_dispatcher() -> None:
-    (label,) = hints(spec())
-    now, then = (parc.estimate(spec(**job)) for job in ({}, {"moe_dispatcher": "hybridep"}))
+SHARED_UPLINKS = {
+    "node": "dgx-h100",
+    "racks": [{"name": name, "nodes": f"{name}[1-2]"} for name in "ab"],
+    "fabric": {"base": "infiniband-ndr", "oversubscription": 4},
+}
+"""Cluster on which placement adds seconds to the step of each dispatcher."""
+
+
+@pytest.mark.parametrize("cluster", [{"node": "dgx-h100", "nodes": 4}, SHARED_UPLINKS])
+def test_the_hint_gives_the_step_time_of_the_other_dispatcher(cluster: dict[str, Any]) -> None:
+    document = {**spec(), "cluster": cluster}
+    (label,) = hints(document)
+    other = {**spec(moe_dispatcher="hybridep"), "cluster": cluster}
+    now, then = parc.estimate(document), parc.estimate(other)
+    assert (now.time.placement_seconds > 0) is (cluster is SHARED_UPLINKS)
     assert f"{then.time.total_seconds:.3g} s" in label
     assert f"{now.time.total_seconds:.3g} s" in label
     assert then.time.total_seconds < 0.95 * now.time.total_seconds

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from parc.compiler.ir import Plan
+from parc.compiler.report.formatting import format_seconds
 from parc.compiler.report.text.search_table import search_csv, search_text
-from parc.compiler.report.text.summary import format_placement
+from parc.compiler.report.text.summary import format_placement, summary_text
 from tests.compiled import changed, plan_of
 
 TAILS: dict[str, Any] = {
@@ -34,24 +35,46 @@ def _plan() -> Plan:
 
 def test_expert_groups_that_do_not_fit_into_domains_lose(plan: Plan) -> None:
     assert plan.layout.ep == 8
-    faster = [
-        one for one in plan.search.ranked if one.step_seconds < plan.search.ranked[0].step_seconds
-    ]
-    wider = [one for one in faster if one.layout.ep > 8]
-    assert wider
-    assert all(one.placed_seconds > one.step_seconds / 2 for one in wider)
+    chosen, *others = plan.search.ranked
+    assert plan.estimate.time.total_seconds == chosen.step_seconds
+    least = chosen.step_seconds - chosen.placed_seconds
+    wider = [one for one in others if one.layout.ep > 8]
+    # Without their placement, these candidates would be faster.
+    faster = [one for one in wider if one.step_seconds - one.placed_seconds < least]
+    assert faster
+    assert all(one.placed_seconds > one.step_seconds / 3 for one in faster)
 
 
-def test_the_table_shows_the_placement_time_of_candidates(plan: Plan) -> None:
+def test_the_step_of_a_candidate_contains_its_placement(plan: Plan) -> None:
     rows = list(csv.DictReader(io.StringIO(search_csv(plan, 20))))
-    totals = [float(row["step_seconds"]) + float(row["placed_seconds"]) for row in rows]
-    assert totals[0] <= min(totals) * 1.03
+    seconds = [float(row["step_seconds"]) for row in rows]
+    assert seconds[0] <= min(seconds) * 1.03
+    assert any(float(row["placed_seconds"]) for row in rows)
     assert "placement" in search_text(plan, 20).splitlines()[2].split()
 
 
-def test_the_summary_shows_a_placement_that_prolongs_the_step(plan: Plan) -> None:
+def test_the_step_time_contains_a_placement_that_prolongs_the_step() -> None:
     wide = plan_of(changed(TAILS, {"layout.ep": 16}))
-    assert format_placement(wide).endswith(" s to the step")
+    time = wide.estimate.time
+    assert time.placement_seconds > 0.2 * time.seconds_before_placement
+    assert time.total_seconds == time.seconds_before_placement + time.placement_seconds
+    shown = f"{format_seconds(time.placement_seconds)} of the step"
+    assert format_placement(wide).endswith(shown)
+    assert f"step      {format_seconds(time.total_seconds)} (" in summary_text(wide)
+    # Length, throughput and MFU of the run follow from the same step.
+    assert wide.run.productive_seconds == wide.run.steps * time.total_seconds
+    tokens = wide.run.tokens / wide.run.steps
+    assert wide.estimate.tokens_per_second == pytest.approx(tokens / time.total_seconds)
+    assert wide.estimate.mfu < 0.9 * _mfu_at_full_bandwidth(wide)
+    assert wide.estimate.step_low_seconds < time.total_seconds < wide.estimate.step_high_seconds
+
+
+def _mfu_at_full_bandwidth(plan: Plan) -> float:
+    time = plan.estimate.time
+    return plan.estimate.mfu * time.total_seconds / time.seconds_before_placement
+
+
+def test_no_placement_time_is_shown_if_hosts_share_no_link() -> None:
     level = plan_of(
         changed(
             TAILS,
@@ -59,5 +82,6 @@ def test_the_summary_shows_a_placement_that_prolongs_the_step(plan: Plan) -> Non
         )
     )
     assert format_placement(level).startswith("one rack, ")
-    assert "adds" not in format_placement(level)
+    assert level.estimate.time.placement_seconds == 0
+    assert "of the step" not in format_placement(level)
     assert "placement" not in search_text(level, 5)

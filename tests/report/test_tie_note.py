@@ -27,7 +27,7 @@ OPEN: dict[str, Any] = {
 def test_a_slower_first_layout_is_explained_wherever_candidates_are_shown() -> None:
     plan = plan_of(OPEN)
     first, second = plan.search.ranked[:2]
-    assert second.seconds_with_placement < first.seconds_with_placement
+    assert second.step_seconds < first.step_seconds
     note = tie_note(plan)
     assert "goals.tie: 5 %" in note
     assert simplest_difference(first.layout, second.layout) in note
@@ -38,7 +38,7 @@ def test_a_slower_first_layout_is_explained_wherever_candidates_are_shown() -> N
 
 def test_without_a_tie_the_fastest_layout_comes_first_and_no_reason_is_given() -> None:
     plan = plan_of(changed(OPEN, {"goals.tie": 0}))
-    seconds = [one.seconds_with_placement for one in plan.search.ranked]
+    seconds = [one.step_seconds for one in plan.search.ranked]
     assert seconds[0] == min(seconds)
     assert tie_note(plan) == ""
     assert "goals.tie" not in summary_text(plan) + search_text(plan, 10)
@@ -47,7 +47,7 @@ def test_without_a_tie_the_fastest_layout_comes_first_and_no_reason_is_given() -
 @pytest.mark.parametrize("tie", [0.0, 0.01, 0.1])
 def test_the_first_layout_is_slower_than_the_fastest_by_at_most_the_tie(tie: float) -> None:
     plan = plan_of(changed(OPEN, {"goals.tie": tie}))
-    first, *others = (one.seconds_with_placement for one in plan.search.ranked)
+    first, *others = (one.step_seconds for one in plan.search.ranked)
     assert first <= min(others) * (1 + tie)
 
 

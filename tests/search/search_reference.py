@@ -10,6 +10,8 @@ from typing import Any
 from parc.backends.registry import framework
 from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.stages import stage_contents
+from parc.compiler.cost.step.stage_time import cached_layer_time, stage_time
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -17,6 +19,7 @@ from parc.compiler.ir import Layout, Recompute, Search
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
+from parc.compiler.search.search_other_splits import balanced_layouts
 from tests.compiled import messages_of, resolved
 
 Row = tuple[float, float, Layout]
@@ -68,6 +71,52 @@ def sift_families(
             dropped["recompute"] += len(family) - index - 1
             break
     return dropped, rows
+
+
+def split_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
+    """The layouts with balanced stages that beat the same layout by more than a tie.
+
+    They tie with the best of all.
+    """
+    problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
+    rules, tie = all_rules(problem, cost_model.framework), problem.goals.tie
+    few = problem.goals.maximize == "fewest-gpus"
+    fits_high = all(peak_bytes(cost_model, row[2], HIGH) <= limit for row in rows)
+    end = HIGH if fits_high else EXPECTED
+    world, best = min((row[2].world if few else 0, row[0]) for row in rows)
+    pairs = [(balanced_seconds(cost_model, row[2]), row) for row in rows if row[2].pp > 1]
+    found: list[tuple[float, Row]] = []
+    for least, (seconds, _, layout) in sorted(pairs, key=lambda pair: pair[0]):
+        if least > best * (1 + tie) or world not in (0, layout.world):
+            continue
+        others = [
+            (step_time(cost_model, one).total_seconds, peak_bytes(cost_model, one), one)
+            for one in balanced_layouts(cost_model, rules, layout, end)
+        ]
+        if not others:
+            continue
+        most = min(row[0] for row in others) * (1 + tie)
+        simplest = next(row for row in others if row[0] <= most)
+        if simplest[0] < seconds * (1 - tie):
+            found.append((least, simplest))
+            best = min(best, simplest[0])
+    return [row for least, row in found if max(least, row[0]) <= best * (1 + tie)]
+
+
+def balanced_seconds(cost_model: CostModel, layout: Layout) -> float:
+    """The step time without the time by which the slowest stage exceeds the mean."""
+    kinds = cost_model.problem.model.kinds
+    layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in kinds}
+    stages = [
+        stage_time(
+            cost_model, layout, stage_contents(cost_model.problem.model, layout.split, rank),
+            layout.split.chunks[rank], layers,
+        ).total
+        for rank in range(layout.pp)
+    ]  # fmt: skip
+    count = layout.micro_batches(cost_model.problem.job.global_batch)
+    bound = step_time(cost_model, layout, is_bound=True).total_seconds
+    return bound - count * (max(stages) - sum(stages) / layout.pp)
 
 
 def partial_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
@@ -124,7 +173,11 @@ def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
     ]
 
     def simple(layout: Layout) -> tuple[int, ...]:
-        return simplicity(layout, variants.index((layout.zero_stage, layout.offload)))
+        own = cost_model.framework.find_split(cost_model.problem, layout.pp, layout.vpp)
+        is_other = own is not None and layout.split != own
+        return simplicity(
+            layout, variants.index((layout.zero_stage, layout.offload)), is_other=is_other
+        )
 
     rows = sorted(rows, key=lambda row: (row[2].world if few else 0, row[0], simple(row[2])))
     best = rows[0]
@@ -138,14 +191,17 @@ def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
     return [winner, *(row for row in rows if row is not winner)][:20]
 
 
-def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
-    """Fewer axes, an earlier variant, less recompute, smaller degrees; the larger micro-batch."""
+def simplicity(layout: Layout, variant: int, *, is_other: bool) -> tuple[int, ...]:
+    """Fewer axes, an earlier variant, less recompute, the own split, smaller degrees.
+
+    Last, the larger micro-batch.
+    """
     axes = [layout.tp, layout.cp, layout.pp, layout.ep]
     effort = {"none": 0, "selective": 1, "full": 2}[layout.recompute.granularity]
     effort += layout.recompute.method == "block"
     used = sum(degree > 1 for degree in axes)
     rest = (layout.vpp, layout.cp, layout.pp, layout.tp, layout.ep, layout.etp)
-    return (used, variant, effort, *rest, -layout.micro_batch)
+    return (used, variant, effort, int(is_other), *rest, -layout.micro_batch)
 
 
 def assert_plain(cost_model: CostModel, found: Search | None) -> None:
@@ -158,4 +214,5 @@ def assert_plain(cost_model: CostModel, found: Search | None) -> None:
     assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
     assert dict(found.dropped) == dropped
     ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
+    rows += split_rows(cost_model, rows)
     assert ranked == rank(cost_model, rows + partial_rows(cost_model, rows))

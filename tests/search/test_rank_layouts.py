@@ -72,7 +72,7 @@ def test_a_pick_fits_with_the_whole_interval_of_its_memory(cost_model: CostModel
 
 
 def test_where_no_interval_fits_a_layout_fits_with_its_expected_value() -> None:
-    pins = {"tp": 2, "pp": 2, "cp": 1, "micro_batch": 2, "recompute": "none"}
+    pins = {"tp": 2, "pp": 2, "cp": 1, "micro_batch": 2, "recompute": "none", "count_loss": False}
     cost_model = cost_model_of(_spec() | {"layout": pins})
     found = search_layouts(cost_model, Sink())
     assert found is not None

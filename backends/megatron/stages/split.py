@@ -9,6 +9,7 @@ spec sets another form. Source: megatron/core/transformer/transformer_block.py,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -24,6 +25,9 @@ from parc.backends.megatron.stages.layout_string import (
 )
 from parc.compiler.ir import Layout, Model, ModelChunk, Pins, PipelineSplit, Problem
 
+COUNTED_ENDS = ((False, True), (True, False), (True, True))
+"""(embedding, loss): which of them count as a layer, in the order in which this is tried. The loss
+is first, because it costs time, and the embedding hardly any."""
 MOST_MTP_SHARE = 0.1
 """Fraction of a rank's layers up to which MTP layers are ignored when stages are balanced."""
 
@@ -71,6 +75,10 @@ class SplitPins:
     def is_unrestricted(self) -> bool:
         """True if the spec sets nothing that restricts the split of the layers."""
         return self.text is None and not (self.first or self.last or self.embedding or self.loss)
+
+
+NO_PINS = SplitPins(None, None, None, None, None)
+"""Settings of a spec that leaves the split open."""
 
 
 def model_depth(model: Model) -> ModelDepth:
@@ -164,6 +172,51 @@ def _even_split(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit:
     return PipelineSplit("even", False, False, "", _chunks_by_rank(depth, counts, pp))
 
 
+def split_with_counts(
+    problem: Problem, split: PipelineSplit, counts: tuple[int, ...]
+) -> PipelineSplit | None:
+    """Return ``split`` with ``counts[c]`` layers in chunk c, in the simplest form.
+
+    The result is None if the spec sets a part of the split, or if Megatron rejects this one.
+    """
+    if SplitPins.from_pins(problem.pins) != NO_PINS:
+        return None
+    pp, vpp = len(split.chunks), len(split.chunks[0])
+    chunks = [split.chunks[k % pp][k // pp] for k in range(pp * vpp)]
+    stages = tuple(
+        Stage(chunk.embedding, count, chunk.mtp_layers, chunk.loss)
+        for chunk, count in zip(chunks, counts, strict=True)
+    )
+    depth = model_depth(problem.model)
+    wanted = _split_from_stages(stages, pp, vpp, format_layout_string(stages))
+    if not depth.loads:
+        for simple in _splits_set_by_flags(depth, pp, vpp, counts):
+            if simple is not None and simple.chunks == wanted.chunks:
+                return simple
+    if any(stage.layers + stage.mtp_layers + stage.loss == 0 for stage in stages):
+        return None
+    try:
+        parse_layout_string(wanted.text)
+    except LayoutStringError:
+        # A layer would follow the MTP layers.
+        return None
+    return wanted if find_layout_string_fault(depth, stages, pp, vpp) is None else None
+
+
+def _splits_set_by_flags(
+    depth: ModelDepth, pp: int, vpp: int, counts: tuple[int, ...]
+) -> Iterator[PipelineSplit | None]:
+    """Yield the splits that may have ``counts`` layers per chunk and need no layout string."""
+    if depth.layers % (pp * vpp) == 0:
+        yield _even_split(depth, pp, vpp)
+    for embedding, loss in COUNTED_ENDS:
+        pins = SplitPins(None, None, None, embedding, loss)
+        yield _split_with_counted_ends(depth, pp, vpp, pins)
+    ranks = [sum(counts[rank::pp]) for rank in range(pp)]
+    # With two ranks, there is no middle rank.
+    yield _first_last_split(depth, (pp, vpp), (ranks[0], ranks[1] if pp > 2 else 0, ranks[-1]))
+
+
 def _split_with_counted_ends(
     depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
 ) -> PipelineSplit | None:
@@ -171,8 +224,7 @@ def _split_with_counted_ends(
 
     None if there is no such split.
     """
-    # The loss first, because it costs time, and the embedding hardly any.
-    for embedding, loss in ((False, True), (True, False), (True, True)):
+    for embedding, loss in COUNTED_ENDS:
         if (pins.embedding, pins.loss) not in product((None, embedding), (None, loss)):
             continue
         total = depth.layers + embedding + loss

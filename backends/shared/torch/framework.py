@@ -78,6 +78,12 @@ class TorchFramework:
         """Return the split into one stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
         return single_stage_split(problem.model, pp, vpp)
 
+    def split_with_counts(
+        self, problem: Problem, split: PipelineSplit, counts: tuple[int, ...]
+    ) -> PipelineSplit | None:
+        """Return None, because there is only one stage."""
+        return None
+
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding) that explains why pp and vpp must be 1."""
         return explain_no_pipeline(self.name, pp, vpp)

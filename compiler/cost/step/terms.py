@@ -195,6 +195,14 @@ TERMS: dict[str, EstimateTerm] = {
             "40 bytes x parameters of the shard / memory bandwidth, plus a fixed time per step",
             "Adam reads and writes three fp32 states, the gradient and a 16-bit copy",
         ),
+        EstimateTerm(
+            "placement_seconds",
+            "seconds",
+            "placement on hosts",
+            "exposed fraction x bytes over the busiest link / its bandwidth, summed over the "
+            "traffic of all axes, minus the terms of these axes at full bandwidth; at least 0",
+            "Hosts of oversubscribed switches share uplinks: docs/placement.md",
+        ),
     )
 }
 """Field of ``StageMemory`` or ``StepTime`` -> term that describes the field."""

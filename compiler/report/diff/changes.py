@@ -99,7 +99,9 @@ def memory_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
 def time_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes, in seconds, to the step time and to each of its terms."""
     names = [field.name for field in fields(StepTime)]
-    before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
+    # Plans of older versions lack terms that were added since; these are not part of their total.
+    absent = dict.fromkeys(names, 0.0)
+    before, after = ({**absent, **side.plan["estimate"]["time"]} for side in (old, new))
     return _changed_in_order(before, after, [*names, "total_seconds"])
 
 

@@ -16,7 +16,7 @@ from parc.compiler.report.page.next_steps import parc_explain_command
 from parc.compiler.report.text.search_table import candidate_table, rejection_reason
 from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_candidate_row
 
-TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9")
+TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9", "k10")
 """CSS classes of the terms of a step, in the order of StepTime."""
 STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11", "k2")
 

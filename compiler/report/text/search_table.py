@@ -106,7 +106,7 @@ def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
 def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return (head, rows) of a table with the best ``top`` candidates.
 
-    The column ``placement`` contains the time that the placement of hosts adds to the step. The
+    The column ``placement`` contains the part of the step that the placement of hosts adds. The
     column is omitted if this time is zero for all shown candidates.
     """
     shown = _top_candidates(search, top)
@@ -121,7 +121,7 @@ def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tup
 def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     """Return the table cells of one candidate, in the order of CANDIDATE_HEAD."""
     layout = candidate.layout
-    slower = candidate.seconds_with_placement / best.seconds_with_placement - 1
+    slower = candidate.step_seconds / best.step_seconds - 1
     added = candidate.placed_seconds
     return (
         str(rank),
@@ -129,7 +129,7 @@ def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[st
         format_recompute(layout.recompute),
         layout.split.form,
         format_seconds(candidate.step_seconds),
-        f"+{format_seconds(added)}" if added else "-",
+        format_seconds(added) if added else "-",
         # Adding 0.0 turns -0.0 into 0.0.
         f"{round(slower * 100, 1) + 0.0:+.1f} %" if rank > 1 else "chosen",
         f"{candidate.peak_bytes / GIB:.1f}",

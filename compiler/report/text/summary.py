@@ -8,7 +8,6 @@ from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_goals import ServingGoals
-from parc.compiler.placement.score_placement import seconds_added_by_placement
 from parc.compiler.report.formatting import (
     GIB,
     format_count,
@@ -258,12 +257,8 @@ def format_placement(plan: Plan) -> str:
     if proof.exposed_seconds:
         waits = f"each step waits {format_seconds(proof.exposed_seconds)} on shared links"
     words = f"{name}, {waits}, {proof.summary}"
-    added = seconds_added_by_placement(plan.estimate, placement)
-    return (
-        words
-        if added < SHOWN_SHARE * total
-        else f"{words}; the estimated step leaves out {format_seconds(added)} of these waits"
-    )
+    added = plan.estimate.time.placement_seconds
+    return words if added < SHOWN_SHARE * total else f"{words}; {format_seconds(added)} of the step"
 
 
 def describe_job(plan: Plan) -> str:

@@ -14,6 +14,8 @@ from parc.compiler.report.text.layout_text import format_recompute
 AXES = ("tp", "cp", "pp", "ep")
 LEAST_GAIN = 0.0005
 """Smallest gain that is mentioned; a smaller one would be printed as 0.0 %."""
+FORMS = ("even", "counted", "first-last", "string")
+"""Forms of a stage split, simplest first."""
 SIZES = ("vpp", "cp", "pp", "tp", "ep", "etp")
 """Sizes in the order in which the search compares them, see ``simplicity_key``."""
 
@@ -51,13 +53,13 @@ def tie_summary(plan: Plan) -> str:
 
 def _fastest(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candidate]:
     """Return the (rank, candidate) with the shortest step."""
-    return min(ranked, key=lambda pair: pair[1].seconds_with_placement)
+    return min(ranked, key=lambda pair: pair[1].step_seconds)
 
 
 def _format_gain(plan: Plan, faster: Candidate) -> str:
     """Return by how many per cent the step of ``faster`` is shorter than the step of the plan."""
     chosen = plan.search.ranked[0]
-    return format_percent(1 - faster.seconds_with_placement / chosen.seconds_with_placement)
+    return format_percent(1 - faster.step_seconds / chosen.step_seconds)
 
 
 def _format_tie(plan: Plan) -> str:
@@ -76,7 +78,7 @@ def _faster_candidates(plan: Plan) -> list[tuple[int, Candidate]]:
     return [
         (rank, one)
         for rank, one in enumerate(plan.search.ranked, start=1)
-        if one.seconds_with_placement < (1 - LEAST_GAIN) * chosen.seconds_with_placement
+        if one.step_seconds < (1 - LEAST_GAIN) * chosen.step_seconds
         and (not same_gpus or one.layout.world == chosen.layout.world)
     ]
 
@@ -124,6 +126,9 @@ def _simpler_properties(chosen: Layout, other: Layout) -> Iterator[str]:
         yield f"its recompute setting is simpler ({recompute})"
     elif first.granularity != second.granularity:
         yield f"it recomputes less ({recompute})"
+    own, others_form = chosen.split.form, other.split.form
+    if FORMS.index(own) < FORMS.index(others_form):
+        yield f"its stage split is simpler ({own} instead of {others_form})"
     for name in SIZES:
         size, larger = getattr(chosen, name), getattr(other, name)
         if size != larger:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,12 @@ from parc.backends.megatron.stages.split import (
     SplitPins,
     _find_split_cached,
     find_layout_string_fault,
+    find_split,
+    split_with_counts,
 )
 from parc.backends.megatron.stages.why_no_split import _explain_no_pipeline
-from parc.compiler.ir import PipelineSplit
+from parc.compiler.ir import PipelineSplit, Problem
+from tests.compiled import resolved
 
 FREE = SplitPins(None, None, None, None, None)
 FORMS = [
@@ -155,3 +160,64 @@ def test_no_layout_string_is_used_if_two_smaller_ends_suffice(
         first, last = found.stage_layers(0), found.stage_layers(-1)
         assert first + last == ends
         assert 0 <= first - last <= vpp
+
+
+SMALL = {
+    "parc": 1,
+    "name": "small",
+    "model": "gpt2-medium",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "job": {"sequence_length": 1024, "global_batch": 64},
+    "emit": ["megatron"],
+}
+"""Model of 24 layers."""
+
+
+@pytest.mark.parametrize(
+    ("pp", "counts", "form", "text"),
+    [
+        (4, (6, 6, 6, 6), "even", ""),
+        (5, (5, 5, 5, 5, 4), "counted", ""),
+        (4, (7, 7, 7, 3), "first-last", ""),
+        (2, (13, 11), "first-last", ""),
+        (2, (7, 7, 7, 3), "string", "Et*7|(t*7|)*2,t*3,L"),
+        (4, (8, 6, 7, 3), "string", "Et*8|t*6|t*7|t*3,L"),
+        (4, (8, 8, 8, 0), "string", "Et*8|(t*8|)*2,L"),
+    ],
+)
+def test_given_counts_get_the_simplest_form(
+    pp: int, counts: tuple[int, ...], form: str, text: str
+) -> None:
+    problem, _ = resolved(SMALL)
+    assert isinstance(problem, Problem)
+    vpp = len(counts) // pp
+    own = find_split(problem, pp, vpp)
+    assert own is not None
+    found = split_with_counts(problem, own, counts)
+    assert found is not None
+    assert [found.form, found.text] == [form, text]
+    chunks = [found.chunks[k % pp][k // pp] for k in range(pp * vpp)]
+    assert tuple(chunk.layers for chunk in chunks) == counts
+    assert [chunk.loss for chunk in chunks] == [chunk is chunks[-1] for chunk in chunks]
+    pinned = replace(problem, pins=replace(problem.pins, count_loss=False))
+    assert split_with_counts(pinned, own, counts) is None
+
+
+def test_no_layer_may_follow_the_mtp_layers() -> None:
+    problem, _ = resolved({**SMALL, "model": {"base": "deepseek-v3", "mtp_layers": 1}})
+    assert isinstance(problem, Problem)
+    pins = replace(problem.pins, pipeline_layout="Et*3|(tt|)*29,m|L")
+    own = find_split(replace(problem, pins=pins), 16, 2)
+    assert own is not None
+    assert own.chunks[14][1].mtp_layers == 1
+    counts = (4, *[2] * 28, 1, 0, 0)
+    assert split_with_counts(problem, own, counts) is not None
+    assert split_with_counts(problem, own, (4, *[2] * 27, 1, 1, 0, 1)) is None
+
+
+def test_a_stage_without_work_has_no_split() -> None:
+    problem, _ = resolved(SMALL)
+    assert isinstance(problem, Problem)
+    own = find_split(problem, 4, 1)
+    assert own is not None
+    assert split_with_counts(problem, own, (12, 0, 6, 6)) is None

@@ -38,7 +38,7 @@ MEGATRON_ARGS=(
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 1
+  --pipeline-model-parallel-size 2
   --context-parallel-size 1
   --expert-model-parallel-size 64
   --expert-tensor-parallel-size 1
@@ -46,6 +46,8 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
+  # pipeline
+  --pipeline-model-parallel-layout 'Et*12|(t*12|)*6,t*10,L'
   # batch
   --seq-length 4096
   --micro-batch-size 1
@@ -64,9 +66,6 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
-  # recompute
-  --recompute-granularity selective
-  --recompute-modules layernorm moe_act
   # data
   --mock-data
   --tokenizer-type NullTokenizer

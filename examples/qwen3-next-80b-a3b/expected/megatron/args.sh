@@ -57,9 +57,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 5
-  --account-for-embedding-in-pipeline-split
-  --account-for-loss-in-pipeline-split
+  --pipeline-model-parallel-layout 'Ett|(tt|)*21,t*3|tL'
   # batch
   --seq-length 8192
   --micro-batch-size 2

@@ -1,0 +1,90 @@
+"""Balanced stages: no division of the layers has a faster slowest rank."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.compiler.search.balance_stages import PRECISION, StageWork, balanced_counts
+
+SECONDS = st.sampled_from([0.5, 1.0, 1.7])
+
+
+def least_seconds(work: StageWork, most: list[int]) -> float | None:
+    """Return the time of the slowest rank in the best of all divisions; None if there is none."""
+    chunks, layers = len(work.others), len(work.layers)
+    best = None
+    for cuts in combinations(range(layers + chunks - 1), chunks - 1):
+        ends = (-1, *cuts, layers + chunks - 1)
+        counts = [after - before - 1 for before, after in pairwise(ends)]
+        ranks = [sum(counts[rank :: work.pp]) for rank in range(work.pp)]
+        if any(count < least for count, least in zip(counts, work.least, strict=True)):
+            continue
+        if all(count <= limit for count, limit in zip(ranks, most, strict=True)):
+            seconds = work.slowest_seconds(counts)
+            best = seconds if best is None else min(best, seconds)
+    return best
+
+
+@st.composite
+def works(draw: st.DrawFn, vpp: int) -> tuple[StageWork, list[int]]:
+    """Return layers and other work of a small pipeline, and the limits on the layers of a rank."""
+    pp = draw(st.integers(2, 4 if vpp == 1 else 3))
+    count = draw(st.integers(pp * vpp, 9))
+    layers = draw(st.lists(SECONDS, min_size=count, max_size=count)) if vpp == 1 else [1.0] * count
+    others = [0.0] * (pp * vpp - 1) + [draw(st.sampled_from([0.0, 0.4, 1.0, 2.6]))]
+    least = [1] * (pp * vpp - 1) + [draw(st.integers(0, 1))]
+    most = draw(st.lists(st.integers(1, 9), min_size=pp, max_size=pp))
+    return StageWork(pp, tuple(layers), tuple(others), tuple(least)), most
+
+
+@given(works(vpp=1))
+def test_without_interleaving_the_slowest_stage_is_as_fast_as_possible(
+    case: tuple[StageWork, list[int]],
+) -> None:
+    work, most = case
+    found, best = balanced_counts(work, most), least_seconds(work, most)
+    if best is None:
+        assert found == []
+        return
+    assert all(sum(counts) == len(work.layers) for counts in found)
+    assert min(map(work.slowest_seconds, found)) <= best * (1 + 2 * PRECISION)
+
+
+@given(works(vpp=2))
+def test_with_interleaving_equal_layers_are_balanced_too(
+    case: tuple[StageWork, list[int]],
+) -> None:
+    work, _ = case
+    most = [len(work.layers)] * work.pp
+    found, best = balanced_counts(work, most), least_seconds(work, most)
+    assert best is not None
+    # A rank whose chunks all have their fewest layers leaves more to the others.
+    assert all(sum(counts) == len(work.layers) for counts in found)
+    assert min(map(work.slowest_seconds, found)) <= best * (1 + 2 * PRECISION)
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "loss", "expected"),
+    [
+        # 48 layers: the loss takes as long as three of them.
+        (3, 1, 3.0, [(17, 17, 14)]),
+        (4, 1, 4.0, [(13, 13, 13, 9)]),
+        (2, 1, 0.0, [(24, 24)]),
+    ],
+)
+def test_the_stage_of_the_loss_has_fewer_layers(
+    pp: int, vpp: int, loss: float, expected: list[tuple[int, ...]]
+) -> None:
+    others = (*[0.0] * (pp * vpp - 1), loss)
+    least = (*[1] * (pp * vpp - 1), 0)
+    assert balanced_counts(StageWork(pp, (1.0,) * 48, others, least), [48] * pp)[:1] == expected
+
+
+def test_a_stage_with_little_memory_gets_fewer_layers() -> None:
+    work = StageWork(3, (1.0,) * 12, (0.0,) * 3, (1,) * 3)
+    for counts in balanced_counts(work, [2, 12, 12]):
+        assert counts == (2, 5, 5)
