@@ -194,6 +194,7 @@ def _enumerate_layouts(
     problem: Problem, framework: Framework, rules: tuple[Rule, ...]
 ) -> Iterator[Layout]:
     """Return an iterator over all layouts of ``problem``, valid or not."""
+
     @cache
     def choose_exchange() -> ChooseExchange:
         # Only layouts with context parallelism need the cost model, which takes long to build.
