@@ -6,8 +6,9 @@ layout that needs any other strategy is rejected (E08), never emitted without it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from parc.backends.base import LauncherRules
 from parc.backends.declaration import Declaration
@@ -157,20 +158,23 @@ def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, 
 
     The keys of ``supported`` are the names of the strategies that ``framework`` supports.
     """
-    return tuple(_unsupported_rules(framework, supported))
+    return _unsupported_rules(framework, frozenset(supported))
 
 
-def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
-    """Yield one rule (E08) per strategy that is not a key of ``supported``.
+@cache
+def _unsupported_rules(framework: str, supported: frozenset[str]) -> tuple[Rule, ...]:
+    """Return one rule (E08) per strategy that is not in ``supported``.
 
     The help of a finding lists the supported strategies that the same spec field selects.
     """
+    rules = []
     known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
         if one.name not in supported:
             alternatives = [other for other in known if other.path == one.path]
             explain = _explain_unsupported(framework, one, alternatives)
-            yield Rule("E08", (one.path, "emit"), _uses_strategy(one), explain, one.reads)
+            rules.append(Rule("E08", (one.path, "emit"), _uses_strategy(one), explain, one.reads))
+    return tuple(rules)
 
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:

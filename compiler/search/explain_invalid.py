@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache, lru_cache
 from itertools import chain, islice
 from typing import Any
 
@@ -17,13 +18,16 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Pins, Problem
 from parc.compiler.ir.rule import Rule
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.search.choose_context_exchange import fastest_exchange
+from parc.compiler.search.choose_context_exchange import ChooseExchange, fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 
 MAX_EXAMINED = 4_096
 """Largest number of layouts that are checked per edit, to bound the time of an explanation."""
 MAX_VALUES = 6
 """Largest number of values of a setting that are tried as the first of several edits."""
+CACHED_EDITS = 256
+"""Largest number of edited problems whose result is kept: more than one explanation tries, because
+each violated rule tries the same edits of the same settings."""
 NUMERIC_PINS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
 """Pins with a number, for which the fix is the nearest valid number. For all other pins, the fix is
 to remove the pin."""
@@ -143,6 +147,7 @@ def _with_layout_setting(problem: Problem, name: str, value: int | str | None) -
     return replace(problem.pins, **changed)
 
 
+@lru_cache(CACHED_EDITS)
 def _find_edit_of_setting(problem: Problem, framework: Framework, name: str) -> str:
     """Return an edit of the layout setting ``name`` after which a valid layout exists.
 
@@ -163,6 +168,7 @@ def _find_edit_of_setting(problem: Problem, framework: Framework, name: str) -> 
     return f"layout.{name}: {value}" if works else f"remove layout.{name}"
 
 
+@lru_cache(CACHED_EDITS)
 def _has_valid_layout(problem: Problem, framework: Framework) -> bool:
     """Return True if one of the first ``MAX_EXAMINED`` layouts of ``problem`` is valid."""
     return any(True for _ in _valid_layouts(problem, framework))
@@ -172,18 +178,33 @@ def _valid_layouts(problem: Problem, framework: Framework) -> Iterator[Layout]:
     """Yield the valid layouts among the first ``MAX_EXAMINED`` layouts of ``problem``."""
     # Memory is not estimated here: a fix must satisfy the rules, and a later compile checks memory.
     rules = all_rules(problem, framework)
+    # Most layouts violate the same rule as the layout before them, so this rule is checked first.
+    last = rules[0]
     for layout in islice(_enumerate_layouts(problem, framework, rules), MAX_EXAMINED):
-        if not any(rule.broken(problem, layout) for rule in rules):
+        if last.broken(problem, layout):
+            continue
+        broken = next((rule for rule in rules if rule.broken(problem, layout)), None)
+        if broken is None:
             yield layout
+        else:
+            last = broken
 
 
 def _enumerate_layouts(
     problem: Problem, framework: Framework, rules: tuple[Rule, ...]
 ) -> Iterator[Layout]:
     """Return an iterator over all layouts of ``problem``, valid or not."""
-    fastest = fastest_exchange(cost_model_for(problem, framework), rules)
+
+    @cache
+    def choose_exchange() -> ChooseExchange:
+        # Only layouts with context parallelism need the cost model, which takes long to build.
+        return fastest_exchange(cost_model_for(problem, framework), rules)
+
     variants = framework.layout_variants(problem)
-    spaces = (LayoutSpace.for_variant(problem, framework, one, fastest) for one in variants)
+    spaces = (
+        LayoutSpace.for_variant(problem, framework, one, lambda layout: choose_exchange()(layout))
+        for one in variants
+    )
     return chain.from_iterable(chain.from_iterable(map(sibling_layouts, spaces)))
 
 
@@ -327,6 +348,7 @@ def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
     return list(causes.values())
 
 
+@lru_cache(CACHED_EDITS)
 def _rules_violated_by_all(
     problem: Problem, framework: Framework
 ) -> frozenset[tuple[str, tuple[str, ...]]]:

@@ -1,6 +1,6 @@
 """Processes of checking programs that stay alive, because their imports take seconds.
 
-A process reads one case per line and answers with one verdict per line. The processes of the two
+A process reads one case per line and answers with one verdict per line. The processes of the
 programs that were used last are kept. All end with this process, because their stdin closes.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import select
 import subprocess
 import tempfile
@@ -15,7 +16,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-PROCESSES, KEPT = 2, 2
+
+def processes_per_program(workers: int, cores: int) -> int:
+    """Return 2 if each worker of pytest-xdist has at least two cores, otherwise 1.
+
+    Without a free core, a second process only adds the CPU time of its imports.
+    """
+    return 2 if cores >= 2 * workers else 1
+
+
+PROCESSES = processes_per_program(
+    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), os.cpu_count() or 1
+)
+KEPT = 4 // PROCESSES
+"""Number of programs whose processes are kept: together four processes of about 1 GB per worker."""
 FEW = 30
 """Up to this number of cases one process is faster than two, because each imports the tool."""
 LONGEST_CASE_SECONDS = 900
@@ -69,7 +83,7 @@ _kept: dict[tuple[str, ...], list[CheckerProcess]] = {}
 
 
 def run_cases(command: list[str], cases: list[Case]) -> list[Verdict]:
-    """Return the verdicts in any order. The cases are distributed to up to two processes."""
+    """Return the verdicts in any order. The cases are distributed to ``PROCESSES`` processes."""
     processes = _processes(tuple(command), 1 if len(cases) <= FEW else PROCESSES)
     waiting = iter(cases)
     with ThreadPoolExecutor(PROCESSES) as pool:

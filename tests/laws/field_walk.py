@@ -16,7 +16,7 @@ from parc.backends.registry import backend, serving_backend
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Artifact, ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.pipeline import plan_spec
+from parc.compiler.pipeline import plan_job, resolve_spec
 from parc.compiler.spec.annotations import model_of
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec as TrainingSpec
@@ -146,7 +146,9 @@ def outcome_of(spec: Spec) -> Outcome:
 @cache
 def _outcome(text: str) -> Outcome:
     sink = Sink()
-    plan = plan_spec(source_of(json.loads(text)), (), sink)
+    # Without trying the fixes of its findings, which would compile each rejected spec again.
+    problem = resolve_spec(source_of(json.loads(text)), (), sink)
+    plan = None if problem is None else plan_job(problem, sink)
     findings = frozenset((one.code, one.path, _text_of(one)) for one in sink.diagnostics)
     if plan is None:
         return Outcome("", frozenset(), findings)

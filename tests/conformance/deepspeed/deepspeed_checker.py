@@ -35,8 +35,9 @@ from deepspeed_keys import READ_BY_INITIALIZE
 from read_trace import ReadTrace
 
 AUTO_MEANS_SOMETHING = ("pipeline.stages", "data_types.keep_in_fp32_modules", "expert_parallel.")
+IMPORTED_LATE = ("torch._dynamo", "deepspeed.module_inject.auto_ep_config")
+"""Modules that the config and the optimizer import late, which would add a second to every case."""
 IMPORTED_BY_ENGINE = (
-    "torch._dynamo",
     "torch.distributed.fsdp",
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.runtime.zero.muon.muon_optimizer",
@@ -217,7 +218,7 @@ def main() -> int:
     # A C++ extension for shared memory needs a compiler and a minute, and is never called. The
     # attribute deepspeed.comm.torch is torch itself by now, so the module comes from sys.modules.
     vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
-    import_before_forks("deepspeed.pipe", "deepspeed.moe.layer")
+    import_before_forks("deepspeed.pipe", "deepspeed.moe.layer", *IMPORTED_LATE)
     return answer_cases(check, needs=lambda case: IMPORTED_BY_ENGINE if case.get("engine") else ())
 
 

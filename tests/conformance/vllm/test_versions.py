@@ -24,7 +24,12 @@ def sources_of(version: str) -> str:
     return "" if version == DEFAULT_VERSION else version
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.fixture(scope="module", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    """Return each version; all tests of one follow each other and share the checking program."""
+    return str(request.param)
+
+
 def test_the_known_flags_equal_those_of_the_parser(version: str) -> None:
     (verdict,) = vllm_verdicts([{"flags": True}], sources_of(version))
     assert rows(rows_of_known_flags(PACKAGE, version).values()) == rows(verdict["flags"])
@@ -39,7 +44,7 @@ def rows(found: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("version", VERSIONS[:-1])
+@pytest.mark.parametrize("version", VERSIONS[:-1], indirect=True, scope="module")
 def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups(version: str) -> None:
     plans = []
     for seed in range(1000, 1000 + SPECS):
