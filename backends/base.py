@@ -268,6 +268,17 @@ class OptionalFeatures(Protocol):
         """
 
 
+class StepTokenSearch(Protocol):
+    """Optional part of an engine; without it, the tokens per step are not searched.
+
+    The engine must process a part of the waiting prompts in the steps of running requests, as the
+    simulation does, so that the number of tokens per step trades TTFT for TPOT.
+    """
+
+    def step_tokens_to_try(self, problem: ServingProblem) -> tuple[int, ...]:
+        """Return the largest numbers of tokens per step to try, in ascending order."""
+
+
 class PoolRouting(Protocol):
     """Optional part of an engine with pools; without it, users need a router of their own."""
 

@@ -18,6 +18,7 @@ from parc.compiler.evaluate.service_rules import engine_request_limits
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
 from parc.compiler.resolve.resolve_service import resolve_service
+from parc.compiler.search.choose_step_tokens import with_step_tokens
 from parc.compiler.search.search_serving_layouts import search_serving_layouts
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import TaskSpec
@@ -59,6 +60,8 @@ def plan_service(
     if found is None:
         return None
     estimate, search = found
+    if search.step_tokens is not None:
+        problem = with_step_tokens(problem, search.step_tokens.chosen)
     service = problem.service
     is_rate_given = service.traffic.request_rate is not None
     intervals = service_intervals(

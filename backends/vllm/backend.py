@@ -15,6 +15,7 @@ from parc.backends.vllm.defaults import (
     context_tokens,
     default_batch,
     engine_constants,
+    step_tokens_to_try,
 )
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.features import service_features
@@ -81,6 +82,10 @@ class Vllm:
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """Return vLLM's default limits on ``gpu``: (concurrent requests, tokens per step)."""
         return default_batch(gpu)
+
+    def step_tokens_to_try(self, problem: ServingProblem) -> tuple[int, ...]:
+        """Return values of --max-num-batched-tokens to try; none if prompts are not split."""
+        return step_tokens_to_try(problem)
 
     def context_tokens(self, model: Model) -> int:
         """Return the longest sequence, in tokens, that vLLM derives from the model's config."""

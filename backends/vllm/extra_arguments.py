@@ -15,6 +15,7 @@ from parc.backends.shared.extra_arguments import (
 )
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
+from parc.backends.vllm.defaults import UNCHUNKED
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.similar_names import close_matches
@@ -22,8 +23,6 @@ from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
 SERVERS = ("--api-server-count", "-asc")
-UNCHUNKED = ("--no-enable-chunked-prefill", "--disable-chunked-prefill")
-"""Spellings of the flag that turns chunked prefill off; the second one exists since 0.33."""
 
 
 def normalize_flag(flag: str) -> str:

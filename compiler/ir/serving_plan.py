@@ -73,7 +73,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServingPins:
-    """Values that section ``layout`` of a serving spec sets; None if PARC decides the value."""
+    """Values that a serving spec sets in ``layout`` and ``job``; None if PARC decides the value."""
 
     tp: int | None = None
     pp: int | None = None
@@ -88,6 +88,10 @@ class ServingPins:
     redundant_experts: int | None = None
     """Number of additional copies of busy experts, which the engine places by load; None if the
     engine does not balance experts."""
+    max_num_seqs: int | None = None
+    """Maximum number of running requests; None if PARC decides it."""
+    max_num_batched_tokens: int | None = None
+    """Maximum number of tokens per step; None if PARC decides it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +231,17 @@ class NearMiss:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTokens:
+    """Maximum number of tokens per step that PARC chose instead of the engine's default."""
+
+    chosen: int
+    default: int
+    gain: float | None
+    """Factor by which the service needs fewer GPUs or yields more tokens per second than with the
+    default; None if no layout meets the limits with the default."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServingSearch:
     """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
@@ -241,6 +256,8 @@ class ServingSearch:
     them with the choice."""
     near_misses: tuple[NearMiss, ...] = ()
     """For each latency limit at most one deployment that a slightly higher limit would allow."""
+    step_tokens: StepTokens | None = None
+    """Choice of the tokens per step; None if the number is that of the spec or of the engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,6 @@ from parc.compiler.spec.service_spec import (
     LatencyLimitSpec,
     ServiceSpec,
     ServingGoalsSpec,
-    ServingLayoutSpec,
     ServingLimitsSpec,
     ServingSpec,
 )
@@ -113,7 +112,7 @@ def resolve_service(
         spec_json=spec_as_json(spec),
         service=service,
         goals=_resolve_goals(spec.goals, service.traffic),
-        pins=_resolve_pins(spec.layout),
+        pins=_resolve_pins(spec),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
         calibration=factors,
     )
@@ -225,14 +224,18 @@ def _resolve_latency_limits(spec: ServingGoalsSpec) -> Iterator[LatencyLimit]:
             yield LatencyLimit(latency, "mean" if spec.goodput is None else "each", written)
 
 
-def _resolve_pins(spec: ServingLayoutSpec) -> ServingPins:
-    """Return the layout values that the spec fixes; ``auto`` becomes None."""
+def _resolve_pins(spec: ServingSpec) -> ServingPins:
+    """Return the sizes and batch limits that the spec fixes; ``auto`` becomes None."""
     names = ("tp", "pp", "dp", "ep", "pcp", "dcp", "replicas", "all2all")
-    written = {name: getattr(spec, name) for name in names}
+    written = {name: getattr(spec.layout, name) for name in names}
+    written |= {
+        name: getattr(spec.job, name) for name in ("max_num_seqs", "max_num_batched_tokens")
+    }
+    stages = spec.layout.stage_layers
     return ServingPins(
         **{name: None if value == "auto" else value for name, value in written.items()},
-        stages=None if spec.stage_layers == "auto" else spec.stage_layers,
-        redundant_experts=spec.redundant_experts,
+        stages=None if stages == "auto" else stages,
+        redundant_experts=spec.layout.redundant_experts,
     )
 
 

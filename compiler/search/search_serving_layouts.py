@@ -6,6 +6,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 
 from parc.backends.base import Engine
@@ -22,6 +23,7 @@ from parc.compiler.evaluate.evaluate_service import (
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
 from parc.compiler.ir.serving_plan import NearMiss, ServingCandidate, ServingRule
+from parc.compiler.search.choose_step_tokens import choose_step_tokens, with_step_tokens
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 from parc.compiler.search.explain_services import (
     explain_empty_search,
@@ -64,31 +66,39 @@ def search_serving_layouts(
         evaluated = _evaluate_layouts(problem, rules, layouts)
         if evaluated.valid:
             break
-    else:
-        explain_empty_search(problem, (rules, layouts), evaluated.too_slow, sink)
-        return None
     order = rank_services(problem, evaluated.valid)
     # Splits are refined only for the best layouts, because each one has many splits to evaluate.
     order = rank_services(problem, [*_with_best_stages(problem, order[:REFINED]), *order[REFINED:]])
+    step_tokens = None
     if problem.goals.has_latency_limit and (
         problem.service.traffic.is_load_given or is_load_searched(problem)
     ):
-        finalists = simulate_finalists(problem, order)
-        if not finalists:
-            fastest = min(order, key=lambda found: request_seconds(problem, found))
+        simulated = simulate_finalists(problem, order)
+        too_slow = sorted(
+            (one for _, one in evaluated.too_slow), key=partial(request_seconds, problem)
+        )
+        step_tokens, finalists = choose_step_tokens(problem, engine, order or too_slow, simulated)
+        if order and not finalists:
+            fastest = min(order, key=partial(request_seconds, problem))
             report_missed_in_simulation(problem, fastest, sink)
             return None
         places = {replace(one.layout, replicas=1) for one in finalists}
         others = [one for one in order if replace(one.layout, replicas=1) not in places]
         order = [*finalists, *others]
-    else:
+        if step_tokens is not None:
+            problem = with_step_tokens(problem, step_tokens.chosen)
+    elif order:
         order[0] = with_statistics(problem, order[0])
+    if not order:
+        explain_empty_search(problem, (rules, layouts), evaluated.too_slow, sink)
+        return None
     search = ServingSearch(
         enumerated=len(layouts),
         dropped=tuple(sorted(evaluated.dropped.items())),
         ranked=tuple(map(ServingCandidate.from_estimate, order[:KEPT])),
         rejected=tuple(_best_of_other_tp(order)),
         near_misses=tuple(_near_misses(problem, order, evaluated.too_slow)),
+        step_tokens=step_tokens,
     )
     return order[0], search
 

@@ -58,10 +58,10 @@ def simulate_finalists(
     """
     finalists, others = order[:FINALISTS], order[FINALISTS:]
     fastest = sorted(others, key=lambda found: request_seconds(problem, found))[:FASTEST]
-    return _adjust_to_limits(problem, finalists, most) or _adjust_to_limits(problem, fastest, most)
+    return adjust_to_limits(problem, finalists, most) or adjust_to_limits(problem, fastest, most)
 
 
-def _adjust_to_limits(
+def adjust_to_limits(
     problem: ServingProblem, order: Sequence[ServingEstimate], most: float
 ) -> list[ServingEstimate]:
     """Return the estimates with the load or replicas that meet all limits, best first.

@@ -156,7 +156,8 @@ class ServiceSpec(StrictModel):
     """Maximum number of requests that one data-parallel rank runs at a time. auto uses the default
     of the engine."""
     max_num_batched_tokens: PositiveInt | Auto = "auto"
-    """Maximum number of tokens per engine step. auto uses the default of the engine."""
+    """Maximum number of tokens per engine step. auto uses the default of the engine, or, if goals
+    limit a latency and vLLM serves the model, a number that PARC searches."""
     block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
     """Number of tokens per block of the KV cache."""
     prefix_caching: bool = True

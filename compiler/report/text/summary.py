@@ -66,6 +66,7 @@ def serving_summary(plan: ServingPlan) -> str:
         ),
         ("interval", _format_intervals(plan)),
         ("simulated", format_simulated(plan)),
+        ("steps", describe_step_tokens(plan)),
         ("cost", describe_cost(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
@@ -99,6 +100,20 @@ def format_draft(setup: ServingSetup) -> str:
         f"{format_percent(draft.acceptance)} accepted: {setup.accepted_tokens:.2f} tokens per step "
         "and request"
     )
+
+
+def describe_step_tokens(plan: ServingPlan) -> str:
+    """Return why steps have fewer or more tokens than by default; empty if they do not."""
+    found = plan.search.step_tokens
+    if found is None:
+        return ""
+    if found.gain is None:
+        effect = "no layout meets the limits with the default"
+    elif plan.problem.minimizes_gpus:
+        effect = f"{1 - 1 / found.gain:.0%} fewer GPUs"
+    else:
+        effect = f"{found.gain:.2f} times the throughput"
+    return f"at most {found.chosen:,} tokens instead of {found.default:,} by default: {effect}"
 
 
 def format_simulated(plan: ServingPlan) -> str:

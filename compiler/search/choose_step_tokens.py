@@ -1,0 +1,93 @@
+"""Choice of the largest number of tokens per engine step, for services with latency limits.
+
+A step computes the next token of every running request and a part of the waiting prompts. With
+fewer tokens per step, prompts take longer, but they delay the running requests less (Sarathi-Serve,
+arXiv:2403.02310). Engines have one default for all services; the best value depends on the limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from parc.backends.base import Engine
+from parc.compiler.evaluate.evaluate_service import (
+    evaluate_service,
+    first_missed_limit,
+    objective_value,
+)
+from parc.compiler.evaluate.service_rules import service_rules
+from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.ir.serving_plan import StepTokens
+from parc.compiler.search.simulate_finalists import adjust_to_limits
+
+LAYOUTS = 2
+"""Number of layouts for which other numbers of tokens per step are tried: the best one in the
+simulation, and then the best ones of the closed-form formulas."""
+LEAST_GAIN = 1.03
+"""Smallest factor by which a service must be better than with the engine's default."""
+
+
+def choose_step_tokens(
+    problem: ServingProblem,
+    engine: Engine,
+    order: Sequence[ServingEstimate],
+    simulated: Sequence[ServingEstimate],
+) -> tuple[StepTokens | None, list[ServingEstimate]]:
+    """Return (tokens per step, simulated estimates, best first); None keeps the default.
+
+    ``order`` contains the estimates with the engine's default, sorted by ``rank_services``, and
+    ``simulated`` those that meet all limits. Other numbers are tried if neither the spec sets one
+    nor ``engine`` lacks them, and chosen if the best service improves by 3 %, or if no layout
+    meets the limits with the default.
+    """
+    default, chosen = problem.service.setup.max_batched_tokens or 0, None
+    best = list(simulated)
+    layouts = [replace(one.layout, replicas=1) for one in (*simulated[:1], *order)]
+    tried = list(dict.fromkeys(layouts))[:LAYOUTS]
+    start = objective_value(problem, best[0])[0] if best else math.inf
+    for tokens in _step_tokens_to_try(problem, engine):
+        changed = with_step_tokens(problem, tokens)
+        most = (objective_value(problem, best[0])[0] if chosen else start) / LEAST_GAIN
+        found = adjust_to_limits(changed, _possible(changed, engine, tried), most)
+        if found:
+            value = objective_value(problem, found[0])[0]
+            chosen, best = StepTokens(tokens, default, start / value if simulated else None), found
+        elif chosen:
+            break  # the best value is between numbers that are worse
+    return chosen, best
+
+
+def with_step_tokens(problem: ServingProblem, tokens: int) -> ServingProblem:
+    """Return the problem with at most ``tokens`` tokens per step.
+
+    Each running request needs a token per step, and one per draft token, so that fewer requests may
+    run at a time.
+    """
+    setup = problem.service.setup
+    running = min(setup.max_running or tokens, tokens // (1 + setup.draft_tokens))
+    setup = replace(setup, max_batched_tokens=tokens, max_running=running)
+    return replace(problem, service=replace(problem.service, setup=setup))
+
+
+def _step_tokens_to_try(problem: ServingProblem, engine: Engine) -> tuple[int, ...]:
+    """Return numbers of tokens per step other than the default, in ascending order."""
+    step_tokens = getattr(engine, "step_tokens_to_try", None)
+    setup, pins = problem.service.setup, problem.pins
+    # In a pool of one phase, prompts delay no tokens.
+    if step_tokens is None or pins.max_num_batched_tokens is not None or setup.pool != "both":
+        return ()
+    least = (pins.max_num_seqs or 1) * (1 + setup.draft_tokens)
+    numbers: tuple[int, ...] = step_tokens(problem)
+    return tuple(one for one in numbers if one >= least and one != setup.max_batched_tokens)
+
+
+def _possible(
+    problem: ServingProblem, engine: Engine, layouts: Sequence[ServingLayout]
+) -> list[ServingEstimate]:
+    """Return the estimates of the ``layouts`` that are valid and meet the limits on means."""
+    rules = service_rules(problem, engine)
+    valid = [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]
+    found = [evaluate_service(problem, one) for one in valid]
+    return [one for one in found if first_missed_limit(problem, one) is None]
