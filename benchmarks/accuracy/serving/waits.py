@@ -6,7 +6,8 @@ The fitted constants (WAIT_PRIORS, per engine) are those of
 ``compiler/cost/serving/request_waits.py``; the other parts of a prediction stay fixed. Each row is
 also predicted by a fit without any row of its source, so that no figure depends on the
 particularities of one benchmark. Rows do not state how requests arrive. For rows that state a
-concurrency the fit assumes a closed loop that starts full.
+concurrency the fit assumes a closed loop that starts full. Rows that state a request rate are not
+fitted: they were served by Triton, whose front end is not that of the servers that plans start.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from math import log
 from pathlib import Path
 
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.serving.engines import ENGINES
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fitting import FitResult, ParameterPrior, fit_parameters
 from parc.compiler.cost.serving.request_waits import (
@@ -32,20 +32,18 @@ from parc.compiler.cost.serving.request_waits import (
 from parc.compiler.ir.engine_constants import ArrivalConstants
 
 WAIT_PRIORS = {
-    "wait_share": ParameterPrior(0.05, 1.0, 1e-3, 1.0),
     "poll_steps": ParameterPrior(5.0, 1.0, 0.1, 100.0),
     "front_seconds": ParameterPrior(30e-3, 1.0, 1e-3, 1.0),
-    "admission_seconds": ParameterPrior(1e-3, 1.0, 1e-5, 0.1),
 }
-"""Priors: ``wait_share`` corresponds to ten rounds, the others are known within a factor of about
-3."""
+"""Priors: the constants are known within a factor of about 3. The admission time is the same for
+all engines, because it is that of a Python front end; only rows of vLLM determine it."""
 CHUNK = 8192
 """Maximum number of tokens per step, in all three engines."""
 MAX_LOAD = 0.6
 """Largest load of open arrivals that the fit uses; above it queueing dominates the time."""
 GROUP_EXPONENT = 0.3
-"""Exponent of the weight of a row, because rows of a group share their errors: n rows count as n to
-the power of 1 - 2 x this."""
+"""Exponent of the weight of a row, because rows of a source share their errors: n rows count as n
+to the power of 1 - 2 x this."""
 OVERLOADED = "closed loop 5: more requests than the cache holds"
 OUTLIER = 3.0
 """Error factor under the first fit from which a row is left out of the second (cold starts)."""
@@ -114,7 +112,8 @@ def _queue(one: ServingPrediction, arrivals: ArrivalConstants) -> RequestQueue:
         return poisson_queue(row.traffic.request_rate / ranks, one.found.prefill_seconds)
     concurrency = row.traffic.concurrency or 1.0
     busy = min(ranks, concurrency)
-    return closed_loop_queue(arrivals, busy / row.layout.replicas, concurrency / busy)
+    setup = replace(row.setup, engine=replace(row.setup.engine, arrivals=arrivals))
+    return closed_loop_queue(setup, row.traffic, busy / row.layout.replicas, concurrency / busy)
 
 
 def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
@@ -126,10 +125,12 @@ def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
 
 def fit_waits(rows: Sequence[WaitRow]) -> FitResult:
     """Fit the constants of one engine to ``rows``, a second time without outliers."""
+    closed = [row for row in rows if row.prediction.row.traffic.concurrency is not None]
     # Cold starts and compilation at the first request are unrelated to queueing.
-    first = _fit(rows)
-    ratios = [seconds / _measured(row) for seconds, row in _pairs(rows, first.parameters)]
-    kept = [row for ratio, row in zip(ratios, rows, strict=True) if abs(log(ratio)) < log(OUTLIER)]
+    first = _fit(closed)
+    ratios = [seconds / _measured(row) for seconds, row in _pairs(closed, first.parameters)]
+    pairs = zip(ratios, closed, strict=True)
+    kept = [row for ratio, row in pairs if abs(log(ratio)) < log(OUTLIER)]
     return _fit(kept) if kept else first
 
 
@@ -153,8 +154,9 @@ def _measured(row: WaitRow) -> float:
     return row.prediction.row.measured.ttft_seconds
 
 
-def _group(row: WaitRow) -> tuple[str, ...]:
-    return row.prediction.row.group
+def _group(row: WaitRow) -> str:
+    # Clients, front ends and their options are those of a source.
+    return row.prediction.row.source
 
 
 def predict_unseen_sources(rows: Sequence[WaitRow]) -> dict[str, float]:
@@ -201,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
     predictions = predict_serving(read_serving(parser.parse_args(argv).data).rows)
     rows = wait_rows(predictions)
-    for name in ENGINES:
+    for name in sorted({row.prediction.row.setup.engine.name for row in rows}):
         found = fit_waits([row for row in rows if row.prediction.row.setup.engine.name == name])
         values = ", ".join(
             f"{one} {value:.3g} (log +-{found.spreads[one]:.2f})"

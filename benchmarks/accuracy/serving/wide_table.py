@@ -9,6 +9,8 @@ Values that a row leaves out are filled by these rules:
   attention by request if there is no NVLink, otherwise by head.
 - more ranks than GPUs: tp counts the ranks of attention data parallelism.
 - disaggregated rows: only the decode pool and its TPOT are used.
+- waits of new requests: those of the options in the scripts of the sampled benchmark that names a
+  day of 2026 (SemiAnalysisAI/InferenceX, benchmarks/single_node); see ``wait_steps``.
 
 Rows of tier C, without numeric mean lengths, or of an unknown model are left out.
 """
@@ -62,6 +64,9 @@ SUFFIXES = ("-instruct", "-fp8", "-fp4", "-nvfp4", "-base")
 FORMATS = {"": "bf16", "fp8-block": "fp8", "int8": "fp8", "mxfp4": "nvfp4", "fp4": "nvfp4"}
 LENGTH_SHARE = 0.9
 DAY = re.compile(r"(\d{4})-(\d\d)-\d\d(?:\.csv)?")
+POLLED_OFTEN = ("hgx-b300", "qwen3.5-397b-a17b", "fp8")
+"""Node, model and weights of the benchmark whose server polls for requests every 10 steps under any
+load."""
 MODES = ("agg", "agg-online", "agg-offline", "disagg", "decode-step")
 MEAN = re.compile(r"mean ~ (\d+)")
 
@@ -111,16 +116,17 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
     """Convert a row to the published format."""
     step, apart = record["mode"] == "decode-step", record["mode"] == "disagg"
     weights = FORMATS.get(record["precision"], record["precision"])
+    layout = _decode_pool(record) if apart else _layout(record)
     cache = record["kv_dtype"] or ("fp8" if weights in ("fp8", "nvfp4") else "bf16")
     sampled = "silicon_sample" in record["source"]
-    return {
+    found = {
         "id": record["id"],
         "model": _model(record["model"]),
         "node": NODES.get(record["gpu"], ""),
         "engine": _engine(record["engine"]),
         "weights": weights,
         "kv": cache,
-        **(_decode_pool(record) if apart else _layout(record)),
+        **layout,
         "apart": "1" if apart else "",
         "input_tokens": _prompt(record["isl"]),
         "output_tokens": "2" if step else record["osl"],
@@ -134,6 +140,26 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
         "kind": "step" if step else "",
         "source": _source(record["source"]),
     }
+    return found | {"wait_steps": str(wait_steps(found) or "")}
+
+
+def wait_steps(record: Mapping[str, str]) -> float:
+    """Return the decode steps for which options of InferenceX delay a new request.
+
+    ``record`` is a row of the published format. The options are those of the scripts of March and
+    April 2026.
+    """
+    if "sample of 2026" not in record["source"]:
+        return 0.0
+    if record["engine"] == "trtllm":
+        # attention_dp_config waits for prompts on all ranks for up to timeout_iters: 60 steps.
+        return 60.0 if parse_number(record["dp"]) > 1 else 0.0
+    if record["engine"] != "sglang" or record["node"] not in ("hgx-b200", "hgx-b300"):
+        return 0.0
+    # --scheduler-recv-interval; a request arrives in the middle of an interval on average.
+    is_short = (record["node"], record["model"], record["weights"]) == POLLED_OFTEN
+    interval = 10 if is_short or parse_number(record["concurrency"]) < 16 else 30
+    return (interval - 1) / 2
 
 
 def _prompt(text: str) -> str:

@@ -91,6 +91,4 @@ def _calibrated_arrivals(row: ArrivalConstants, factors: Mapping[str, float]) ->
         front_seconds=row.front_seconds * front,
         admission_seconds=row.admission_seconds * front,
         poll_steps=row.poll_steps * queue,
-        # A share of the other prompts cannot exceed 1.
-        wait_share=min(row.wait_share * queue, 1.0),
     )

@@ -167,7 +167,7 @@ def _closed_loop_state(
     The ranks are the data-parallel ranks of one engine, which run their steps together. In vLLM, a
     rank without requests runs a dummy batch, which takes as long as a step but yields no tokens.
     """
-    queue = closed_loop_queue(deployment.engine.arrivals, busy, present)
+    queue = closed_loop_queue(deployment.setup, traffic, busy, present)
 
     def queue_ahead(_: float) -> RequestQueue:
         return queue
@@ -268,8 +268,7 @@ def steady_state(
     queue = queue_ahead(serial)
     step = decode.total_seconds
     if not setup.prefill_apart:
-        later = engine.arrivals.later_share if queue.present else 1.0
-        step += later * max(running - 1, 0.0) / max(steps, 1.0) * prefill
+        step += queue.prompts_while_decoding(running) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
     first += transfer + seconds_until_prompt_runs(engine.arrivals, queue, serial, step)
     if traffic.host_hit:

@@ -144,7 +144,7 @@ def front_end(
         # The transfers to one rank follow one another.
         max(arrivals.admission_seconds, transfer / deployment.layout.dp) / replicas,
         # The steps until a busy engine accepts a request were measured in closed loops only.
-        arrivals.poll_steps if is_closed else 0.0,
+        arrivals.poll_steps + arrivals.option_steps if is_closed else 0.0,
     )
 
 
