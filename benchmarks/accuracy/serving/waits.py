@@ -6,8 +6,7 @@ The fitted constants (WAIT_PRIORS, per engine) are those of
 ``compiler/cost/serving/request_waits.py``; the other parts of a prediction stay fixed. Each row is
 also predicted by a fit without any row of its source, so that no figure depends on the
 particularities of one benchmark. Rows do not state how requests arrive. For rows that state a
-concurrency the fit assumes a closed loop that starts full. Rows that state a request rate are not
-fitted: they were served by Triton, whose front end is not that of the servers that plans start.
+concurrency the fit assumes a closed loop that starts full.
 """
 
 from __future__ import annotations
@@ -30,10 +29,12 @@ from parc.compiler.cost.serving.request_waits import (
     seconds_until_prompt_runs,
 )
 from parc.compiler.ir.engine_constants import ArrivalConstants
+from parc.compiler.ir.serving import ServingSetup
 
 WAIT_PRIORS = {
     "poll_steps": ParameterPrior(5.0, 1.0, 0.1, 100.0),
     "front_seconds": ParameterPrior(30e-3, 1.0, 1e-3, 1.0),
+    "prompt_layer_seconds": ParameterPrior(1e-3, 1.0, 1e-5, 0.1),
 }
 """Priors: the constants are known within a factor of about 3. The admission time is the same for
 all engines, because it is that of a Python front end; only rows of vLLM determine it."""
@@ -105,32 +106,33 @@ def _load(one: ServingPrediction) -> float:
     return rate / (layout.dp * layout.replicas) * one.found.prefill_seconds
 
 
-def _queue(one: ServingPrediction, arrivals: ArrivalConstants) -> RequestQueue:
+def _setup(one: ServingPrediction, arrivals: ArrivalConstants) -> ServingSetup:
+    return replace(one.row.setup, engine=replace(one.row.setup.engine, arrivals=arrivals))
+
+
+def _queue(one: ServingPrediction, setup: ServingSetup) -> RequestQueue:
     row = one.row
     ranks = row.layout.dp * row.layout.replicas
     if row.traffic.request_rate is not None:
         return poisson_queue(row.traffic.request_rate / ranks, one.found.prefill_seconds)
     concurrency = row.traffic.concurrency or 1.0
     busy = min(ranks, concurrency)
-    setup = replace(row.setup, engine=replace(row.setup.engine, arrivals=arrivals))
     return closed_loop_queue(setup, row.traffic, busy / row.layout.replicas, concurrency / busy)
 
 
 def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
     step = one.found.tpot_seconds * one.row.setup.accepted_tokens
-    return seconds_until_prompt_runs(
-        arrivals, _queue(one, arrivals), one.found.prefill_seconds, step
-    )
+    setup = _setup(one, arrivals)
+    queue, prefill = _queue(one, setup), one.found.prefill_seconds
+    return seconds_until_prompt_runs(setup, one.row.model, queue, prefill, step)
 
 
 def fit_waits(rows: Sequence[WaitRow]) -> FitResult:
     """Fit the constants of one engine to ``rows``, a second time without outliers."""
-    closed = [row for row in rows if row.prediction.row.traffic.concurrency is not None]
     # Cold starts and compilation at the first request are unrelated to queueing.
-    first = _fit(closed)
-    ratios = [seconds / _measured(row) for seconds, row in _pairs(closed, first.parameters)]
-    pairs = zip(ratios, closed, strict=True)
-    kept = [row for ratio, row in pairs if abs(log(ratio)) < log(OUTLIER)]
+    first = _fit(rows)
+    ratios = [seconds / _measured(row) for seconds, row in _pairs(rows, first.parameters)]
+    kept = [row for ratio, row in zip(ratios, rows, strict=True) if abs(log(ratio)) < log(OUTLIER)]
     return _fit(kept) if kept else first
 
 

@@ -1,8 +1,9 @@
 """Delay between the arrival of a request and the start of its own prompt.
 
-Published times to the first token show three delays in addition to the prompt itself. First, the
+Published times to the first token show four delays in addition to the prompt itself. First, the
 front end accepts a request (``front_seconds``); simultaneous requests are accepted one after
-another (``admission_seconds``). Second, a busy scheduler accepts new requests, and returns tokens,
+another (``admission_seconds``), and an engine without CUDA graphs for prompts launches the kernels
+of layers with routed experts slowly (``prompt_layer_seconds``). Second, a busy scheduler accepts new requests, and returns tokens,
 only every few steps (``poll_steps``). Third, prompts of other requests run first.
 
 The third delay depends on the arrival pattern. With Poisson arrivals it is the wait of an M/D/1
@@ -19,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from parc.compiler.ir.engine_constants import ArrivalConstants
+from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingSetup, Traffic
 
 CLOSED_LOOP_ROUNDS = 10
@@ -106,12 +107,27 @@ def poisson_queue(rate: float, prefill_seconds: float) -> RequestQueue:
     return RequestQueue(prompts=load / (2 * (1 - load)), steps=0.5)
 
 
+def seconds_outside_steps(setup: ServingSetup, model: Model) -> float:
+    """Return the time in seconds that a request alone spends without delaying other requests.
+
+    Decode pools receive prompts that other engines have computed.
+    """
+    arrivals = setup.engine.arrivals
+    layers = 0 if setup.prefill_apart else model.moe_layers
+    return arrivals.front_seconds + arrivals.prompt_layer_seconds * layers
+
+
 def seconds_until_prompt_runs(
-    arrivals: ArrivalConstants, queue: RequestQueue, prefill_seconds: float, step_seconds: float
+    setup: ServingSetup,
+    model: Model,
+    queue: RequestQueue,
+    prefill_seconds: float,
+    step_seconds: float,
 ) -> float:
     """Return the time in seconds from the arrival of a request until its prompt runs.
 
     The time does not include a wait for a free slot in the engine.
     """
-    front = arrivals.front_seconds + arrivals.admission_seconds * queue.arrivals
+    front = seconds_outside_steps(setup, model)
+    front += setup.engine.arrivals.admission_seconds * queue.arrivals
     return front + queue.steps * step_seconds + queue.prompts * prefill_seconds

@@ -257,7 +257,7 @@ def steady_state(
     ``queue_ahead`` returns the work ahead of a new request. Its argument is the time in seconds
     that one prompt adds to the steps.
     """
-    setup, engine = deployment.setup, deployment.engine
+    setup = deployment.setup
     context = traffic.input_tokens + traffic.output_tokens / 2
     decode = seconds_through_all_stages(deployment, StepBatch(running, context))
     steps = decode_steps(setup, traffic)
@@ -270,7 +270,7 @@ def steady_state(
     if not setup.prefill_apart:
         step += queue.prompts_while_decoding(running) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    first += transfer + seconds_until_prompt_runs(engine.arrivals, queue, serial, step)
+    first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, serial, step)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
