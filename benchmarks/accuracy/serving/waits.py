@@ -32,7 +32,7 @@ from parc.compiler.ir.engine_constants import ArrivalConstants
 from parc.compiler.ir.serving import ServingSetup
 
 WAIT_PRIORS = {
-    "poll_steps": ParameterPrior(5.0, 1.0, 0.1, 100.0),
+    "poll_steps": ParameterPrior(1.0, 1.0, 0.01, 100.0),
     "front_seconds": ParameterPrior(30e-3, 1.0, 1e-3, 1.0),
     "prompt_layer_seconds": ParameterPrior(1e-3, 1.0, 1e-5, 0.1),
 }
@@ -114,17 +114,22 @@ def _queue(one: ServingPrediction, setup: ServingSetup) -> RequestQueue:
     row = one.row
     ranks = row.layout.dp * row.layout.replicas
     if row.traffic.request_rate is not None:
-        return poisson_queue(row.traffic.request_rate / ranks, one.found.prefill_seconds)
+        return poisson_queue(setup, row.traffic, row.traffic.request_rate / ranks)
     concurrency = row.traffic.concurrency or 1.0
     busy = min(ranks, concurrency)
     return closed_loop_queue(setup, row.traffic, busy / row.layout.replicas, concurrency / busy)
 
 
 def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
-    step = one.found.tpot_seconds * one.row.setup.accepted_tokens
-    setup = _setup(one, arrivals)
-    queue, prefill = _queue(one, setup), one.found.prefill_seconds
-    return seconds_until_prompt_runs(setup, one.row.model, queue, prefill, step)
+    found, setup = one.found, _setup(one, arrivals)
+    return seconds_until_prompt_runs(
+        setup,
+        one.row.model,
+        _queue(one, setup),
+        found.prefill_seconds,
+        found.decode.total_seconds,
+        found.tpot_seconds * setup.accepted_tokens,
+    )
 
 
 def fit_waits(rows: Sequence[WaitRow]) -> FitResult:

@@ -3,16 +3,29 @@
 Published times to the first token show four delays in addition to the prompt itself. First, the
 front end accepts a request (``front_seconds``); simultaneous requests are accepted one after
 another (``admission_seconds``), and an engine without CUDA graphs for prompts launches the kernels
-of layers with routed experts slowly (``prompt_layer_seconds``). Second, a busy scheduler accepts new requests, and returns tokens,
-only every few steps (``poll_steps``). Third, prompts of other requests run first.
+of layers with routed experts slowly (``prompt_layer_seconds``). Second, a busy scheduler accepts
+new requests, and returns tokens, only every few steps (``poll_steps``). Third, a request waits for
+the end of the running step. Fourth, prompts of other requests run first, or in the same step.
 
-The third delay depends on the arrival pattern. With Poisson arrivals it is the wait of an M/D/1
-queue. In a closed loop, each request that ends is replaced at once. A benchmark of a closed loop
-starts with all requests together, so that half of the other prompts precede a request's own prompt
-in the first of ``CLOSED_LOOP_ROUNDS`` rounds. Later, requests that end in the same step return
-together. An engine that interleaves prompts and decode steps spreads them, because their prompts
-end in different steps. An engine that runs prompts first holds up all decoding requests until the
-last prompt has ended, so that requests of equal length stay together in all rounds.
+The last two follow from the steps. A step takes S = d + n p seconds, where n prompts take p seconds
+each. A request arrives in a step with probability proportional to its length, so that it waits for
+half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
+
+- Poisson arrivals: n requests arrive during the step before, so that E[S] = d / (1 - r) and M =
+  E[S] + p r / (1 - r^2) with the load r = rate x p. r M / p others arrive in the same step.
+- A closed loop: each request that ends is replaced at once. The decoding requests end in different
+  steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
+
+With only one prompt per step, half of the others of the same step come later; without decoding
+requests, the wait is then that of an M/D/1 queue. ``tests/cost/serving`` compares both formulas
+with the event simulation.
+
+A benchmark of a closed loop starts with all requests together, so that half of the other prompts
+precede a request's own prompt in the first of ``CLOSED_LOOP_ROUNDS`` rounds. Later, requests that
+end in the same step return together. An engine that mixes prompts and decode steps spreads them,
+because its client and front end pass on one request after another. An engine that runs prompts
+first holds up all decoding requests until the last prompt has ended, so that requests of equal
+length stay together in all rounds.
 """
 
 from __future__ import annotations
@@ -37,11 +50,21 @@ class RequestQueue:
     """Work ahead of a request when it arrives at a data-parallel rank."""
 
     prompts: float = 0.0
-    """Number of prompts that run before the prompt of the request."""
+    """Number of prompts that run before the prompt of the request because their requests arrived
+    together with it."""
     arrivals: float = 0.0
     """Number of requests that the front end of the engine accepts before this request."""
     steps: float = 0.0
-    """Steps until the request is accepted and its first token is returned."""
+    """Additional steps until the request is accepted and its first token is returned."""
+    rate: float | None = None
+    """Requests per second under Poisson arrivals; None in a closed loop."""
+    busy: float = 1.0
+    """Probability that the engine runs a step when the request arrives."""
+    waited: float = 1.0
+    """Fraction of the prompts that start in the same step for which the request waits: between 0.5
+    if a step has one prompt, and 1 if a step has many."""
+    square: float = 1.0
+    """Mean square of the time of a prompt, divided by the square of its mean."""
     present: float = 0.0
     """Number of requests that are always in the system of the rank; 0 under Poisson arrivals."""
     behind: float = 0.0
@@ -79,6 +102,9 @@ def closed_loop_queue(
         prompts=first_round * others / 2 + later_rounds * ahead,
         arrivals=everywhere,
         steps=(arrivals.poll_steps + arrivals.option_steps) * busy,
+        busy=busy,
+        waited=_waited_share(setup, traffic),
+        square=_mean_square(traffic),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
         spread=later_rounds * (1 - companions / others) if others else 1.0,
@@ -96,15 +122,29 @@ def _requests_of_same_step(setup: ServingSetup, traffic: Traffic, present: float
     return max(present / max(width * traffic.output_tokens, 1.0), 1.0)
 
 
-def poisson_queue(rate: float, prefill_seconds: float) -> RequestQueue:
+def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> RequestQueue:
     """Return the work ahead of a request on a rank with Poisson arrivals.
 
-    ``rate`` is the number of requests per second per data-parallel rank. The number of prompts
-    ahead is load / (2 (1 - load)) with load = rate x prefill_seconds, as in an M/D/1 queue.
+    ``rate`` is the number of requests per second per data-parallel rank.
     """
-    load = min(rate * prefill_seconds, BUSIEST)
-    # A request arrives on average in the middle of a step.
-    return RequestQueue(prompts=load / (2 * (1 - load)), steps=0.5)
+    return RequestQueue(
+        rate=rate, waited=_waited_share(setup, traffic), square=_mean_square(traffic)
+    )
+
+
+def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
+    """Return the fraction of the prompts of its own step for which a request waits."""
+    if setup.prefill_apart:  # transfers of caches follow one another
+        return 0.5
+    limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
+    return 1 - min(traffic.computed_input_tokens / limit, 1.0) / 2
+
+
+def _mean_square(traffic: Traffic) -> float:
+    """Return the mean square of the prompt lengths, divided by the square of their mean."""
+    lengths = traffic.lengths
+    # The variance of a uniform distribution is the square of its half width, divided by 3.
+    return 1 + (lengths.input_cv**2 or lengths.range_ratio**2 / 3)
 
 
 def seconds_outside_steps(setup: ServingSetup, model: Model) -> float:
@@ -122,12 +162,28 @@ def seconds_until_prompt_runs(
     model: Model,
     queue: RequestQueue,
     prefill_seconds: float,
+    decode_seconds: float,
     step_seconds: float,
 ) -> float:
     """Return the time in seconds from the arrival of a request until its prompt runs.
 
-    The time does not include a wait for a free slot in the engine.
+    ``prefill_seconds`` is the time that a prompt adds to steps, ``decode_seconds`` the time of a
+    step without prompts, and ``step_seconds`` the mean time of a step. The result does not include
+    a wait for a free slot in the engine.
     """
     front = seconds_outside_steps(setup, model)
     front += setup.engine.arrivals.admission_seconds * queue.arrivals
-    return front + queue.steps * step_seconds + queue.prompts * prefill_seconds
+    others = _seconds_of_steps(queue, prefill_seconds, decode_seconds, step_seconds)
+    return front + queue.steps * step_seconds + queue.prompts * prefill_seconds + others
+
+
+def _seconds_of_steps(queue: RequestQueue, prefill: float, decode: float, step: float) -> float:
+    """Return the wait in seconds for the running step and for other prompts of the own step."""
+    if queue.rate is not None:
+        load = min(queue.rate * prefill, BUSIEST)
+        seen = step + queue.square * prefill * load / (1 - load * load)
+        return (0.5 + queue.waited * load) * seen
+    # Seconds per step in which prompts run.
+    prompts = step - decode
+    seen = step + queue.square * prefill * prompts / step
+    return queue.busy * (seen / 2 + queue.waited * prompts)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
@@ -168,13 +167,9 @@ def _closed_loop_state(
     rank without requests runs a dummy batch, which takes as long as a step but yields no tokens.
     """
     queue = closed_loop_queue(deployment.setup, traffic, busy, present)
-
-    def queue_ahead(_: float) -> RequestQueue:
-        return queue
-
     running, before = present, (0.0, 0.0)
     for _ in range(ROUNDS + 1):
-        steady = steady_state(deployment, traffic, running, queue_ahead)
+        steady = steady_state(deployment, traffic, running, queue)
         # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < CLOSED_LOOP_TOLERANCE * present:
@@ -199,13 +194,13 @@ def _open_arrival_state(
     requests follows from Little's law and is at most ``slots``.
     """
     states: dict[float, SteadyState] = {}
+    queue = poisson_queue(deployment.setup, traffic, rate)
 
     def state_with(running: float) -> SteadyState:
         # The state at the root is needed again after the root has been found.
         found = states.get(running)
         if found is None:
-            queue_ahead = partial(poisson_queue, rate)
-            found = states[running] = steady_state(deployment, traffic, running, queue_ahead)
+            found = states[running] = steady_state(deployment, traffic, running, queue)
         return found
 
     def missing_requests(running: float) -> float:
@@ -247,15 +242,11 @@ def _smallest_root(function: Callable[[float], float], low: float, high: float) 
 
 
 def steady_state(
-    deployment: Deployment,
-    traffic: Traffic,
-    running: float,
-    queue_ahead: Callable[[float], RequestQueue],
+    deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
 ) -> SteadyState:
     """Return the steady state with ``running`` decoding requests per data-parallel rank.
 
-    ``queue_ahead`` returns the work ahead of a new request. Its argument is the time in seconds
-    that one prompt adds to the steps.
+    ``queue`` is the work ahead of a new request.
     """
     setup = deployment.setup
     context = traffic.input_tokens + traffic.output_tokens / 2
@@ -265,12 +256,13 @@ def steady_state(
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(prefill, transfer)
-    queue = queue_ahead(serial)
     step = decode.total_seconds
     if not setup.prefill_apart:
         step += queue.prompts_while_decoding(running) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, serial, step)
+    first += transfer + seconds_until_prompt_runs(
+        setup, deployment.model, queue, serial, decode.total_seconds, step
+    )
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
