@@ -63,6 +63,8 @@ class RequestQueue:
     waited: float = 1.0
     """Fraction of the prompts that start in the same step for which the request waits: between 0.5
     if a step has one prompt, and 1 if a step has many."""
+    dense: float = 0.0
+    """Prompts in each step of a series of requests that end one step after another and return so."""
     square: float = 1.0
     """Mean square of the time of a prompt, divided by the square of its mean."""
     present: float = 0.0
@@ -104,6 +106,7 @@ def closed_loop_queue(
         steps=(arrivals.poll_steps + arrivals.option_steps) * busy,
         busy=busy,
         waited=_waited_share(setup, traffic),
+        dense=0.0 if setup.engine.scheduling.prefill_first else 1 / _ending_steps(traffic),
         square=_mean_square(traffic),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
@@ -115,11 +118,16 @@ def _requests_of_same_step(setup: ServingSetup, traffic: Traffic, present: float
     """Return the number of requests that end in the same step, and whose prompts run together."""
     if not setup.engine.scheduling.prefill_first:
         return 1.0
+    return max(present / _ending_steps(traffic), 1.0)
+
+
+def _ending_steps(traffic: Traffic) -> float:
+    """Return the number of steps over which requests end that started in the same step."""
     lengths = traffic.lengths
     # Width of the distribution of answer lengths divided by their mean; the width of a uniform
     # distribution is its standard deviation x sqrt(12).
     width = 2 * lengths.range_ratio or lengths.output_cv * sqrt(12)
-    return max(present / max(width * traffic.output_tokens, 1.0), 1.0)
+    return max(width * traffic.output_tokens, 1.0)
 
 
 def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> RequestQueue:
@@ -173,17 +181,18 @@ def seconds_until_prompt_runs(
     """
     front = seconds_outside_steps(setup, model)
     front += setup.engine.arrivals.admission_seconds * queue.arrivals
-    others = _seconds_of_steps(queue, prefill_seconds, decode_seconds, step_seconds)
-    return front + queue.steps * step_seconds + queue.prompts * prefill_seconds + others
+    others = _seconds_in_steps(queue, prefill_seconds, decode_seconds, step_seconds)
+    return front + queue.prompts * prefill_seconds + others
 
 
-def _seconds_of_steps(queue: RequestQueue, prefill: float, decode: float, step: float) -> float:
+def _seconds_in_steps(queue: RequestQueue, prefill: float, decode: float, step: float) -> float:
     """Return the wait in seconds for the running step and for other prompts of the own step."""
     if queue.rate is not None:
         load = min(queue.rate * prefill, BUSIEST)
         seen = step + queue.square * prefill * load / (1 - load * load)
         return (0.5 + queue.waited * load) * seen
-    # Seconds per step in which prompts run.
+    # Seconds per step in which prompts run, on average and in the steps before the own one.
     prompts = step - decode
-    seen = step + queue.square * prefill * prompts / step
-    return queue.busy * (seen / 2 + queue.waited * prompts)
+    ahead = max(step, decode + queue.dense * prefill)
+    seen = max(step + queue.square * prefill * prompts / step, ahead)
+    return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
