@@ -96,16 +96,15 @@ def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> Non
             tokens_per_second_per_gpu=found.tokens_per_second_per_gpu,
         )
         measured.append(replace(one.row, measured=values))
-    # The result of a single draw of three rows depends on luck: 0.08 to 0.25 of the error of TPOT.
-    rows = calibrated_rows(predict_serving(measured), draws=2)
-    assert len(rows) >= 12
+    rows = calibrated_rows(predict_serving(measured))
+    assert len(rows) >= 6
     shares = {
         name: median(abs(getattr(row.after, name)) for row in rows)
         / median(abs(getattr(row.before, name)) for row in rows)
         for name in ("tpot", "ttft")
     }
     # Delays come from other sources before the calibration, so that TTFT keeps a part of its error.
-    assert shares["tpot"] < 0.25
+    assert shares["tpot"] < 0.1
     assert shares["ttft"] < 0.6
     table = calibration_table(rows)
     assert table.splitlines()[-1].startswith("| **all** | ")
