@@ -52,15 +52,29 @@ OUTLIER = 3.0
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """Row with the part of its prediction that the fit does not change."""
+    """Row whose prediction is a linear function of the fitted constants."""
 
     prediction: ServingPrediction
     rest_seconds: float
-    """Predicted time to the first token without the wait."""
+    """Predicted time to the first token if all fitted constants are 0."""
+    slopes: Mapping[str, float]
+    """Name of a fitted constant -> derivative of the time to the first token by it."""
 
-    def seconds(self, arrivals: ArrivalConstants) -> float:
-        """Return the time to the first token with the wait under the constants ``arrivals``."""
-        return self.rest_seconds + _wait_seconds(self.prediction, arrivals)
+    def seconds(self, values: Mapping[str, float]) -> float:
+        """Return the time to the first token if the fitted constants have these values."""
+        slopes = self.slopes
+        return self.rest_seconds + sum(slopes[name] * value for name, value in values.items())
+
+
+def _wait_row(one: ServingPrediction) -> WaitRow:
+    shipped = one.row.setup.engine.arrivals
+    none = replace(shipped, **dict.fromkeys(WAIT_PRIORS, 0.0))
+    least = _wait_seconds(one, none)
+    slopes = {
+        name: _wait_seconds(one, replace(none, **{name: 1.0})) - least for name in WAIT_PRIORS
+    }
+    rest = one.found.ttft_seconds - _wait_seconds(one, shipped) + least
+    return WaitRow(one, rest, slopes)
 
 
 def describe_load(one: ServingPrediction) -> str:
@@ -87,18 +101,12 @@ def wait_rows(rows: Sequence[ServingPrediction]) -> list[WaitRow]:
     kept = [
         one for one in rows if one.ttft is not None and describe_load(one) not in UNFITTED_LOADS
     ]
-    found = [
-        WaitRow(one, one.found.ttft_seconds - _wait_seconds(one, _arrivals(one))) for one in kept
-    ]
+    found = map(_wait_row, kept)
     return [one for one in found if one.rest_seconds > 0 and _load(one.prediction) < MAX_LOAD]
 
 
 UNFITTED_LOADS = ("offline", OVERLOADED)
 """Loads under which the wait depends on more than the fitted constants."""
-
-
-def _arrivals(one: ServingPrediction) -> ArrivalConstants:
-    return one.row.setup.engine.arrivals
 
 
 def _load(one: ServingPrediction) -> float:
@@ -154,7 +162,7 @@ def _fit(rows: Sequence[WaitRow]) -> FitResult:
 
 
 def _pairs(rows: Sequence[WaitRow], parameters: Mapping[str, float]) -> list[tuple[float, WaitRow]]:
-    return [(row.seconds(replace(_arrivals(row.prediction), **parameters)), row) for row in rows]
+    return [(row.seconds(parameters), row) for row in rows]
 
 
 def _measured(row: WaitRow) -> float:
