@@ -24,6 +24,7 @@ from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_s
 from parc.compiler.cost.fitting import FitResult, ParameterPrior, fit_parameters
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
+    StepSeconds,
     closed_loop_queue,
     poisson_queue,
     seconds_until_prompt_runs,
@@ -131,14 +132,9 @@ def _queue(one: ServingPrediction, setup: ServingSetup) -> RequestQueue:
 
 def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
     found, setup = one.found, _setup(one, arrivals)
-    return seconds_until_prompt_runs(
-        setup,
-        one.row.model,
-        _queue(one, setup),
-        found.prefill_seconds,
-        found.decode.total_seconds,
-        found.tpot_seconds * setup.accepted_tokens,
-    )
+    step = found.tpot_seconds * setup.accepted_tokens
+    seconds = StepSeconds(found.prefill_seconds, found.decode.total_seconds, step)
+    return seconds_until_prompt_runs(setup, one.row.model, _queue(one, setup), seconds)
 
 
 def fit_waits(rows: Sequence[WaitRow]) -> FitResult:

@@ -70,7 +70,7 @@ POLLED_OFTEN = ("hgx-b300", "qwen3.5-397b-a17b", "fp8")
 """Node, model and weights of the benchmark whose server polls for requests every 10 steps under any
 load."""
 BALANCE_TIMEOUT = 60
-"""Steps after which TensorRT-LLM starts prompts that do not exist on all ranks (timeout_iters in the
+"""Steps after which TensorRT-LLM starts prompts that only some ranks have (timeout_iters in the
 scripts of InferenceX)."""
 BALANCE_INTERVALS = 60
 """Intervals of the numerical integration up to BALANCE_TIMEOUT."""
@@ -165,7 +165,8 @@ def wait_steps(record: Mapping[str, str]) -> float:
         per_rank = parse_number(record["concurrency"]) / max(ranks, 1.0)
         if ranks <= 1 or not per_rank:
             return 0.0
-        return balance_steps(per_rank / (LENGTH_SHARE * parse_number(record["output_tokens"])), ranks)
+        answer = LENGTH_SHARE * parse_number(record["output_tokens"])
+        return balance_steps(per_rank / answer, ranks)
     if record["engine"] != "sglang" or record["node"] not in ("hgx-b200", "hgx-b300"):
         return 0.0
     # --scheduler-recv-interval; a request arrives in the middle of an interval on average.

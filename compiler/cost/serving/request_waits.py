@@ -46,6 +46,18 @@ BUSIEST = 0.95
 
 
 @dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """Times in seconds in the steady state of a data-parallel rank."""
+
+    prefill: float
+    """Time that one prompt adds to steps."""
+    decode: float
+    """Time of a step without prompts."""
+    step: float
+    """Mean time of a step."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestQueue:
     """Work ahead of a request when it arrives at a data-parallel rank."""
 
@@ -64,7 +76,7 @@ class RequestQueue:
     """Fraction of the prompts that start in the same step for which the request waits: between 0.5
     if a step has one prompt, and 1 if a step has many."""
     dense: float = 0.0
-    """Prompts in each step of a series of requests that end one step after another and return so."""
+    """Prompts per step while requests return that have ended one step after another."""
     square: float = 1.0
     """Mean square of the time of a prompt, divided by the square of its mean."""
     present: float = 0.0
@@ -166,33 +178,26 @@ def seconds_outside_steps(setup: ServingSetup, model: Model) -> float:
 
 
 def seconds_until_prompt_runs(
-    setup: ServingSetup,
-    model: Model,
-    queue: RequestQueue,
-    prefill_seconds: float,
-    decode_seconds: float,
-    step_seconds: float,
+    setup: ServingSetup, model: Model, queue: RequestQueue, seconds: StepSeconds
 ) -> float:
     """Return the time in seconds from the arrival of a request until its prompt runs.
 
-    ``prefill_seconds`` is the time that a prompt adds to steps, ``decode_seconds`` the time of a
-    step without prompts, and ``step_seconds`` the mean time of a step. The result does not include
-    a wait for a free slot in the engine.
+    The time does not include a wait for a free slot in the engine.
     """
     front = seconds_outside_steps(setup, model)
     front += setup.engine.arrivals.admission_seconds * queue.arrivals
-    others = _seconds_in_steps(queue, prefill_seconds, decode_seconds, step_seconds)
-    return front + queue.prompts * prefill_seconds + others
+    return front + queue.prompts * seconds.prefill + _seconds_in_steps(queue, seconds)
 
 
-def _seconds_in_steps(queue: RequestQueue, prefill: float, decode: float, step: float) -> float:
+def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the wait in seconds for the running step and for other prompts of the own step."""
+    prefill, step = seconds.prefill, seconds.step
     if queue.rate is not None:
         load = min(queue.rate * prefill, BUSIEST)
         seen = step + queue.square * prefill * load / (1 - load * load)
         return (0.5 + queue.waited * load) * seen
     # Seconds per step in which prompts run, on average and in the steps before the own one.
-    prompts = step - decode
-    ahead = max(step, decode + queue.dense * prefill)
+    prompts = step - seconds.decode
+    ahead = max(step, seconds.decode + queue.dense * prefill)
     seen = max(step + queue.square * prefill * prompts / step, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)

@@ -22,6 +22,7 @@ from parc.compiler.cost.serving.memory import (
 )
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
+    StepSeconds,
     closed_loop_queue,
     poisson_queue,
     seconds_until_prompt_runs,
@@ -260,9 +261,8 @@ def steady_state(
     if not setup.prefill_apart:
         step += queue.prompts_while_decoding(running) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    first += transfer + seconds_until_prompt_runs(
-        setup, deployment.model, queue, serial, decode.total_seconds, step
-    )
+    seconds = StepSeconds(serial, decode.total_seconds, step)
+    first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long

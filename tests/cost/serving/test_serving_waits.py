@@ -11,6 +11,7 @@ from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
+    StepSeconds,
     closed_loop_queue,
     poisson_queue,
     seconds_outside_steps,
@@ -83,7 +84,7 @@ def test_without_decoding_the_wait_is_that_of_one_server_with_constant_service()
     one_prompt = ServingSetup(engine=without_delays("vllm"), max_batched_tokens=1000)
     for load, prompts in ((0.0, 0.0), (0.5, 0.5), (0.8, 2.0), (100.0, 0.95 / 0.1)):
         queue = poisson_queue(one_prompt, Traffic(1000, 1, lengths=EQUAL), rate=load / 3.0)
-        found = seconds_until_prompt_runs(one_prompt, DENSE, queue, 3.0, 0.0, 0.0)
+        found = seconds_until_prompt_runs(one_prompt, DENSE, queue, StepSeconds(3.0, 0.0, 0.0))
         assert found == pytest.approx(3.0 * prompts)
 
 
@@ -91,7 +92,7 @@ def test_prompts_of_different_lengths_wait_as_at_one_server_with_general_service
     one_prompt = ServingSetup(engine=without_delays("vllm"), max_batched_tokens=1000)
     queue = poisson_queue(one_prompt, Traffic(1000, 1, lengths=Lengths(input_cv=2.0)), rate=0.5)
     # Pollaczek and Khinchine: load x mean x (1 + cv^2) / (2 (1 - load))
-    found = seconds_until_prompt_runs(one_prompt, DENSE, queue, 1.0, 0.0, 0.0)
+    found = seconds_until_prompt_runs(one_prompt, DENSE, queue, StepSeconds(1.0, 0.0, 0.0))
     assert found == pytest.approx(0.5 * 5 / (2 * 0.5))
 
 
@@ -111,9 +112,7 @@ def test_the_wait_is_that_of_the_event_simulation(is_open: bool) -> None:
     setup = ServingSetup(weights="fp8", kv="bf16", engine=engine)
     ratios = []
     for name, node, tp, prompt, answer, concurrency in SERVICES:
-        traffic = Traffic(
-            prompt, answer, concurrency, lengths=Lengths(input_cv=0.1, output_cv=0.4)
-        )
+        traffic = Traffic(prompt, answer, concurrency, lengths=Lengths(input_cv=0.1, output_cv=0.4))
         deployment = build_deployment(model(name), cluster(node), setup, ServingLayout(tp=tp))
         found = estimate_deployment(deployment, traffic)
         # The first round of a benchmark starts with all requests, which the simulation leaves out.
@@ -200,6 +199,7 @@ def test_an_option_that_delays_requests_does_so_only_if_the_engine_is_busy() -> 
 def test_every_wait_has_its_price() -> None:
     engine = without_delays("vllm", front_seconds=1.0, admission_seconds=0.5)
     queue = RequestQueue(prompts=3, arrivals=4, steps=5)
-    found = seconds_until_prompt_runs(ServingSetup(engine=engine), DENSE, queue, 10.0, 100.0, 100.0)
+    seconds = StepSeconds(prefill=10.0, decode=100.0, step=100.0)
+    found = seconds_until_prompt_runs(ServingSetup(engine=engine), DENSE, queue, seconds)
     # One half of the running step is left when the request arrives.
     assert found == 1.0 + 4 * 0.5 + 5.5 * 100.0 + 3 * 10.0
