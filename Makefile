@@ -54,7 +54,7 @@ docs: $(DEV) ## write the generated pages of docs/
 	@mv $(NEW) $(DOCS)/cli.md
 	$(BIN)/python -m parc.compiler.report.text.spec_page > $(NEW)
 	@mv $(NEW) $(DOCS)/spec.md
-	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.text.backend_tables README.md
+	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.text.backend_tables docs/strategies.md
 
 site: $(DEV) ## build the website of docs/ into build/site; warnings and dead links fail
 	$(PIP) install --quiet --editable '.[docs]'

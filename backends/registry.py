@@ -1,4 +1,4 @@
-"""Look-up of backends by name and role: built-in backends and those of installed packages.
+"""Look-up of backends by name and role: built-in backends, and backends of installed packages.
 
 Start-up stays cheap: a declaration is data, its modules are imported on first use, and entry points
 are read only for a name that is not built in or to list all names (``parc backends``, and the valid

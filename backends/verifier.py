@@ -275,7 +275,8 @@ class EngineVerifier(Verifier, Protocol):
     ) -> None:
         """Report lines of ``router.sh`` that differ from those that two pools need (A18).
 
-        ``text`` is that of the router, ``prefill`` and ``decode`` are the files of the pools.
+        ``text`` is the script of the router; ``prefill`` and ``decode`` are the files of the
+        pools.
         """
         return None
 

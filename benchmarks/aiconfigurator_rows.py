@@ -21,7 +21,7 @@ import warnings
 FIELDS = ("ttft", "tpot", "tokens/s/gpu", "concurrency", "parallel", "num_total_gpus", "version")
 
 
-def answer(alternatives: list[dict]) -> dict:
+def predict_first_accepted(alternatives: list[dict]) -> dict:
     """Return the answer to the first alternative that is accepted."""
     error = "no alternative"
     start = time.process_time()
@@ -29,7 +29,7 @@ def answer(alternatives: list[dict]) -> dict:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 found = predict(arguments)
-        # Its errors have no common class, and an error is an answer of the comparison.
+        # Its errors have no common class, and the comparison counts an error as an answer.
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
             continue
@@ -63,4 +63,4 @@ def plain_value(value: object) -> object:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    json.dump([answer(request) for request in json.load(sys.stdin)], sys.stdout)
+    json.dump([predict_first_accepted(request) for request in json.load(sys.stdin)], sys.stdout)

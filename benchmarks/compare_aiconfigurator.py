@@ -6,7 +6,7 @@ PYTHON is an interpreter that has AIConfigurator 0.12 (``pip install aiconfigura
 It is not part of this project. Three tables are printed:
 
 - errors on rows that AIConfigurator can express: closed loops without prefill pools, for models and
-  GPUs of its databases. Their weights are given as its quantisation modes; its token budget of a
+  GPUs of its databases. Their weights are given as its quantization modes; its token budget of a
   step is its own default or 8,192, whichever is more accurate over all rows of an engine.
 - choices among the layouts of published sweeps, by predicted throughput per GPU.
 - questions as its users ask them: GPUs, lengths and limits on mean TTFT and TPOT, without a load.
@@ -31,6 +31,7 @@ from typing import Any
 
 import parc
 from benchmarks.accuracy.pages.page_tables import markdown
+from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from benchmarks.accuracy.serving.rows import ServingRow
 from benchmarks.accuracy.serving.waits import predict_unseen_sources, wait_rows
@@ -73,7 +74,7 @@ QUANTISATION: Mapping[str, Sequence[Mapping[str, str]]] = {
     "nvfp4": [{"gemm_quant_mode": "nvfp4", "moe_quant_mode": "nvfp4"}],
     "mxfp4": [{}],
 }
-"""Weight format -> modes to try, in this order."""
+"""Weight format -> quantization modes to try, in this order."""
 BLOCK_FP8 = ("deepseek-r1", "deepseek-v3", "minimax-m2.5")
 """Models whose checkpoint has fp8 weights in blocks."""
 AS_PUBLISHED = ("gpt-oss-120b",)
@@ -110,8 +111,8 @@ class Compared:
     other: Errors
 
 
-def modes(model: str, weights: str, cache: str) -> Iterable[dict[str, str]]:
-    """Yield the quantisation modes to try, best first."""
+def quantization_modes(model: str, weights: str, cache: str) -> Iterable[dict[str, str]]:
+    """Yield the quantization modes to try, best first."""
     kv = {"kvcache_quant_mode": CACHES.get(cache, "bfloat16")}
     if model in AS_PUBLISHED:
         yield {}
@@ -148,10 +149,13 @@ def request_of(row: ServingRow, step_tokens: int | None) -> list[Answer] | None:
     if row.model.experts:
         base["moe_ep_size"] = layout.ep
         base["moe_tp_size"] = layout.tp * layout.dp // layout.ep
-    return [{**base, **mode} for mode in modes(row.model.name, row.setup.weights, row.setup.kv)]
+    return [
+        {**base, **mode}
+        for mode in quantization_modes(row.model.name, row.setup.weights, row.setup.kv)
+    ]
 
 
-def ask(requests: Sequence[list[Answer]], python: str) -> list[Answer]:
+def run_aiconfigurator(requests: Sequence[list[Answer]], python: str) -> list[Answer]:
     """Return AIConfigurator's answers to ``requests``."""
     command = [python, str(DRIVER)]
     text = json.dumps(requests)
@@ -179,7 +183,7 @@ def compare(predictions: Sequence[ServingPrediction], python: str) -> list[Compa
     tries = []
     for tokens in STEP_TOKENS:
         requests = [request for one in chosen if (request := request_of(one.row, tokens))]
-        tries.append(ask(requests, python))
+        tries.append(run_aiconfigurator(requests, python))
     for engine in sorted({one.row.setup.engine.name for one in chosen}):
         own = [index for index, one in enumerate(chosen) if one.row.setup.engine.name == engine]
         ways = [
@@ -216,15 +220,11 @@ def error_table(rows: Sequence[Compared]) -> str:
             both = [one for one in own if quantity in one.parc and quantity in one.other]
             if both:
                 pair = (
-                    _medians([one.parc[quantity] for one in both]),
-                    _medians([one.other[quantity] for one in both]),
+                    format_median_errors(one.parc[quantity] for one in both),
+                    format_median_errors(one.other[quantity] for one in both),
                 )
                 lines.append((engine, quantity, str(len(both)), *pair))
     return markdown(("engine", "quantity", "rows", "PARC", "AIConfigurator"), lines)
-
-
-def _medians(errors: Sequence[float]) -> str:
-    return f"{100 * median(map(abs, errors)):.1f} ({100 * median(errors):+.1f})"
 
 
 def choice_table(rows: Sequence[Compared]) -> str:
@@ -257,7 +257,7 @@ def _regret(rows: Sequence[Compared], tool: str) -> float:
 def question_table(python: str) -> str:
     """Return Markdown: what each tool chooses and predicts for each question, and its CPU time."""
     lines = []
-    for question, answer in zip(QUESTIONS, ask(_searches(), python), strict=True):
+    for question, answer in zip(QUESTIONS, run_aiconfigurator(_searches(), python), strict=True):
         model, node, engine, weights, gpus, *numbers = question
         limits = f"{numbers[0]}/{numbers[1]} tokens, {numbers[2]:g} s, {1e3 * numbers[3]:g} ms"
         lines.append(

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.published_reasons import format_layout, reason
-from benchmarks.published_rows import Comparison, Published, compare, read_table
+from benchmarks.published_rows import Comparison, Published, compare_with_choice, read_table
 from benchmarks.published_systems import System, Verdict, evaluate, read_systems, systems_page
 from parc.compiler.spec.job_spec import TIE
 
@@ -206,7 +206,7 @@ def _reasons(title: str, far: Sequence[Comparison], sign: int) -> str:
 
 def compare_all(rows: Sequence[Published], executor: Executor) -> list[Comparison]:
     """Compare all rows in parallel and show the progress on a terminal."""
-    return list(_progress(executor.map(compare, rows), len(rows)))
+    return list(_progress(executor.map(compare_with_choice, rows), len(rows)))
 
 
 def evaluate_systems(

@@ -112,7 +112,7 @@ def read_table(path: Path = TABLE) -> tuple[Published, ...]:
         return tuple(_published(cells) for cells in csv.DictReader(file))
 
 
-def compare(row: Published) -> Comparison:
+def compare_with_choice(row: Published) -> Comparison:
     """Compile the row without pins and with pins."""
     pick, errors = plan_row(row, {})
     if pick is None:

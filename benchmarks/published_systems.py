@@ -202,7 +202,7 @@ def systems_page(verdicts: Sequence[Verdict], excluded: Mapping[str, str]) -> st
         f"the {len(verdicts)} layouts, all of which ran, are predicted to fit. The prediction uses",
         "the hardware class of the run's own software, for example kernels without FlashAttention",
         "for 2021 and 2022. Values that a source does not state were read by the rules below, with",
-        "the measured step time known, so this table is no blind test. TFLOP/s are converted to",
+        "the measured step time known, so this table is not a blind test. TFLOP/s are converted to",
         "seconds by PARC's FLOP counter in the convention of the source:",
         "",
         *(f"- *{word}*: {meaning}." for word, meaning in CONVENTIONS.items() if word),

@@ -12,7 +12,9 @@ import json
 import sys
 
 
-def predicted(train: list[list[float]], target: list[float], test: list[list[float]]) -> list:
+def predict_with_trees(
+    train: list[list[float]], target: list[float], test: list[list[float]]
+) -> list:
     """Return the predictions for ``test``."""
     from sklearn.ensemble import GradientBoostingRegressor
 
@@ -24,4 +26,4 @@ def predicted(train: list[list[float]], target: list[float], test: list[list[flo
 
 if __name__ == "__main__":
     data = json.load(sys.stdin)
-    json.dump(predicted(data["train"], data["target"], data["test"]), sys.stdout)
+    json.dump(predict_with_trees(data["train"], data["target"], data["test"]), sys.stdout)

@@ -122,7 +122,7 @@ def _cost_of_objective(plan: AnyPlan) -> float:
 
 
 def _positions_at_entry(positions: SpecPositions, number: int) -> SpecPositions:
-    """Return positions in which an entry of the list ``cluster`` is found under ``cluster``."""
+    """Return ``positions`` with the entry ``number`` of the list ``cluster`` at ``cluster``."""
     entry = f"{AT}[{number}]"
 
     def moved(table: Mapping[str, Span]) -> dict[str, Span]:

@@ -120,7 +120,7 @@ class _PoolPlanner:
         )
 
     def _split(self, count: int) -> tuple[Hosts, Hosts]:
-        """Return the hosts of each pool; ``count`` is that of the prefill pool if it is not set."""
+        """Return the hosts of each pool; by default, the prefill pool has ``count`` hosts."""
         prefill, decode = self._allowed_hosts()
         if not set(prefill) & set(decode):
             return prefill, decode
@@ -334,7 +334,7 @@ def _requests_per_second(plan: ServingPlan) -> float:
 
 
 def _compare(problem: ServingProblem, pair: ServingPlan | None, whole: ServingPlan | None) -> str:
-    """Return the figures of two pools, and those of engines that serve whole requests."""
+    """Return the figures of two pools, and of engines that serve whole requests."""
 
     def figures(plan: ServingPlan | None) -> str:
         if plan is None:

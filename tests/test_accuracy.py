@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.accuracy.__main__ import load, main
 from benchmarks.accuracy.cases import Case, make_cases
-from benchmarks.accuracy.columns import Columns, left_out_sources, simple_columns
+from benchmarks.accuracy.columns import Columns, columns_without_fit, left_out_sources
 from benchmarks.accuracy.groups import (
     class_groups,
     hardware_groups,
@@ -72,7 +72,7 @@ def cases() -> tuple[Case, ...]:
 
 @cache
 def ratios() -> Columns:
-    return simple_columns([case for case in cases() if case.scored])
+    return columns_without_fit([case for case in cases() if case.scored])
 
 
 def mape(column: dict[str, float], ids: list[str]) -> float:

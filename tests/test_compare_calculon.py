@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.cases import Case, make_cases
-from benchmarks.accuracy.columns import simple_columns
+from benchmarks.accuracy.columns import columns_without_fit
 from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.compare_calculon import (
@@ -108,7 +108,7 @@ def test_the_fastest_overlap_of_calculon_is_used(checkout: str) -> None:
     assert {round(row.calculon * row.case.seconds, 9) for row in rows} <= {2.0, 3.0}
     gpus = {row.case.problem.cluster.gpu.name for row in rows}
     assert gpus <= {"a100-sxm-80gb", "a100-sxm-40gb", "h100-sxm-80gb"}
-    found = simple_columns([row.case for row in rows])
+    found = columns_without_fit([row.case for row in rows])
     found.no_source.update(found.shipped)
     lines = table(rows, found)
     large = sum(not is_small(row.case) for row in rows)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchmarks.published_layouts import comparison_page
 from benchmarks.published_reasons import reason
-from benchmarks.published_rows import Published, compare, read_table
+from benchmarks.published_rows import Published, compare_with_choice, read_table
 from parc.compiler.catalog.library import Library
 
 ROWS = {row.id: row for row in read_table()}
@@ -37,13 +37,13 @@ def test_a_row_states_its_expert_dispatcher() -> None:
     row = ROWS["deepseek-v3-256gpu-gb300-fp8mx"]
     assert row.dispatch == {"moe_dispatcher": "hybridep", "moe_overlap": True}
     assert ROWS["llama3-405b-8k"].dispatch == {}
-    found = compare(row)
+    found = compare_with_choice(row)
     assert found.pick is not None
     assert found.pick.problem.job.deduplicates_dispatch
 
 
 def test_the_published_layout_is_evaluated() -> None:
-    found = compare(published("gpt3-175b-512-fp8"))
+    found = compare_with_choice(published("gpt3-175b-512-fp8"))
     layout = found.layout
     assert layout is not None
     assert (layout.tp, layout.pp, layout.vpp, layout.dp, layout.micro_batch) == (4, 8, 6, 16, 1)
@@ -51,12 +51,12 @@ def test_the_published_layout_is_evaluated() -> None:
 
 
 def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_speed() -> None:
-    free = compare(published("llama3-70b-64gpu-h100-fp8cs"))
+    free = compare_with_choice(published("llama3-70b-64gpu-h100-fp8cs"))
     assert free.pick is not None
     chosen = free.pick.layout
     pins = {"tp": chosen.tp, "cp": chosen.cp, "pp": chosen.pp, "vpp": chosen.vpp}
-    same = compare(published("llama3-70b-64gpu-h100-fp8cs", **pins, micro_batch=1))
-    big = compare(
+    same = compare_with_choice(published("llama3-70b-64gpu-h100-fp8cs", **pins, micro_batch=1))
+    big = compare_with_choice(
         published("llama3-70b-64gpu-h100-fp8cs", tp=1, cp=1, pp=1, micro_batch=1, recompute="none")
     )
     assert same.fits
@@ -71,7 +71,7 @@ def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_
 
 
 def test_a_layout_that_violates_a_rule_is_listed_with_the_rule() -> None:
-    found = compare(published("qwen3-235b-a22b-64gpu-gb200-fp8cs"))
+    found = compare_with_choice(published("qwen3-235b-a22b-64gpu-gb200-fp8cs"))
     assert found.layout is None
     assert (
         "D10 64 ranks are not divisible by the expert mesh pp 8 x ep 32 x etp 1 = 256"
@@ -80,6 +80,6 @@ def test_a_layout_that_violates_a_rule_is_listed_with_the_rule() -> None:
 
 
 def test_the_reason_names_the_most_expensive_term() -> None:
-    found = compare(published("mt-nlg-530b-350"))
+    found = compare_with_choice(published("mt-nlg-530b-350"))
     assert "recompute" in reason(found).split(":")[1].split(",")[0]
     assert "mt-nlg-530b-350" in comparison_page([found]).split("more than 5 % faster")[1]

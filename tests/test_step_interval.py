@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.columns import simple_columns
+from benchmarks.accuracy.columns import columns_without_fit
 from benchmarks.accuracy.groups import class_groups, named_groups
 from benchmarks.accuracy.intervals import (
     coverage_table,
@@ -109,7 +109,7 @@ def test_the_coverage_counts_rows_inside_their_intervals() -> None:
 
 
 def test_most_rows_lie_inside_their_intervals() -> None:
-    ratios = simple_columns(cases()).shipped
+    ratios = columns_without_fit(cases()).shipped
     groups = dict([*named_groups(cases()), *class_groups(cases())])
     known = {case.run.id: case for case in cases()}
     inside = [is_inside(known[run], ratios[run]) for run in groups["all"]]

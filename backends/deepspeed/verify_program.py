@@ -8,6 +8,7 @@ from typing import Any
 
 from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
 from parc.backends.shared.verify_emitted_program import (
+    PLAIN_DECODER,
     builds_with_transformers,
     transformers_settings,
 )
@@ -42,24 +43,7 @@ EXPERTS = ("count", "top_k", "size", "shared_size", "aux_loss_coefficient")
 MOST_LAYERS = 10_000
 """Maximum number of layers that is accepted; a larger number shows that the file is damaged."""
 WITHOUT = {
-    "problem.model.norms_per_layer": 2,
-    "problem.model.final_norm": True,
-    "problem.model.mtp_layers": 0,
-    "problem.model.left_out": "",
-    "problem.model.linear": None,
-    "problem.model.mamba": None,
-    "problem.model.pattern": "",
-    "problem.model.variants": [],
-    "problem.model.extra_weights": [],
-    "problem.model.norm_weights": True,
-    "problem.model.attention.value_dim": 0,
-    "problem.model.attention.chunked": False,
-    "problem.model.attention.indexer": None,
-    "problem.model.attention.latent": None,
-    "problem.model.attention.qk_norm": "none",
-    "problem.model.attention.window": None,
-    "problem.model.attention.sinks": False,
-    "problem.model.attention.gate": False,
+    **PLAIN_DECODER,
     "problem.model.position.scaling": "none",
 }
 """Path of the plan -> value that the emitted program always uses."""

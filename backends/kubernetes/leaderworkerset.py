@@ -15,8 +15,8 @@ from parc.backends.kubernetes.object_names import dns_label
 from parc.backends.kubernetes.pod import (
     FIND_NODE_RANK,
     bind_to_hosts,
+    merge_annotations,
     node_variables,
-    pod_metadata,
     pod_spec,
 )
 from parc.backends.kubernetes.probes import port_name, server_settings
@@ -132,7 +132,7 @@ def _build_leader_worker_set(
         topology = {REQUIRED: topology_label(plan.problem.cluster, job), TOGETHER: "engine"}
     template = {
         "labels": {NAME_LABEL: dns_label(plan.problem.name)},
-        **pod_metadata(job, topology).get("metadata", {}),
+        **merge_annotations(job, topology),
     }
     if hosts:
         first, others = (hosts, hosts) if size == 1 else (hosts[:1], hosts[1:])

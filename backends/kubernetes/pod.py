@@ -98,10 +98,19 @@ def _user_volumes(job: KubernetesJob) -> list[tuple[str, str, dict[str, Any]]]:
 def pod_metadata(job: KubernetesJob, annotations: Mapping[str, str]) -> dict[str, Any]:
     """Return the key ``metadata`` of a pod template; an empty dictionary without annotations.
 
-    The pods get ``annotations`` and those of the user.
+    The pods have ``annotations`` and the annotations that the user sets.
+    """
+    found = merge_annotations(job, annotations)
+    return {"metadata": found} if found else {}
+
+
+def merge_annotations(job: KubernetesJob, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Return the key ``annotations`` of an object's metadata; empty without annotations.
+
+    An annotation of the user takes precedence over the same key in ``annotations``.
     """
     every = {**annotations, **dict(job.annotations)}
-    return {"metadata": {"annotations": every}} if every else {}
+    return {"annotations": every} if every else {}
 
 
 def bind_to_hosts(spec: dict[str, Any], hosts: tuple[str, ...]) -> dict[str, Any]:
@@ -116,7 +125,7 @@ def bind_to_hosts(spec: dict[str, Any], hosts: tuple[str, ...]) -> dict[str, Any
 
 
 def _pod_settings(job: KubernetesJob) -> dict[str, Any]:
-    """Return the keys of a pod spec for the settings that are not those of the container."""
+    """Return the keys of a pod spec that belong to the pod, not to its container."""
     spec: dict[str, Any] = {}
     if job.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}

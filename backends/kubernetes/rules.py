@@ -123,7 +123,7 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
 
 
 def _check_pod_names(written: str, suffix: str, sink: Sink) -> None:
-    """Report a job name with which the names of pods and Services are not DNS labels (L25).
+    """Report a job name from which no valid DNS labels for pods and Services can be made (L25).
 
     ``suffix`` is the longest text that Kubernetes appends to the job's name to name a pod.
     """

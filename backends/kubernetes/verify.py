@@ -281,7 +281,7 @@ def _verify_gpus(file: str, job: YamlDocument, pod: Path, ranks_per_node: int, s
     """Report a number of GPUs per pod that differs from the ranks per host (A07)."""
     limits: Path = (*pod, "containers", 0, "resources", "limits")
     for name in VENDOR_RESOURCES.values():
-        # The spec may name another GPU resource, so no match is no error.
+        # The spec may name another GPU resource, so a missing match is not an error.
         found = job.value_at(*limits, name)
         if found is not None and found != str(ranks_per_node):
             message = f"{found!s:.20} GPUs per pod in {file}, the rank map has {ranks_per_node}"

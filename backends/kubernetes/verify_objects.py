@@ -256,7 +256,7 @@ def _expected_jobs_on_hosts(manifest: Manifest, pod: PodSettings) -> list[dict[s
 
 
 def host_variables(hosts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the environment entries with the name of the pod's node, and those of all hosts."""
+    """Return the environment entries with the names of the pod's node and of all hosts."""
     own = {"fieldRef": {"fieldPath": "spec.nodeName"}}
     return [
         {"name": "NODE_NAME", "valueFrom": own},

@@ -62,7 +62,7 @@ def _mapping_or_empty(value: Any) -> dict[str, Any]:
 
 
 def _mappings_in_list(value: Any) -> list[dict[str, Any]]:
-    """Return the items of ``value`` that are mappings; an empty list if ``value`` is no list."""
+    """Return the items of ``value`` that are mappings; an empty list if ``value`` is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -114,15 +114,15 @@ def read_pod(
             _mapping_or_empty(pod.get("nodeSelector")),
             [name for name, _ in launch.get("node_selector", ())],
         ),
-        claims=_mounted(volumes, mounts, "persistentVolumeClaim", "claimName"),
-        host_paths=_mounted(volumes, mounts, "hostPath", "path"),
+        claims=_mounted_volumes(volumes, mounts, "persistentVolumeClaim", "claimName"),
+        host_paths=_mounted_volumes(volumes, mounts, "hostPath", "path"),
         annotations=[[one, notes[one]] for one in notes if not one.startswith(KUEUE)],
         grace_seconds=pod.get("terminationGracePeriodSeconds"),
         files=tuple(str(item.get("path")) for item in _mappings_in_list(config.get("items"))),
     )
 
 
-def _mounted(
+def _mounted_volumes(
     volumes: Mapping[Any, Mapping[str, Any]], mounts: Mapping[Any, Any], kind: str, key: str
 ) -> Pairs:
     """Return [value of ``key``, mount path] of each volume whose source has the kind ``kind``."""

@@ -239,7 +239,7 @@ def verify_endpoint(manifest: Manifest, places: Iterable[tuple[int, int]], sink:
     entries = service.value_at("spec", "ports")
     targets = {one.get("targetPort") for one in entries or () if isinstance(one, dict)}
     selector, found = service.value_at("spec", "selector"), sorted(places)
-    covered = [_covered_ports(manifest.job, spec) for spec in (LEADER, WORKER)]
+    covered = [_probed_ports(manifest.job, spec) for spec in (LEADER, WORKER)]
     missed = []
     for node, port in found:
         labels = {APP: manifest.name, f"{LWS}/worker-index": str(node % size)}
@@ -259,7 +259,7 @@ def verify_endpoint(manifest: Manifest, places: Iterable[tuple[int, int]], sink:
         sink.report("A19", finding, span=span)
 
 
-def _covered_ports(job: YamlDocument, spec: Path) -> set[int]:
+def _probed_ports(job: YamlDocument, spec: Path) -> set[int]:
     """Return the ports of the container in the pod at ``spec`` that all its probes check."""
     container: Path = (*spec, "containers", 0)
     entries = job.value_at(*container, "ports")

@@ -79,7 +79,7 @@ def _warn_vocab_padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     if waste <= MOST_PADDING:
         return
     finding = Finding(
-        message=f"{waste:.0%} of the embedding rows are padding with tp={layout.tp}",
+        message=f"{100 * waste:.0f} % of the embedding rows are padding with tp={layout.tp}",
         label=f"ceil({tokens} / ({VOCAB_MULTIPLE} * {layout.tp})) * "
         f"{VOCAB_MULTIPLE * layout.tp} = {rows} rows for {tokens} tokens",
         help="a smaller tp needs less padding",
@@ -109,7 +109,8 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
         f"--set job.global_batch={better_count * step}`, which may rank another layout first"
     )
     finding = Finding(
-        message=f"pipeline bubble of {share:.0%}: pp={layout.pp} with {count} micro-batches",
+        message=f"pipeline bubble of {100 * share:.0f} %: "
+        f"pp={layout.pp} with {count} micro-batches",
         label=f"bubble {formula}, aim for {MOST_BUBBLE:.2f} or less",
         help=f"{larger}; a larger vpp also reduces the bubble",
         causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),

@@ -1,6 +1,6 @@
 """Megatron's conditions for loading a checkpoint into another layout, for ``parc diff``.
 
-The rules are those of Megatron-Core 0.19: megatron/training/checkpointing.py
+The rules come from Megatron-Core 0.19: megatron/training/checkpointing.py
 (check_checkpoint_args and the choice of the optimizer's sharding type) and the sharded state dicts
 of megatron/core.
 """

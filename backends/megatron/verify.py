@@ -121,7 +121,7 @@ def _read_degrees(arguments: WrittenFlags, world: int, sink: Sink) -> ParallelDe
     ep = arguments.number("expert-model-parallel-size", 1)
     # Megatron's default is tp, not 1.
     etp = arguments.number("expert-tensor-parallel-size", tp)
-    # cp is no factor of the expert mesh: context-parallel ranks are replicas of experts or hold
+    # cp is not a factor of the expert mesh: context-parallel ranks are replicas of experts or hold
     # different experts.
     for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
         if world % product:

@@ -234,7 +234,7 @@ def _saves_in_background(fields: PlanFields) -> bool:
 
 
 def _wandb_folder(fields: PlanFields) -> str | None:
-    # Megatron derives the folder from that of the checkpoints if there is one.
+    # Megatron derives the folder from the folder of the checkpoints, if there is one.
     own = fields[f"{LAUNCH}.wandb_project"] is not None and not fields[f"{JOB}.checkpoint_dir"]
     return "wandb" if own else None
 

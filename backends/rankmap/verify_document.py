@@ -107,7 +107,7 @@ def verify_groups_and_sizes(text: str, sink: Sink) -> None:
         if isinstance(mesh, list) and all(map(_is_axis, mesh))
     }
     if "dense" not in found or len(found) < len(listed):
-        message = "meshes has no mesh dense, or an axis without a name, a size or a stride"
+        message = "meshes lacks the mesh dense, or an axis lacks its name, size or stride"
         sink.report("A06", message, span=Span(DOCUMENT, 1, 1))
         return
     # Without routed experts, both kinds of layers share one mesh, and groups of experts use it.

@@ -179,7 +179,7 @@ def enables_lora(plan: ServingPlan) -> bool:
 
 
 def max_loras_per_batch(plan: ServingPlan) -> int | None:
-    """Return the adapters of a step and one for requests without; None without adapters."""
+    """Return the adapters per step, plus one for requests without adapter; None without LoRA."""
     lora = plan.problem.service.setup.lora
     return None if lora is None else lora.active + 1
 
@@ -202,6 +202,6 @@ def enables_hierarchical_cache(plan: ServingPlan) -> bool:
 
 
 def hicache_size(plan: ServingPlan) -> int | None:
-    """Return the host memory per GPU in whole GB; None without copies of the cache."""
+    """Return the host memory per GPU in GB, rounded down; None if nothing is copied there."""
     copies = plan.problem.service.setup.host_cache_bytes
     return int(copies / plan.layout.rank_gpus / 1e9) if copies else None

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from parc.backends.sglang.extra_arguments import check_launch_args
 from parc.backends.sglang.processes import RENDEZVOUS_PORTS, plan_processes, rendezvous_port
-from parc.backends.shared.launch_rules import check_names, check_setup_and_variables
+from parc.backends.shared.launch_rules import (
+    check_names,
+    check_setup_and_variables,
+    report_remote_code,
+    require_internal_balancer,
+)
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
@@ -29,7 +34,6 @@ WITHOUT_CLASS = frozenset(
 """Families without a class in models/, which SGLang runs with transformers' own modules."""
 REMOTE_CODE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
 """Families whose config class is in their checkpoints, because transformers has none."""
-TRUST = "--trust-remote-code"
 
 
 def check_sglang(plan: ServingPlan, sink: Sink) -> None:
@@ -51,30 +55,14 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
             targets=TARGETS,
         )
         sink.report("V31", finding, at="model")
-    if model.family in REMOTE_CODE and TRUST not in problem.launch.args:
-        finding = Finding(
-            f"SGLang {version} reads the config of {model.name} only with {TRUST}",
-            label=f"the classes of {model.family} are in the checkpoint, not in transformers",
-            help="with this flag SGLang runs code from the checkpoint: review that code first",
-            fix=f"launch.args: [{TRUST}]",
-            targets=TARGETS,
-        )
-        sink.report("V31", finding, at="model")
+    if model.family in REMOTE_CODE:
+        report_remote_code(plan, "SGLang", "sglang", sink)
 
 
 def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:
     """Report load balancing over data-parallel ranks other than SGLang's internal one (V09)."""
-    balancer = plan.problem.endpoint.load_balancer
-    if balancer == "internal":
-        return
-    finding = Finding(
-        f"SGLang has no {balancer} load balancing over data-parallel ranks",
-        label="the first host of an engine has the only API server",
-        help="sglang_router balances the load over engines (replicas)",
-        fix="launch.load_balancer: internal",
-        targets=TARGETS,
-    )
-    sink.report("V09", finding, at="launch.load_balancer")
+    advice = "sglang_router balances the load over engines (replicas)"
+    require_internal_balancer(plan, "SGLang", "sglang", advice, sink)
 
 
 def _ports_of_host(plan: ServingPlan, node: int) -> Iterator[tuple[int, str]]:

@@ -18,6 +18,7 @@ from parc.backends.shared.serving.layout_rules import (
     heads,
     kv_heads,
     no_context_parallelism_rule,
+    stage_layers_rule,
 )
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
@@ -69,12 +70,12 @@ def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCou
         experts = model.experts
         ranks = layout.ranks_per_expert
         yield SplitCount("model.experts.size", "an expert", experts.size, ranks)
-        if experts.shared_size and _exchange(problem) in (None, "none"):
+        if experts.shared_size and _all2all_backend(problem) in (None, "none"):
             size = experts.shared_size
             yield SplitCount("model.experts.shared_size", "the shared expert", size, stage)
 
 
-def _exchange(problem: ServingProblem) -> str | None:
+def _all2all_backend(problem: ServingProblem) -> str | None:
     """Return the all-to-all backend; with one other than "none", shared experts are not split."""
     return ALL2ALL.get(problem.pins.all2all or "", (None, None))[0]
 
@@ -96,30 +97,6 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
             targets=TARGETS,
         )
     return explain_empty_stages(problem, layout, TARGETS)
-
-
-def _has_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> bool:
-    pinned = problem.pins.stages
-    return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != problem.model.layers)
-
-
-def _explain_stage_layers(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    pinned, layers = problem.pins.stages or (), problem.model.layers
-    if len(pinned) != layout.pp:
-        return Finding(
-            f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}.",
-            label=f"stage_layers lists {len(pinned)} stages, but pp is {layout.pp}",
-            fix=f"layout.pp: {len(pinned)}",
-            causes=(Cause("layout.pp", f"pp {layout.pp}"),),
-            targets=TARGETS,
-        )
-    return Finding(
-        f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}.",
-        label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
-        fix="layout.stage_layers: auto",
-        causes=(Cause("model.layers", f"the model has {layers} layers"),),
-        targets=TARGETS,
-    )
 
 
 def _splits_stages_over_hosts_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -175,7 +152,7 @@ LAYOUT_RULES: tuple[ServingRule, ...] = (
         ("dp",),
     ),
     ServingRule("V27", ("layout.pp", "model"), _has_unsupported_stages, _explain_stages, ("pp",)),
-    ServingRule("P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_stage_layers),
+    stage_layers_rule(TARGETS),
     ServingRule(
         "V05", ("layout.pp", "cluster"), _splits_stages_over_hosts_unevenly, _explain_hosts
     ),

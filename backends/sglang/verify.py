@@ -19,7 +19,11 @@ from parc.backends.sglang.verify_settings import (
     read_flag_settings,
     read_shared,
 )
-from parc.backends.shared.serving.verify_engine import ExpectedProcess, ServeScriptVerifier
+from parc.backends.shared.serving.verify_engine import (
+    ExpectedProcess,
+    ServeScriptVerifier,
+    fields_not_in_files,
+)
 from parc.backends.shared.serving.verify_router import RouterFormat
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
@@ -41,9 +45,6 @@ DEFAULT_PORT, DEFAULT_MASTER_PORT = 30000, 29501
 RENDEZVOUS = "dist-init-addr"
 RENDEZVOUS_PORTS = 8
 """Distance between the rendezvous ports of engines that share a host."""
-TRAFFIC = "expected traffic, used only to estimate the plan"
-COMPUTED = "SGLang computes it at start-up"
-MODEL = "SGLang reads the model from its checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +90,15 @@ class SglangVerifier(ServeScriptVerifier):
     axes = ("replica", "pp", "dp", "cp", "tp")
     shared_axes = MappingProxyType({"ep": ("replica", "pp")})
     files = FileDependencies(references={SCRIPT: "$PARC_DIR/sglang/serve.sh"})
-    not_in_files = MappingProxyType(
+    not_in_files = fields_not_in_files(
+        "SGLang",
         {
             "limits.block_tokens": "follows from the size of a page",
-            "limits.blocks": COMPUTED,
-            "limits.cache_tokens": COMPUTED,
-            "limits.full_requests": COMPUTED,
-            "limits.longest_blocks": COMPUTED,
-            "limits.shards": "follows from layout.dcp",
             "problem.endpoint.load_balancer": "always internal",
             "problem.endpoint.router_port": "only several engines have a router",
-            "problem.goals": "objectives of the search",
             "problem.launch.master_port": "only engines with several hosts or dp ranks use it",
             "problem.launch.program": "SGLang is the program",
-            "problem.model": MODEL,
-            "problem.pins": "the values are those of the layout",
-            "problem.service.context": MODEL,
-            "problem.service.traffic": TRAFFIC,
-            "problem.service.max_model_len": "emitted as limits.max_model_len",
-            "problem.service.setup.engine": "name of the cost model",
-            "problem.service.setup.memory_share": "emitted as limits.gpu_memory_utilization",
-            "problem.service.setup.max_running": "emitted as limits.max_num_seqs",
-            "problem.service.setup.max_batched_tokens": "emitted as limits.max_num_batched_tokens",
-            "problem.service.setup.overhead_bytes": "SGLang measures it at start-up",
-            "problem.service.setup.block": "follows from the checkpoint and --quantization",
-            "problem.service.setup.prefill_apart": "not emitted",
-            "problem.service.setup.accepted_tokens": "expected acceptance",
-            "problem.service.setup.draft_tokens": "the number is in setup.speculative",
-        }
+        },
     )
 
     def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:

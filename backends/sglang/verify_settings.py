@@ -1,6 +1,6 @@
 """Reader of the plan settings that the flags and variables of ``sglang/serve.sh`` express.
 
-Flags and their defaults are those of SGLang 0.5.23, server_args.py.
+Source of flags and defaults: SGLang 0.5.23, server_args.py.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ def explain_unestimated_flag(flag: str, means: str, package: str) -> Finding | N
     """Return the finding that the estimate ignores ``flag`` (V43).
 
     Return None if the flag changes neither memory nor time. ``means`` is the long, positive name of
-    the flag. Flags that no table lists are reported, so that a new flag of an engine is not ignored
-    in silence.
+    the flag. Flags that no table lists are reported, so that a new flag of an engine is not
+    ignored silently.
     """
     name = means.removeprefix("--")
     if any(fnmatchcase(name, pattern) for pattern in _flags_outside_estimate(package)):

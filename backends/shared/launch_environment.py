@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from parc.backends.registry import framework_of_problem
 from parc.backends.shared.network import Variable, network_environment
-from parc.compiler.ir import Launch, Plan
+from parc.compiler.ir import Launch, Plan, ServingPlan
+from parc.compiler.topology.arrange_hosts import engine_hosts
 
 OMP_THREADS_LIMIT = 8
 """Most CPU threads per rank; data loading and host optimizers are no faster with more threads."""
@@ -23,8 +24,37 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
     # ``launch.env`` is last, so that the user has the final say; L14 and N08 report values that
     # break a plan.
     own = _gpu_order_variable(plan) + _torch_variables(plan) + network + framework_environment(plan)
-    user = tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
-    return drop_inherited_variables(own + user, launch)
+    return drop_inherited_variables(own + _user_variables(launch), launch)
+
+
+def engine_environment(plan: ServingPlan, own: tuple[Variable, ...]) -> tuple[Variable, ...]:
+    """Return (name, value, reason) of each environment variable of the processes of an engine.
+
+    Each name occurs once. If several sources set a variable, the last source wins, in this order:
+    network (only if an engine has several hosts), ``own``, ``launch.env`` of the spec.
+    """
+    cluster, launch = plan.problem.cluster, plan.problem.launch
+    hosts = engine_hosts(plan.layout, cluster.node.gpus) or 1
+    network = network_environment(cluster, launch) if hosts > 1 else ()
+    return drop_inherited_variables((*network, *own, *_user_variables(launch)), launch)
+
+
+def stage_layers_variable(
+    plan: ServingPlan, name: str, default: tuple[int, ...], title: str
+) -> tuple[Variable, ...]:
+    """Return the variable ``name`` with the layers per pipeline stage.
+
+    Return nothing if the layers are split as the engine called ``title`` does by ``default``.
+    """
+    stages = plan.layout.stages
+    if not stages or stages == default:
+        return ()
+    why = f"layers per pipeline stage, different from {title}'s default split"
+    return ((name, ",".join(map(str, stages)), why),)
+
+
+def _user_variables(launch: Launch) -> tuple[Variable, ...]:
+    return tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
 
 
 def drop_inherited_variables(

@@ -325,3 +325,46 @@ def _check_expansion(name: str, value: str, sink: Sink) -> None:
     fix = f"launch.env.{name}: {{from: environment}}" if whole else ""
     finding = Finding(text, label, help=help_text, fix=fix)
     sink.report("L31", finding, at=f"launch.env.{name}")
+
+
+TRUST = "--trust-remote-code"
+"""Flag with which an engine runs code from the checkpoint."""
+
+
+def report_remote_code(plan: ServingPlan, title: str, target: str, sink: Sink) -> None:
+    """Report a model that the engine called ``title`` reads only with code from the checkpoint.
+
+    Nothing is reported if ``launch.args`` contains the flag that allows this code (V31).
+    """
+    problem = plan.problem
+    if TRUST in problem.launch.args:
+        return
+    model, version = problem.model, problem.version(target)
+    finding = Finding(
+        f"{title} {version} reads the config of {model.name} only with {TRUST}",
+        label=f"the classes of {model.family} are in the checkpoint, not in transformers",
+        help=f"with this flag {title} runs code from the checkpoint: review that code first",
+        fix=f"launch.args: [{TRUST}]",
+        targets=(target,),
+    )
+    sink.report("V31", finding, at="model")
+
+
+def require_internal_balancer(
+    plan: ServingPlan, title: str, target: str, advice: str, sink: Sink
+) -> None:
+    """Report load balancing for which an engine would need several API servers (V09).
+
+    ``advice`` is the help of the finding about the engine called ``title``.
+    """
+    balancer = plan.problem.endpoint.load_balancer
+    if balancer == "internal":
+        return
+    finding = Finding(
+        f"{title} has no {balancer} load balancing over data-parallel ranks",
+        label="the first host of an engine has the only API server",
+        help=advice,
+        fix="launch.load_balancer: internal",
+        targets=(target,),
+    )
+    sink.report("V09", finding, at="launch.load_balancer")

@@ -16,6 +16,27 @@ SIZES = {"layers": "layers", "hidden": "hidden", "vocab": "vocab"}
 SIZES |= {"aux_loss_coefficient": "experts.aux_loss_coefficient"}
 """Setting in section ``model`` -> field of the model."""
 DATA_FILES = ("data.py", "learning_rate.py")
+PLAIN_DECODER = {
+    "problem.model.norms_per_layer": 2,
+    "problem.model.final_norm": True,
+    "problem.model.mtp_layers": 0,
+    "problem.model.left_out": "",
+    "problem.model.linear": None,
+    "problem.model.mamba": None,
+    "problem.model.pattern": "",
+    "problem.model.variants": [],
+    "problem.model.extra_weights": [],
+    "problem.model.norm_weights": True,
+    "problem.model.attention.value_dim": 0,
+    "problem.model.attention.chunked": False,
+    "problem.model.attention.indexer": None,
+    "problem.model.attention.latent": None,
+    "problem.model.attention.qk_norm": "none",
+    "problem.model.attention.window": None,
+    "problem.model.attention.sinks": False,
+    "problem.model.attention.gate": False,
+}
+"""Path of the plan -> its value for a decoder that has only attention and MLPs in all layers."""
 
 
 def users_program(plan: Mapping[str, Any]) -> str:

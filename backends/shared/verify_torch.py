@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from parc.backends.shared.verify_emitted_program import PLAIN_DECODER
 from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import ORDER, MeshSizes
@@ -132,27 +133,10 @@ def read_recompute_settings(
 
 
 LLAMA = {
+    **PLAIN_DECODER,
     "problem.model.norm": "rmsnorm",
-    "problem.model.norms_per_layer": 2,
-    "problem.model.final_norm": True,
-    "problem.model.mtp_layers": 0,
-    "problem.model.left_out": "",
-    "problem.model.linear": None,
-    "problem.model.mamba": None,
-    "problem.model.pattern": "",
-    "problem.model.variants": [],
-    "problem.model.extra_weights": [],
-    "problem.model.norm_weights": True,
-    "problem.model.attention.value_dim": 0,
-    "problem.model.attention.chunked": False,
-    "problem.model.attention.indexer": None,
     "problem.model.experts": None,
-    "problem.model.attention.latent": None,
     "problem.model.attention.output_bias": False,
-    "problem.model.attention.qk_norm": "none",
-    "problem.model.attention.window": None,
-    "problem.model.attention.sinks": False,
-    "problem.model.attention.gate": False,
     "problem.model.ffn.gated": True,
     "problem.model.ffn.activation": "silu",
     "problem.model.ffn.bias": False,

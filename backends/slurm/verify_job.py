@@ -69,7 +69,7 @@ def compare_order_script(text: str) -> ScriptComparison:
 def container_settings(text: str) -> Iterator[DerivedSetting]:
     """Yield the program that starts the container of a script.
 
-    If there is none, yield also that the script has neither an image nor mounts.
+    Without such a program, also yield that the script has neither an image nor mounts.
     """
     starts = {"apptainer": r"^ +apptainer exec ", "pyxis": r"^ +--container-image="}
     found = [name for name, start in starts.items() if re.search(start, text, re.M)]

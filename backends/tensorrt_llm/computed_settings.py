@@ -34,7 +34,7 @@ def enables_attention_dp(plan: ServingPlan) -> bool | None:
 
 
 def stage_layers(plan: ServingPlan) -> list[int] | None:
-    """Return the layers of each pipeline stage; None if they are those of the default split."""
+    """Return the layers of each pipeline stage; None for the default split."""
     stages = plan.layout.stages
     if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):
         return None

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 
-from parc.backends.shared.launch_rules import check_names, check_setup_and_variables
+from parc.backends.shared.launch_rules import (
+    check_names,
+    check_setup_and_variables,
+    require_internal_balancer,
+)
 from parc.backends.shared.versions import is_in_range
 from parc.backends.tensorrt_llm.arguments import NAME
 from parc.backends.tensorrt_llm.defaults import BLOCK_TOKENS
@@ -64,16 +68,7 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
 
 def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:
     """Report load balancing over data-parallel ranks other than the internal one (V09)."""
-    balancer = plan.problem.endpoint.load_balancer
-    if balancer == "internal":
-        return
-    finding = Finding(
-        f"TensorRT-LLM has no {balancer} load balancing over data-parallel ranks",
-        label="the first host of an engine has the only API server",
-        fix="launch.load_balancer: internal",
-        targets=TARGETS,
-    )
-    sink.report("V09", finding, at="launch.load_balancer")
+    require_internal_balancer(plan, "TensorRT-LLM", NAME, "", sink)
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from parc.backends.shared.serving.verify_engine import ExpectedProcess, ServeScriptVerifier
+from parc.backends.shared.serving.verify_engine import (
+    ExpectedProcess,
+    ServeScriptVerifier,
+    fields_not_in_files,
+)
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
     ScriptWord,
@@ -37,9 +41,6 @@ from parc.compiler.verify.verify_settings import PLAN, read_plan
 SIZES = ("tp-size", "pp-size")
 DEFAULT_PORT = 8000
 MPI_INTERFACE = "OMPI_MCA_btl_tcp_if_include"
-TRAFFIC = "expected traffic, used only to estimate the plan"
-COMPUTED = "TensorRT-LLM computes it at start-up"
-MODEL = "TensorRT-LLM reads the model from its checkpoint"
 
 
 class TensorrtLlmVerifier(ServeScriptVerifier):
@@ -55,34 +56,18 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
         references={SCRIPT: "$PARC_DIR/tensorrt-llm/serve.sh"},
         required_by=((START, SCRIPT), (CONFIG, SCRIPT)),
     )
-    not_in_files = MappingProxyType(
+    not_in_files = fields_not_in_files(
+        "TensorRT-LLM",
         {
             "limits.block_tokens": "follows from tokens_per_block",
-            "limits.blocks": COMPUTED,
-            "limits.cache_tokens": COMPUTED,
-            "limits.full_requests": COMPUTED,
-            "limits.longest_blocks": COMPUTED,
-            "limits.shards": "follows from layout.dcp",
             "problem.endpoint.load_balancer": "always internal",
             "problem.endpoint.router_port": "TensorRT-LLM has no router",
-            "problem.goals": "objectives of the search",
             "problem.launch.master_port": "MPI finds the ranks",
             "problem.launch.program": "trtllm-serve is the program",
-            "problem.model": MODEL,
-            "problem.pins": "the values are those of the layout",
-            "problem.service.context": MODEL,
-            "problem.service.traffic": TRAFFIC,
-            "problem.service.max_model_len": "emitted as limits.max_model_len",
-            "problem.service.setup.engine": "name of the cost model",
-            "problem.service.setup.memory_share": "emitted as limits.gpu_memory_utilization",
-            "problem.service.setup.max_running": "emitted as limits.max_num_seqs",
-            "problem.service.setup.max_batched_tokens": "emitted as limits.max_num_batched_tokens",
-            "problem.service.setup.overhead_bytes": "TensorRT-LLM measures it at start-up",
             "problem.service.setup.block": "follows from the checkpoint",
-            "problem.service.setup.prefill_apart": "not emitted",
             "problem.service.setup.accepted_tokens": "not emitted",
             "problem.service.setup.draft_tokens": "not emitted",
-        }
+        },
     )
 
     def __init__(self, attention_dp: bool = False) -> None:

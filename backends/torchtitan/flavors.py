@@ -175,7 +175,8 @@ def explain_unknown_model(problem: Problem) -> Finding:
         message=f"torchtitan has no model with the sizes of {model.name}",
         label="a model outside of torchtitan's registry cannot have "
         f"{' or '.join(missing_model_features(model))}",
-        help=f"valid models: plain decoders of any size; {'; '.join(names)}{_other_route(problem)}",
+        help=f"valid models: plain decoders of any size; {'; '.join(names)}"
+        f"{_name_other_program(problem)}",
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else _other_framework(problem),
         targets=("torchtitan",),
     )
@@ -186,7 +187,7 @@ SHARDED = ("tp", "cp", "pp", "vpp", "ep", "etp")
 
 
 def _sharded_sizes(problem: Problem) -> list[str]:
-    """Return the spec fields that shard the model over other than data-parallel ranks."""
+    """Return the spec fields that split the model along any axis except data parallelism."""
     return [f"layout.{name}" for name in SHARDED if (getattr(problem.pins, name) or 1) > 1]
 
 
@@ -208,7 +209,7 @@ def _is_expressible(name: str, problem: Problem) -> bool:
     return not any(not rule.reads and rule.broken(moved, whole) for rule in other.rules(moved))
 
 
-def _other_route(problem: Problem) -> str:
+def _name_other_program(problem: Problem) -> str:
     """Return the end of a help text that names the program which builds the model, if any."""
     if why_not_in_transformers(problem.model):
         return ""
@@ -230,7 +231,7 @@ def _explain_changed_features(problem: Problem, flavor: Flavor) -> Finding:
         "but other features",
         label="; ".join(f"{path} is {mine}, not {value}" for path, (mine, value) in values.items()),
         help="torchtitan takes all features of a registered model from its registry"
-        f"{_other_route(problem)}",
+        f"{_name_other_program(problem)}",
         fix=f"{path}: {value}" if len(values) == 1 else _other_framework(problem),
         targets=("torchtitan",),
     )

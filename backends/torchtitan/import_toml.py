@@ -117,7 +117,7 @@ def _keys(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _span(key: str, reading: Reading) -> Span:
-    """Return the position of a key, or of the file if it is written in another way."""
+    """Return the position of a key, or of the file if the key is written in another form."""
     old = next((one for one, new in OLD_NAMES.items() if new == key), key)
     section = key.rpartition(".")[0]
     names = "|".join(re.escape(one.rpartition(".")[2]) for one in (key, old))
@@ -186,7 +186,7 @@ def _read_data_parallel(found: dict[str, Any], reading: Reading) -> None:
 
 
 def _read_micro_batch(found: dict[str, Any], reading: Reading) -> None:
-    """Set the micro-batch, that of the pipeline or else the sequences per rank, and the batch."""
+    """Set the micro-batch (of the pipeline, or else the sequences per rank) and the batch."""
     dp, local = reading.spec.get("layout", {}).get("dp"), found.get(BATCH)
     if isinstance(local, int) and dp and found.get("training.global_batch_size", -1) == -1:
         # trainer.py: without a global batch, ranks do not accumulate gradients.
@@ -210,7 +210,7 @@ def _read_checkpoints(found: dict[str, Any], reading: Reading) -> None:
 
 
 def _read_recompute(found: dict[str, Any], reading: Reading) -> None:
-    """Set selective recomputation by operator; that of every n-th layer is left out."""
+    """Set selective recomputation by operator; recomputation of every n-th layer is left out."""
     mode, option = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
     if found.get(mode) == "selective" and found.get(option, "op") == "op":
         _set(reading, "layout.recompute", {"granularity": "selective", "modules": ["op"]}, mode)

@@ -67,7 +67,7 @@ def python_literal(value: Any) -> str:
     if isinstance(value, str):
         plain = ascii(value)
         return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
-    # repr(inf) is "inf", which is no Python expression.
+    # repr(inf) is "inf", which is not a Python expression.
     return 'float("inf")' if value == float("inf") else repr(value)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.launch_rules import check_names, check_setup_and_variables
+from parc.backends.shared.launch_rules import (
+    check_names,
+    check_setup_and_variables,
+    report_remote_code,
+)
 from parc.backends.shared.versions import parse_version
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
@@ -31,7 +35,6 @@ SINCE = {"flint": "0.33", "granite_swa": "0.29", "granitemoe_swa": "0.29", "koli
 """Family -> first version whose registry has its class."""
 REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
 """Families whose config class is in their checkpoints, because transformers has none."""
-TRUST = "--trust-remote-code"
 ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
 
 
@@ -59,15 +62,8 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
             f"vLLM {version} has no class for {model.name}", label=reason, targets=TARGETS
         )
         sink.report("V31", finding, at="model")
-    if model.family in REMOTE and TRUST not in problem.launch.args:
-        finding = Finding(
-            f"vLLM {version} reads the config of {model.name} only with {TRUST}",
-            label=f"the classes of {model.family} are in the checkpoint, not in transformers",
-            help="with this flag vLLM runs code from the checkpoint: review that code first",
-            fix=f"launch.args: [{TRUST}]",
-            targets=TARGETS,
-        )
-        sink.report("V31", finding, at="model")
+    if model.family in REMOTE:
+        report_remote_code(plan, "vLLM", "vllm", sink)
 
 
 def _why_no_class(family: str, version: str) -> str:

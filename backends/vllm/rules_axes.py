@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.shared.serving.layout_rules import stage_layers_rule
 from parc.backends.vllm.defaults import default_stages
 from parc.backends.vllm.rules_tensor_parallel import divisors_up_to
 from parc.compiler.diagnostics import Cause, Finding
@@ -61,32 +62,6 @@ def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayou
         help="vLLM fails with: assert example_moe is not None",
         fix="layout.pp: 1",
         causes=(Cause("model.pattern", "E in the pattern is a layer with experts"),),
-        targets=TARGETS,
-    )
-
-
-def _has_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> bool:
-    pinned = problem.pins.stages
-    return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != problem.model.layers)
-
-
-def _explain_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    pinned, layers = problem.pins.stages or (), problem.model.layers
-    cause = (Cause("model.layers", f"the model has {layers} layers"),)
-    if len(pinned) != layout.pp:
-        return Finding(
-            f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}",
-            label=f"stage_layers lists {len(pinned)} stages, but pp is {layout.pp}",
-            fix=f"layout.pp: {len(pinned)}",
-            causes=(Cause("layout.pp", f"pp {layout.pp}"),),
-            targets=TARGETS,
-        )
-    return Finding(
-        f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}",
-        label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
-        help="every layer of the model must be on exactly one stage",
-        fix="layout.stage_layers: auto",
-        causes=cause,
         targets=TARGETS,
     )
 
@@ -193,9 +168,7 @@ def _explain_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) ->
 
 AXIS_RULES: tuple[ServingRule, ...] = (
     ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_empty_stages),
-    ServingRule(
-        "P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_invalid_stage_layers
-    ),
+    stage_layers_rule(TARGETS),
     ServingRule(
         "V12",
         ("layout.dcp", "layout.pcp", "layout.tp"),

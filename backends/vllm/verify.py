@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.serving.verify_engine import ExpectedProcess, ServeScriptVerifier
+from parc.backends.shared.serving.verify_engine import (
+    ExpectedProcess,
+    ServeScriptVerifier,
+    fields_not_in_files,
+)
 from parc.backends.shared.serving.verify_router import RouterFormat
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
@@ -33,9 +37,6 @@ from parc.compiler.verify.read_emitted import MalformedFileError
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
 """Flags of the parallel sizes, without ``-size``, in the order of ``EngineSizes``."""
-TRAFFIC = "expected traffic, used only to estimate the plan"
-COMPUTED = "vLLM computes it at start-up"
-MODEL = "vLLM reads the model from its checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +82,13 @@ class VllmVerifier(ServeScriptVerifier):
     shared_axes = MappingProxyType({"ep": ("replica", "pp")})
     ray_entry = ("vllm", "vllm.entrypoints.cli.main", "VLLM_RAY_BUNDLE_INDICES")
     files = FileDependencies(references={SCRIPT: "$PARC_DIR/vllm/serve.sh"})
-    not_in_files = MappingProxyType(
+    not_in_files = fields_not_in_files(
+        "vLLM",
         {
-            "limits.block_tokens": COMPUTED,
-            "limits.blocks": COMPUTED,
-            "limits.cache_tokens": COMPUTED,
-            "limits.full_requests": COMPUTED,
-            "limits.longest_blocks": COMPUTED,
-            "limits.shards": "follows from layout.dcp",
             "problem.endpoint.router_port": "only two pools have a router",
-            "problem.goals": "objectives of the search",
             "problem.launch.master_port": "only engines on several hosts use it",
             "problem.launch.program": "vLLM is the program",
-            "problem.model": MODEL,
-            "problem.pins": "the values are those of the layout",
-            "problem.service.context": MODEL,
-            "problem.service.traffic": TRAFFIC,
-            "problem.service.max_model_len": "emitted as limits.max_model_len",
-            "problem.service.setup.engine": "name of the cost model",
-            "problem.service.setup.memory_share": "emitted as limits.gpu_memory_utilization",
-            "problem.service.setup.max_running": "emitted as limits.max_num_seqs",
-            "problem.service.setup.max_batched_tokens": "emitted as limits.max_num_batched_tokens",
-            "problem.service.setup.overhead_bytes": "vLLM measures it at start-up",
-            "problem.service.setup.block": "follows from the checkpoint and --quantization",
-            "problem.service.setup.prefill_apart": "not emitted",
-            "problem.service.setup.accepted_tokens": "expected acceptance",
-            "problem.service.setup.draft_tokens": "the number is in setup.speculative",
-        }
+        },
     )
 
     def engine_world(self, script: ServeScript) -> int:

@@ -255,7 +255,7 @@ def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
 
 
 def _read_pool(shared: SharedArguments, file: str) -> DerivedSetting:
-    """Return the pool that --kv-transfer-config expresses, or its text if that is another one."""
+    """Return the pool that --kv-transfer-config expresses, or its text if PARC did not write it."""
     config = shared[TRANSFER]
     pools = {None: "both"} | {
         json.dumps({"kv_connector": "NixlConnector", "kv_role": role}): pool

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
-from benchmarks.accuracy.columns import simple_columns
+from benchmarks.accuracy.columns import columns_without_fit
 from benchmarks.accuracy.fit_classes import fit_lines, fit_open_rows, write_all
 from benchmarks.accuracy.groups import SMALL, is_small
 from benchmarks.accuracy.pages.page import locked_table, page, regret_table
@@ -53,7 +53,7 @@ def _answer(cases: Cases, arguments: argparse.Namespace) -> str:
     if arguments.quick:
         return f"{_summary(rows)}\n"
     if arguments.locked:
-        found = simple_columns([case for case in cases.cases if case.scored])
+        found = columns_without_fit([case for case in cases.cases if case.scored])
         return f"{locked_table(cases.cases, found)}\n\n{regret_table(cases.cases)}\n"
     if arguments.fit:
         fit = fit_open_rows(rows)

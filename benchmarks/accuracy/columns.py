@@ -32,14 +32,14 @@ class Columns:
 def columns(cases: Sequence[Case], fit: JointFit | None = None) -> Columns:
     """Return all columns for the scored cases; ``fit`` is the fit to the open ones, if known."""
     timed = [case for case in cases if case.scored]
-    found = simple_columns(timed)
+    found = columns_without_fit(timed)
     rows = [case for case in timed if not is_locked(case)]
     if rows:
         found.no_source.update(predict_left_out(fit or fit_jointly(rows)))
     return found
 
 
-def simple_columns(timed: Sequence[Case]) -> Columns:
+def columns_without_fit(timed: Sequence[Case]) -> Columns:
     """Return the columns that need no fit of the cost model; the other column is empty."""
     found = Columns({}, {}, {})
     found.shipped.update(_ratios(timed, predict(timed)))

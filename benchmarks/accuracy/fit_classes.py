@@ -24,7 +24,7 @@ from benchmarks.accuracy.intervals import measured_spreads
 from benchmarks.accuracy.joint_fit import (
     JointFit,
     Key,
-    by_class,
+    cases_by_class,
     fit_jointly,
     left_out_errors,
     predict_left_out,
@@ -60,9 +60,9 @@ def fit_open_rows(cases: Sequence[Case]) -> JointFit:
 
 
 def class_rows(fit: JointFit) -> dict[str, ClassRows]:
-    """Return number and error of the rows of every class."""
+    """Return the number of rows and their error, per class."""
     found = {}
-    for name, rows in sorted(by_class(line.case for line in fit.lines).items()):
+    for name, rows in sorted(cases_by_class(line.case for line in fit.lines).items()):
         pairs = zip(predict(rows, fit.parameters(name)), rows, strict=True)
         error = score([seconds / case.seconds for seconds, case in pairs]).mape
         models = len({case.problem.model.name for case in rows})
@@ -71,10 +71,10 @@ def class_rows(fit: JointFit) -> dict[str, ClassRows]:
 
 
 def removal_costs(fit: JointFit) -> dict[Key, float]:
-    """Return what it costs to remove each own value.
+    """Return the cost of removing each value that a class has of its own.
 
-    The cost is the increase of the mean error over the rows of the class, each predicted without
-    its fold, if the class inherits the value instead (0.01: one percentage point).
+    The cost is the increase of the mean error of the class if it inherits the value instead (0.01:
+    one percentage point). Each row is predicted by a fit without the row's fold.
     """
     before = left_out_errors(fit)
     costs = {}

@@ -151,7 +151,7 @@ def start_values(structure: Structure) -> Logs:
 def linearize(cases: Sequence[Case], structure: Structure, logs: Logs) -> list[Line]:
     """Return the linear approximations of all cases around ``logs``."""
     found: dict[str, Line] = {}
-    for hardware, rows in by_class(cases).items():
+    for hardware, rows in cases_by_class(cases).items():
         values = class_values(hardware, structure, logs)
         point = [log(value) for value in values.values()]
         kept = kept_rows(rows, predict(rows, values))
@@ -162,7 +162,7 @@ def linearize(cases: Sequence[Case], structure: Structure, logs: Logs) -> list[L
     return [found[case.run.id] for case in cases]
 
 
-def by_class(cases: Iterable[Case]) -> dict[str, list[Case]]:
+def cases_by_class(cases: Iterable[Case]) -> dict[str, list[Case]]:
     """Return the cases of each hardware class."""
     groups: dict[str, list[Case]] = {}
     for case in cases:
@@ -175,10 +175,10 @@ def solve(lines: Sequence[Line], start: JointFit) -> Logs:
 
     The search begins at the values of ``start``, and has its structure.
     """
-    system = _System(lines, start)
+    system = _NormalEquations(lines, start)
     logs = start.logs
     for _ in range(REWEIGHTINGS):
-        found = system.clamped(solve_linear_system(*system.normal_equations(logs)))
+        found = system.clamp_to_bounds(solve_linear_system(*system.normal_equations(logs)))
         moved = max(abs(found[key] - logs[key]) for key in found)
         logs = found
         if moved < 1e-3:
@@ -188,12 +188,12 @@ def solve(lines: Sequence[Line], start: JointFit) -> Logs:
 
 def _spreads(fit: JointFit) -> dict[Key, float]:
     """Return the standard deviation of the logarithm of each value (Laplace approximation)."""
-    system = _System(fit.lines, fit)
+    system = _NormalEquations(fit.lines, fit)
     inverse = cholesky_inverse(system.normal_equations(fit.logs)[0])
     return {key: sqrt(inverse[at][at]) for at, key in enumerate(system.keys)}
 
 
-class _System:
+class _NormalEquations:
     """Normal equations of the fit. The vector of unknowns has the order of ``keys``."""
 
     def __init__(self, lines: Sequence[Line], shape: JointFit) -> None:
@@ -238,7 +238,7 @@ class _System:
                 curvature[above][at] -= pull
         return curvature, right
 
-    def clamped(self, values: Sequence[float]) -> Logs:
+    def clamp_to_bounds(self, values: Sequence[float]) -> Logs:
         """Return the values by key, limited to the bounds of their priors."""
         return {
             key: log(PRIORS[key[1]].clamp(exp(min(max(value, -50.0), 50.0))))
@@ -279,7 +279,7 @@ def _add_group(
 
 
 def kept_rows(cases: Sequence[Case], seconds: Sequence[float]) -> set[str]:
-    """Return the ids of the cases that are no outliers when they are predicted to take
+    """Return the ids of the cases that are not outliers when they are predicted to take
     ``seconds``."""
     errors = {
         case.run.id: log(time / case.seconds) for case, time in zip(cases, seconds, strict=True)
@@ -307,7 +307,7 @@ def predict_left_out(found: JointFit) -> dict[str, float]:
     """Return predicted over measured time of every row by a fit without any row of its source."""
     ratios: dict[str, float] = {}
     for out, logs in _fits_without(found, lambda case: source_of(case.run.source)):
-        for hardware, rows in by_class(line.case for line in out).items():
+        for hardware, rows in cases_by_class(line.case for line in out).items():
             seconds = predict(rows, class_values(hardware, found.structure, logs))
             ratios.update(
                 {case.run.id: time / case.seconds for case, time in zip(rows, seconds, strict=True)}

@@ -61,7 +61,7 @@ class Resolver:
         if cluster is None:
             return None
         node = cluster.node
-        # a stated rate is that of the whole host
+        # a stated rate applies to the whole host
         if run.network_gbps and node.nics:
             nics = run.nics or node.nics
             node = replace(node, nics=nics, nic_gbps=run.network_gbps / nics)

@@ -50,9 +50,9 @@ def draw_locked(
 ) -> list[str]:
     """Return the names of the locked sources, sorted, as drawn from ``rows``.
 
-    A row is (source, kind), and a source belongs to the kind of most of its rows. The draw takes a
-    third of the sources of each kind, rounded, and one of two. Sources in ``locked_before`` stay
-    locked and count first.
+    A row is (source, kind), and a source belongs to the kind of most of its rows. The draw locks a
+    third of the sources of each kind, rounded; of two sources it locks one. Sources in
+    ``locked_before`` stay locked and count towards this third.
     """
     kinds: dict[str, Counter[Kind]] = defaultdict(Counter)
     for source, kind in rows:

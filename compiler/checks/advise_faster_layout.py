@@ -60,7 +60,8 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{plan.problem.goals.memory_headroom:.0%} of the memory stay free as headroom",
+                f"{100 * plan.problem.goals.memory_headroom:.0f} % of the memory stay free as "
+                "headroom",
             ),
         ),
     )

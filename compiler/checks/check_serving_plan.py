@@ -52,7 +52,7 @@ def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
         written = sink.positions.is_path_in_spec(f"goals.{limit.latency}.{limit.statistic}")
         key = f".{limit.statistic}" if written else ""
         effect = (
-            f"would save {1 - 1 / one.gain:.0%} of the GPUs"
+            f"would save {100 * (1 - 1 / one.gain):.0f} % of the GPUs"
             if saves_gpus
             else f"would allow {one.gain:.2g} times the throughput"
         )
@@ -116,7 +116,7 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
     reductions = sum(kind.sub_layers for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would reduce "
-        f"the performance by {_relative_performance_loss(plan, best):.0%}",
+        f"the performance by {100 * _relative_performance_loss(plan, best):.0f} %",
         label=f"{_format_candidate(best)} instead of {_format_candidate(plan.search.ranked[0])}",
         help=f"each attention and each MLP would need an all-reduce over PCIe "
         f"({node.link_gb_per_s:g} GB/s): {reductions} all-reduces per token",

@@ -39,7 +39,7 @@ class Sink:
     ) -> None:
         """Add a finding as a diagnostic with a severity and a position.
 
-        The severity is that of the code. If a code has more than MOST_PER_CODE findings, only the
+        The code determines the severity. If a code has more than MOST_PER_CODE findings, only the
         number of the remaining findings is reported (I12).
 
         Args:

@@ -43,7 +43,7 @@ def estimate_run(cost_model: CostModel, layout: Layout, estimate: Estimate, host
     """Return the expected length, energy and cost of the run on ``hosts`` hosts.
 
     Without ``job.checkpoint_dir`` there is nothing to restart from, so the time that failures cost
-    is not estimated; ``finish_probability`` tells how likely the run meets none.
+    is not estimated; ``finish_probability`` is the probability of a run without failures.
     """
     problem = cost_model.problem
     job, cluster = problem.job, problem.cluster

@@ -32,7 +32,7 @@ class Indexer:
     head_weights: bool = True
     """True if each token has a weight per head, from a projection of its own."""
     shared: bool = False
-    """True if the selected keys are those of an earlier layer, so that the layer has no indexer."""
+    """True if the layer uses the keys that an earlier layer selected, and has no indexer."""
 
 
 @dataclass(frozen=True, slots=True)

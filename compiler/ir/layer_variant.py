@@ -10,7 +10,7 @@ from parc.compiler.ir.attention import Attention
 
 @dataclass(frozen=True, slots=True)
 class LayerVariant:
-    """Shapes of decoder layers that differ from those that ``Model`` states."""
+    """Shapes of decoder layers that differ from the shapes in ``Model``."""
 
     layers: tuple[int, ...]
     """Indexes of the layers, counted from 0."""

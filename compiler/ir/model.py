@@ -43,10 +43,10 @@ LAYER_LETTERS = {
     "-": LayerKind("none", "dense"),
     "E": LayerKind("none", "experts"),
 }
-"""Letters of ``Model.pattern``, equal to those of Megatron-Core's hybrid layer pattern."""
+"""Letters of ``Model.pattern``, as in Megatron-Core's hybrid layer pattern."""
 KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "experts"))
 WITHOUT_PARTS = (LayerKind("none", "experts"), LayerKind("none", "none"))
-"""Further kinds of layers that a layer variant can have, in addition to those of a pattern."""
+"""Further kinds of layers that a layer variant can have, in addition to the kinds of a pattern."""
 # A fixed order makes reports and golden files independent of set iteration.
 KIND_ORDER = {
     kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values(), *WITHOUT_PARTS))

@@ -27,7 +27,7 @@ class LatencyLimit:
 
     @property
     def text(self) -> str:
-        """Name of the limited statistic: ``ttft`` for the mean, otherwise such as ``ttft p99``."""
+        """Name of the limited statistic, such as ``ttft`` for a mean or ``ttft p99``."""
         return self.latency if self.statistic == "mean" else f"{self.latency} {self.statistic}"
 
 
@@ -65,7 +65,7 @@ class ServingGoals:
         return bool(self.latency_limits)
 
     def with_higher_limit(self, raised: LatencyLimit, factor: float) -> ServingGoals:
-        """Return goals in which the limit ``raised`` is multiplied by ``factor``."""
+        """Return a copy of the goals in which the limit ``raised`` is multiplied by ``factor``."""
         limits = tuple(
             replace(one, seconds=one.seconds * factor) if one == raised else one
             for one in self.latency_limits

@@ -62,7 +62,7 @@ def apply_site(tree: Tree, library: Library, sink: Sink) -> Tree | None:
 
 
 def read_site(name: str, library: Library, sink: Sink) -> SpecTree | None:
-    """Return the settings of a site, completed with those of its bases; None after an error.
+    """Return the settings of a site, completed from its bases; None after an error.
 
     ``name`` is the name of a preset, or the path of a site file.
     """
@@ -74,7 +74,7 @@ def read_site(name: str, library: Library, sink: Sink) -> SpecTree | None:
         layer = _read_layer(next_name, library, sink, at)
         if layer is None:
             return None
-        _fill(site.value, layer.value, "", site, layer)
+        _fill_missing_keys(site.value, layer.value, "", site, layer)
         next_name, at = layer.value.get("base"), layer.values.get("base")
         if next_name is None:
             return site
@@ -152,19 +152,19 @@ def _resolve_file_paths(site: Tree, folder: str) -> None:
 
 
 def _complete_spec(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
-    """Add the settings of ``site`` to ``spec``, where the spec does not set them."""
+    """Add to ``spec`` each setting of ``site`` that the spec does not set itself."""
     tree, settings = spec.value, site.value
     _drop_other_hosts(tree, settings)
     _drop_unused_software(tree, settings)
     _prepend_setup(spec, site)
     for section in _SECTIONS:
         if section in settings:
-            _fill(tree, {section: settings[section]}, "", spec, site)
+            _fill_missing_keys(tree, {section: settings[section]}, "", spec, site)
     _use_folders(spec, site, sink)
 
 
 def _drop_other_hosts(tree: Tree, site: Tree) -> None:
-    """Remove keys of the site's cluster that describe other hosts than those of the spec."""
+    """Remove keys of the site's cluster that describe hosts, if the spec describes other hosts."""
     own, cluster = tree.get("cluster"), site.get("cluster", {})
     if own is None:
         return
@@ -223,13 +223,17 @@ def _use_folders(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
     job, launch = spec.value.get("job"), spec.value.setdefault("launch", {})
     if "cache" in folders and isinstance(launch, dict):
         defaults: Tree = {"env": {"HF_HOME": posixpath.join(folders["cache"], "huggingface")}}
-        _fill(launch, defaults, "launch", spec, _at_folder("cache", "launch.env.HF_HOME", site))
+        _fill_missing_keys(
+            launch, defaults, "launch", spec, _at_folder("cache", "launch.env.HF_HOME", site)
+        )
     if not isinstance(job, dict):
         return
     name = spec.value.get("name")
     if "checkpoints" in folders and job.get("kind") != "serve" and isinstance(name, str):
         defaults = {"checkpoint_dir": posixpath.join(folders["checkpoints"], name)}
-        _fill(job, defaults, "job", spec, _at_folder("checkpoints", "job.checkpoint_dir", site))
+        _fill_missing_keys(
+            job, defaults, "job", spec, _at_folder("checkpoints", "job.checkpoint_dir", site)
+        )
     for key in _FOLDER_USERS:
         value = job.get(key)
         if isinstance(value, str):
@@ -242,7 +246,7 @@ def _use_folders(spec: SpecTree, site: SpecTree, sink: Sink) -> None:
 
 
 def _at_folder(folder: str, path: str, site: SpecTree) -> SpecTree:
-    """Return the position of a folder of the site as that of the spec path ``path``."""
+    """Return the position of a folder in the site file as the position of spec path ``path``."""
     at = f"folders.{folder}"
     return SpecTree(
         None,
@@ -268,7 +272,9 @@ def _below_folder(value: Any, at: str, folders: Mapping[str, str], sink: Sink) -
     return posixpath.join(folders[name], rest)
 
 
-def _fill(node: Tree, defaults: Tree, path: str, own: SpecTree, other: SpecTree) -> None:
+def _fill_missing_keys(
+    node: Tree, defaults: Tree, path: str, own: SpecTree, other: SpecTree
+) -> None:
     """Add each key of ``defaults`` that ``node`` lacks, recursively, with its positions.
 
     ``path`` is the spec path of both mappings. ``own`` receives the positions from ``other``.
@@ -276,7 +282,7 @@ def _fill(node: Tree, defaults: Tree, path: str, own: SpecTree, other: SpecTree)
     for key, value in defaults.items():
         below = join_path(path, key)
         if isinstance(node.get(key), dict) and isinstance(value, dict):
-            _fill(node[key], value, below, own, other)
+            _fill_missing_keys(node[key], value, below, own, other)
         elif key not in node:
             node[key] = value
             for mine, theirs in ((own.values, other.values), (own.keys, other.keys)):

@@ -186,7 +186,7 @@ class _CalibrationReader:
             self._report_unknown_key(at, name, known)
             return
         low, high = bounds
-        # bool is a subclass of int, but true and false are no parameter values.
+        # bool is a subclass of int, but true and false are not parameter values.
         real = isinstance(number, int | float) and not isinstance(number, bool)
         if real and isfinite(number) and low <= number <= high:
             yield name, float(number)

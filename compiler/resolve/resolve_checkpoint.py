@@ -121,10 +121,10 @@ def _choose_checkpoint(
 
 
 def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
-    """Report a ``checkpoint`` whose weights have another format than the plan assumes (F06).
+    """Report a ``checkpoint`` whose weight format differs from the plan (F06).
 
     If neither the catalog nor the name of the checkpoint contains the format, the spec must set
-    ``job.precision``, and X08 reports a spec that does not.
+    ``job.precision``; otherwise X08 is reported.
     """
     found = weight_format(checkpoint)
     if found is None:

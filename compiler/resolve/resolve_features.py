@@ -1,14 +1,18 @@
-"""LoRA adapters and copies of the KV cache in host memory, as settings of an engine."""
+"""Features of a service that make it faster or larger: checks, and settings of the engine."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
-from parc.compiler.diagnostics import Finding, Sink
+from parc.backends.base import Engine
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingSetup, Traffic
 from parc.compiler.ir.serving_features import Lora
 from parc.compiler.spec.acceleration_spec import KvOffloadSpec, LoraSpec
+from parc.compiler.spec.service_spec import ServiceSpec
 
 AT = "job.lora"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
@@ -16,6 +20,65 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 BYTES_PER_GB = 1e9
 LARGEST_HIT = 0.95
 """Largest fraction of a prompt that both prefix caches together may store."""
+
+
+def check_features(job: ServiceSpec, engine: Engine, model: Model, sink: Sink) -> None:
+    """Report each feature of the job that the engine does not declare for the model (V40)."""
+    # A plugin that declares no features supports none.
+    declared = getattr(engine, "service_features", None)
+    supported = declared(model) if declared is not None else frozenset()
+    for path, feature in _features(job):
+        if feature in supported:
+            continue
+        section = feature.partition(":")[0]
+        same = sorted(one for one in supported if one.partition(":")[0] == section)
+        valid = ", ".join(one.partition(":")[2] or one for one in same) or "none"
+        finding = Finding(
+            f"{engine.name} does not support {feature.replace(':', ' ')} for {model.name}",
+            label=f"the backend of {engine.name} declares no such feature for {model.family}",
+            help=f"supported by {engine.name} for this model: {valid}",
+            fix=f"remove {section_path(path)}",
+            causes=(Cause("model", f"family {model.family}"),),
+        )
+        sink.report("V40", finding, at=path)
+
+
+def section_path(path: str) -> str:
+    """Return the path of the section of ``job`` that contains ``path``."""
+    return ".".join(path.split(".")[:2])
+
+
+def _features(job: ServiceSpec) -> Iterator[tuple[str, str]]:
+    """Yield (spec path, name of the feature) for each feature that the job uses."""
+    if job.pool != "both":
+        yield "job.pool", f"pool:{job.pool}"
+    if job.speculative is not None:
+        yield "job.speculative.method", f"speculative:{job.speculative.method}"
+    if job.lora is not None:
+        yield "job.lora", "lora"
+    if job.kv_offload is not None:
+        yield "job.kv_offload", "kv_offload"
+
+
+def check_prefix_caching(job: ServiceSpec, sink: Sink) -> None:
+    """Report prefix hits, or copies of prefixes, of a job without a prefix cache (V34)."""
+    if job.kv_offload is not None:
+        finding = Finding(
+            "job.kv_offload has no effect without a prefix cache",
+            label="engines look up copies in host memory by the prefix of a prompt",
+            fix="remove job.kv_offload",
+            causes=(Cause("job.prefix_caching", "prefix caching is turned off here"),),
+        )
+        sink.report("V34", finding, at="job.kv_offload", key=True)
+    if not job.traffic.prefix_hit:
+        return
+    finding = Finding(
+        f"job.prefix_caching is false, but job.traffic.prefix_hit is {job.traffic.prefix_hit:.0%}",
+        label="without a prefix cache, the engine computes all tokens of each prompt",
+        fix="remove job.traffic.prefix_hit",
+        causes=(Cause("job.prefix_caching", "prefix caching is turned off here"),),
+    )
+    sink.report("V34", finding, at="job.traffic.prefix_hit")
 
 
 def resolve_lora(spec: LoraSpec | None, sink: Sink) -> Lora | None:
@@ -61,9 +124,10 @@ def with_kv_offload(
         return setup, traffic
     if traffic.prefix_hit + spec.prefix_hit > LARGEST_HIT and traffic.trace is None:
         finding = Finding(
-            f"{traffic.prefix_hit:.0%} of a prompt in GPU memory and {spec.prefix_hit:.0%} in host "
-            "memory are too much",
-            label=f"together at most {LARGEST_HIT:.0%}: the end of each prompt is new",
+            f"prefix hits of {100 * traffic.prefix_hit:.0f} % in GPU memory and "
+            f"{100 * spec.prefix_hit:.0f} % in host memory exceed {100 * LARGEST_HIT:.0f} % of a "
+            "prompt",
+            label="the end of each prompt is new, so it is in neither memory",
             fix=f"job.kv_offload.prefix_hit: {max(LARGEST_HIT - traffic.prefix_hit, 0):.0%}",
         )
         sink.report("V34", finding, at="job.kv_offload.prefix_hit")

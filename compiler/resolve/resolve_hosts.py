@@ -306,7 +306,7 @@ def _check_name(key: str, label: str, sink: Sink, at: str) -> None:
 def _check_rack_names(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
     """Report invalid names in a rack, and a rack name that another rack already has (H08).
 
-    The names are those of the rack, of its NVLink domains and of its switches. Emitted scripts
+    These are the names of the rack, of its NVLink domains and of its switches. Emitted scripts
     contain these names, so only characters that need no quoting are valid.
     """
     labels = (("name", rack.name), ("nvlink_domain", rack.nvlink_domain))

@@ -69,7 +69,7 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
 
 
 def _facts_with_base(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | None:
-    """Return the model facts that the spec sets, completed by those of the base model.
+    """Return the model facts that the spec sets, completed by the facts of the base model.
 
     None after an error.
     """

@@ -41,7 +41,7 @@ def resolve_disaggregated(
     return whole
 
 
-def _changed(model: T, values: dict[str, Any]) -> T:
+def _with_values(model: T, values: dict[str, Any]) -> T:
     """Return a copy of a spec model with ``values``; keys with the value None become absent."""
     copy = model.model_copy(
         update={
@@ -76,31 +76,31 @@ def _resolve_pools(
 
 
 def _pool_spec(spec: ServingSpec, section: DisaggregateSpec, pool: str) -> ServingSpec:
-    """Return the spec of one pool: the part of the limits and of the layout that it has."""
-    goals = _changed(spec.goals, {"e2e": None})
+    """Return the spec of one pool, with the limits and the layout that apply to this pool."""
+    goals = _with_values(spec.goals, {"e2e": None})
     if pool == "prefill":
         # Prompts have no time per token. A share of requests needs a limit on each request.
         removed: dict[str, Any] = {"tpot": None}
         if not isinstance(goals.ttft, float):
             removed["goodput"] = None
-        goals = _changed(goals, removed)
+        goals = _with_values(goals, removed)
     elif not isinstance(goals.ttft, float) and not isinstance(goals.tpot, float):
-        goals = _changed(goals, {"goodput": None})
+        goals = _with_values(goals, {"goodput": None})
     own = getattr(section, pool).layout
-    layout = _changed(spec.layout, {name: getattr(own, name) for name in own.model_fields_set})
+    layout = _with_values(spec.layout, {name: getattr(own, name) for name in own.model_fields_set})
     values: dict[str, Any] = {
         "name": f"{spec.name}-{pool}",
-        "job": _changed(spec.job, {"pool": pool, "disaggregate": None}),
+        "job": _with_values(spec.job, {"pool": pool, "disaggregate": None}),
         "goals": goals,
         "layout": layout,
         # The setting is checked with the whole service, which has a router for any engine.
         "launch": _with_default(spec.launch, "router_port"),
     }
-    return _changed(spec, values)
+    return _with_values(spec, values)
 
 
 def _with_default(model: T, key: str) -> T:
-    """Return a copy of ``model`` in which the value of ``key`` counts as not written."""
+    """Return a copy of ``model`` in which ``key`` counts as absent from the spec."""
     copy = model.model_copy()
     copy.model_fields_set.discard(key)
     return copy
@@ -120,7 +120,7 @@ def _check_service(spec: ServingSpec, whole: ServingProblem, sink: Sink) -> None
     if traffic.concurrency is not None:
         finding = Finding(
             "two pools need a request rate instead of a concurrency",
-            label="the requests of a closed loop spread over both pools, depending on their speed",
+            label="with a fixed concurrency, the load of each pool depends on the speed of both",
             help="set job.traffic.request_rate, or limits on ttft and tpot without a load",
             causes=(Cause(AT, "two pools are planned here"),),
         )
@@ -130,7 +130,7 @@ def _check_service(spec: ServingSpec, whole: ServingProblem, sink: Sink) -> None
     ):
         finding = Finding(
             "two pools need a request rate, or limits on both ttft and tpot",
-            label="without them, no rate is known at which the pools must match",
+            label="PARC sizes both pools for the same request rate",
             help="set job.traffic.request_rate, or goals.ttft and goals.tpot",
             fix="job.traffic.request_rate: 1",
         )
@@ -171,7 +171,7 @@ def _split_hosts(
         if unknown := [name for name in names if name not in free]:
             finding = Finding(
                 f"{format_hosts(unknown)} {is_or_are(unknown)} not a free host of the cluster",
-                label="the cluster lacks these hosts, they are not usable, or have another pool",
+                label="each host must be in the cluster, usable, and assigned to one pool only",
                 help=f"usable hosts: {format_hosts(list(free))}" if free else "",
             )
             sink.report("V46", finding, at=at)

@@ -19,7 +19,6 @@ from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstan
 from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, Traffic
 from parc.compiler.ir.serving_goals import LATENCIES, LatencyLimit, ServingGoals
 from parc.compiler.ir.serving_plan import Endpoint, Service, ServingPins, ServingProblem
-from parc.compiler.resolve.check_features import check_features, check_prefix_caching
 from parc.compiler.resolve.check_service import (
     check_pool,
     check_service,
@@ -28,7 +27,12 @@ from parc.compiler.resolve.check_service import (
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import resolve_service_factors
 from parc.compiler.resolve.resolve_checkpoint import resolve_checkpoint
-from parc.compiler.resolve.resolve_features import resolve_lora, with_kv_offload
+from parc.compiler.resolve.resolve_features import (
+    check_features,
+    check_prefix_caching,
+    resolve_lora,
+    with_kv_offload,
+)
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
@@ -105,7 +109,7 @@ def resolve_service(
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=spec_digest(spec, (*_digested(model, calibrated, service), *factors)),
+        digest=spec_digest(spec, (*_digested_objects(model, calibrated, service), *factors)),
         spec_json=spec_as_json(spec),
         service=service,
         goals=_resolve_goals(spec.goals, service.traffic),
@@ -126,8 +130,8 @@ def _resolve_traffic_of_engines(job: ServiceSpec, library: Library, sink: Sink) 
     return traffic_of_pool(job.pool, traffic)
 
 
-def _digested(model: Model, cluster: Cluster, service: Service) -> tuple[object, ...]:
-    """Return the objects on which the plan depends besides the spec itself."""
+def _digested_objects(model: Model, cluster: Cluster, service: Service) -> tuple[object, ...]:
+    """Return the objects, other than the spec itself, on which the plan depends."""
     draft, trace = service.setup.speculative, service.traffic.trace
     own = None if draft is None else draft.model
     return (model, cluster, *(one for one in (trace, own) if one is not None))

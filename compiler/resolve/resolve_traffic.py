@@ -216,7 +216,7 @@ def _parse_lines(text: str) -> Iterator[TraceRequest]:
     previous = None
     for line, one in found:
         if previous is not None and one.seconds < previous:
-            message = "its time is earlier than that of the line above; sort by time"
+            message = "its time is earlier than the time of the line above; sort by time"
             raise _TraceError(line, message)
         previous = one.seconds
         yield one

@@ -104,7 +104,7 @@ def _fastest_valid_exchange(
     }
     for exchange in others:
         saved = seconds[best] - seconds[exchange]
-        # The all-gather stores all keys and values, so speed is no reason to choose it.
+        # The all-gather stores all keys and values, so it is never chosen for its speed.
         if exchange[0] != "all_gather" and saved > MIN_SAVING * (
             ring.total - ring.cp + seconds[best]
         ):

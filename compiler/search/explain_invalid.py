@@ -317,7 +317,7 @@ def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
     for one in violations:
         edited = one.finding.fix.removeprefix("remove ").partition(":")[0]
         # The first of several edits explains only errors at the value that it changes, and those
-        # without a value of their own. Fixes in words are no edits.
+        # without a value of their own. Fixes in words are not edits.
         first = edited.startswith("layout.") and (
             one.path == edited or not one.path.startswith("layout.")
         )

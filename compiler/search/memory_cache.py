@@ -158,7 +158,7 @@ class PeakMemoryCache:
 
         A sharded state is divided over ``shards`` ranks.
         """
-        # Offload and hpZ are no part of the key, because they are constant within a space.
+        # Offload and hpZ are not part of the key, because they are constant within a space.
         key = (layout.zero_stage, shards, layout.pp > 1)
         state = self._state.get(key)
         if state is None:
@@ -224,7 +224,7 @@ class PeakMemoryCache:
         self, size: MicroBatchBytes, point: LayoutPoint, load: StageContents
     ) -> float:
         """Return the bytes of logits and loss on a pipeline stage with the loss and ``load``."""
-        # Stages with equally many MTP layers before the loss share one cache entry.
+        # Stages with the same number of MTP layers before the loss share one cache entry.
         nbytes = size.heads.get(load.mtp_layers)
         if nbytes is None:
             nbytes = logits_bytes(self._cost_model, self._build(point), load, self._program)

@@ -26,8 +26,8 @@ ROUNDING = 1e-9
 class Survivor(NamedTuple):
     """Valid layout that fits into memory, with its step time in seconds.
 
-    The time is exact to about twelve digits, because its terms are added in another order than in
-    ``step_time``. With interleaving it is a lower bound (``critical_paths``).
+    The time is exact to about twelve digits, because ``step_time`` adds its terms in a different
+    order. With interleaving it is a lower bound (``critical_paths``).
     """
 
     seconds: float

@@ -4,7 +4,7 @@ Terms that several layouts share are computed once. The time of one layer depend
 size, on tp, cp, ep and etp, and on the links that their process groups span; the time of a stage
 depends in addition on the stage shape and the recompute level. The gradient traffic depends on the
 mesh and the stage shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
-Terms are added in another order than in ``step_time``, so the last digits differ. Therefore the
+``step_time`` adds its terms in a different order, so the last digits differ. Therefore the
 search evaluates its best layouts again with ``step_time``.
 """
 

@@ -6,6 +6,7 @@ belongs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import UnionType
@@ -18,6 +19,8 @@ from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.units import Quantity
 
 _WORDS: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number"}
+_PLURAL = re.compile(r"^(?:an? )?(whole number|number|mapping|text)\b")
+"""Start of the description of one value, of which a list contains several."""
 _SAFETY_BOUND = 2**20
 """Upper bounds of at least this size only keep the arithmetic finite, so messages do not mention
 them."""
@@ -96,7 +99,8 @@ def _describe_member(member: Any) -> str:
         return ", ".join(str(value) for value in get_args(bare))
     if get_origin(bare) is tuple:
         inner = get_args(bare)[0]
-        return "a list of mappings" if model_of(inner) else f"a list of {describe_expected(inner)}"
+        one = "a mapping" if model_of(inner) else describe_expected(inner)
+        return f"a list of {_PLURAL.sub(lambda found: f'{found[1]}s', one)}"
     if get_origin(bare) is dict:
         key, value = get_args(bare)
         if get_origin(key) is Literal:
@@ -172,7 +176,7 @@ def locate_error(
         # A scalar that matches no member: the union as a whole is wrong.
         if not intended:
             return location
-        # The error belongs to another member than the one that the user meant.
+        # The error belongs to a different member from the one that the user meant.
         if not _is_name_of_member(part, intended[0]):
             return None
         location = ErrorLocation(location.path, intended[0], location.value)

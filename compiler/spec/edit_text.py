@@ -78,7 +78,7 @@ def _entry_index(node: Any, part: str | int) -> int | None:
 
 def _end(text: str, node: Any) -> int:
     """Return the offset behind the last character of ``node``, without comments after the node."""
-    # The end mark of a block collection is that of the next token, behind blank lines and comments.
+    # A block collection ends at the next token, after blank lines and comments.
     if node.id != "scalar" and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(last, tuple) else last)

@@ -118,7 +118,7 @@ def site_schema_text() -> str:
 def _set_descriptions(definitions: dict[str, Any], *roots: type[BaseModel]) -> None:
     """Set the description of each property in ``definitions`` to the docstring of its field.
 
-    The definitions are those of the models ``roots`` and of all models below them.
+    ``definitions`` has an entry for each of the models ``roots`` and of all models below them.
     """
     for model in {model for root in roots for model in _models_below(root)}:
         properties = definitions[model.__name__]["properties"]

@@ -27,8 +27,8 @@ class FoldersSpec(StrictModel):
 class SiteSpec(StrictModel):
     """Default settings of all specs that name this site file. A value of the spec takes precedence.
 
-    Mappings of the site and the spec are combined key by key. A list of the spec replaces that of
-    the site, except for launch.setup: commands of the site run before those of the spec.
+    Mappings of the site and the spec are combined key by key. A list of the spec replaces the
+    list of the site, except in launch.setup: commands of the site run before commands of the spec.
     """
 
     base: str | None = None

@@ -5,7 +5,7 @@ first; the remaining hosts come last. The order of the GPUs inside a host is cho
 ranks of a process group share a NUMA node. An engine of a serving job gets whole hosts, or several
 engines share a host.
 
-The ranks of an engine are contiguous, with equally many on each of its hosts, because vLLM requires
+The ranks of an engine are contiguous and evenly distributed over its hosts, because vLLM requires
 it (vllm/v1/executor/multiproc_executor.py: host k runs ranks k L to (k + 1) L - 1, for L ranks per
 host).
 """
@@ -250,8 +250,8 @@ def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def _shared_hosts(engines: int, most: int) -> int:
-    """Return the fewest hosts that run equally many of ``engines`` engines, at most ``most``."""
-    # Equally many engines per host, because a placement has one number of ranks per host.
+    """Return the fewest hosts that share ``engines`` engines evenly, at most ``most`` per host."""
+    # A placement has one number of ranks per host, so the engines are shared evenly.
     return next(engines // each for each in range(most, 0, -1) if engines % each == 0)
 
 

@@ -86,7 +86,7 @@ def compress_hosts(names: Iterable[str]) -> str:
 def compress_hosts_in_order(names: Iterable[str]) -> str:
     """Return a short host list that expands to ``names`` in the given order."""
     items: list[tuple[str, ...]] = [tuple(_NUMBER.split(name)) for name in names]
-    # Only names with equally many numbers can differ in just one of them.
+    # Only names with the same number of numbers can differ in just one of them.
     alike = (list(group) for _, group in groupby(items, key=len))
     folded = (item for group in alike for item in _merge_equal_lengths(group))
     return ",".join("".join(item) for item in folded)

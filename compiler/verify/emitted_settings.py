@@ -160,7 +160,7 @@ def product_of_numbers(*values: Any) -> float | None:
 
 
 def json_settings(file: str, text: str) -> EmittedSettings:
-    """Return the settings of a JSON file; raise MalformedFileError if it is no JSON object."""
+    """Return the settings of a JSON file; raise MalformedFileError if it is not an object."""
     return EmittedSettings(file, read_json(file, text), json_lines(text))
 
 

@@ -263,7 +263,7 @@ def test_an_unusable_result_is_reported_with_what_it_lacks(tmp_path: Path) -> No
         (
             json.dumps(without_latency),
             SPEC,
-            "result.json has no mean time to the first token and no mean time per token",
+            "result.json has neither a mean time to the first token nor one per token",
         ),
         (json.dumps(without_load), spec_without_load, "result.json does not state its load"),
         (

@@ -1,4 +1,4 @@
-"""Tests of the strategy matrix of the README and of the rules from the same table."""
+"""Tests of the table in docs/strategies.md, and of the rules from the same table."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.placement.placement_plans import layout
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_matrix_of_the_readme_is_current() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+def test_the_page_of_strategies_is_current() -> None:
+    text = (ROOT / "docs/strategies.md").read_text("utf-8")
     assert replace_strategy_matrix(text) == text, "run make docs"
 
 

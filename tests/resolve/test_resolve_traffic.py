@@ -92,7 +92,7 @@ def test_prefixes_that_were_seen_before_are_hits() -> None:
         (AZURE + "yesterday,7,7\n", "the time or a length is invalid"),
         (
             AZURE + "2023-11-16 18:15:40.0,7,7\n",
-            "its time is earlier than that of the line above; sort by time",
+            "its time is earlier than the time of the line above; sort by time",
         ),
         (PLAIN + "{\n", "line 5 of trace is not a recorded request: the line is not JSON"),
         (PLAIN + "[]\n", "the line is not a JSON object"),

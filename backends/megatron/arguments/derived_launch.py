@@ -43,6 +43,6 @@ def wandb_folder(problem: Problem, layout: Layout) -> str | None:
     return "wandb" if own else None
 
 
-def has_profile(problem: Problem, layout: Layout) -> bool:
+def records_cuda_profile(problem: Problem, layout: Layout) -> bool:
     """Return True if a CUDA profiler records some steps."""
     return problem.launch.profile is not None

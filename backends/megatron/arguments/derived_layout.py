@@ -27,8 +27,8 @@ def permute_fusion(problem: Problem, layout: Layout) -> bool:
     return grouped_gemm(problem, layout) and problem.cluster.gpu.vendor == "nvidia"
 
 
-def forced_balance(problem: Problem, layout: Layout) -> bool:
-    """Return True to send equally many tokens to each expert, because the data are random.
+def forces_expert_balance(problem: Problem, layout: Layout) -> bool:
+    """Return True to send the same number of tokens to each expert, because the data are random.
 
     An untrained router sends most random tokens to few experts. ``moe_imbalance`` above 1 describes
     the real routing, which is then kept.
@@ -137,7 +137,7 @@ def fp8_format(problem: Problem, layout: Layout) -> str | None:
 
 
 def fp8_recipe(problem: Problem, layout: Layout) -> str | None:
-    """Return the scaling recipe: that of the job for fp8, "mxfp8" for MXFP8, else None.
+    """Return the scaling recipe: the recipe of the job for fp8, "mxfp8" for MXFP8, else None.
 
     MXFP8 has one factor per 32 values.
     """
@@ -162,7 +162,7 @@ def amax_history(problem: Problem, layout: Layout) -> int | None:
     return 1024 if fp8_recipe(problem, layout) == "delayed" else None
 
 
-def amax_choice(problem: Problem, layout: Layout) -> str | None:
+def amax_algorithm(problem: Problem, layout: Layout) -> str | None:
     """Return "max": a delayed scale uses the maximum of all these steps; None for other recipes."""
     return "max" if fp8_recipe(problem, layout) == "delayed" else None
 
@@ -199,7 +199,7 @@ def offloads_activations(problem: Problem, layout: Layout) -> bool:
 
 
 def offload_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
-    """Return the modules whose saved activations Megatron copies to the host; None for none.
+    """Return the modules whose saved activations Megatron copies to the host, or None.
 
     Megatron copies what the operators between the start and the end of a module save
     (fine_grained_activation_offload.py).

@@ -1,4 +1,4 @@
-"""Backend of Megatron-Bridge: layouts and rules are those of Megatron-Core, files are its own."""
+"""Backend of Megatron-Bridge: layouts and rules of Megatron-Core, with other files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MegatronBridge(Megatron):
         return ""
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules of Megatron-Core, after those of Megatron-Bridge alone."""
+        """Return the rules of Megatron-Bridge, followed by the rules of Megatron-Core."""
         return (*bridge_rules(problem), *super().rules(problem))
 
     def launch_command(self, plan: Plan) -> LaunchCommand:

@@ -66,46 +66,46 @@ def fused_rope(problem: Problem, layout: Layout) -> bool:
     return not derived_position.unfused_rope(problem)
 
 
-def _latent(problem: Problem, value: float | None) -> float | None:
+def _if_latent(problem: Problem, value: float | None) -> float | None:
     return value if derived_model.has_latent(problem) else None
 
 
-def _plain(problem: Problem, value: float | None) -> float | None:
+def _unless_latent(problem: Problem, value: float | None) -> float | None:
     return None if derived_model.has_latent(problem) else value
 
 
 def latent_yarn_factor(problem: Problem, layout: Layout) -> float | None:
     """Return the YaRN factor of latent attention; None for other attention, and without YaRN."""
-    return _latent(problem, derived_position.yarn_factor(problem))
+    return _if_latent(problem, derived_position.yarn_factor(problem))
 
 
 def latent_mscale(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale`` of latent attention with YaRN, else None."""
-    return _latent(problem, derived_position.yarn_mscale(problem))
+    return _if_latent(problem, derived_position.yarn_mscale(problem))
 
 
 def latent_mscale_all_dim(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale_all_dim`` of latent attention with YaRN, else None."""
-    return _latent(problem, derived_position.yarn_mscale_all_dim(problem))
+    return _if_latent(problem, derived_position.yarn_mscale_all_dim(problem))
 
 
 def plain_yarn_factor(problem: Problem, layout: Layout) -> float | None:
     """Return the YaRN factor; None for latent attention, and without YaRN."""
-    return _plain(problem, derived_position.yarn_factor(problem))
+    return _unless_latent(problem, derived_position.yarn_factor(problem))
 
 
 def plain_mscale(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale`` of YaRN; None for latent attention, and without YaRN."""
-    return _plain(problem, derived_position.yarn_mscale(problem))
+    return _unless_latent(problem, derived_position.yarn_mscale(problem))
 
 
 def plain_mscale_all_dim(problem: Problem, layout: Layout) -> float | None:
     """Return ``mscale_all_dim`` of YaRN; None for latent attention, and without YaRN."""
-    return _plain(problem, derived_position.yarn_mscale_all_dim(problem))
+    return _unless_latent(problem, derived_position.yarn_mscale_all_dim(problem))
 
 
 def _has_plain_yarn(problem: Problem) -> bool:
-    return _plain(problem, derived_position.yarn_factor(problem)) is not None
+    return _unless_latent(problem, derived_position.yarn_factor(problem)) is not None
 
 
 def yarn_beta_fast(problem: Problem, layout: Layout) -> float | None:
@@ -165,7 +165,7 @@ def weight_dtype(problem: Problem, layout: Layout) -> str:
 
 
 def fp32_gradients(problem: Problem, layout: Layout) -> bool:
-    """Return True to accumulate and reduce gradients in fp32: neither bf16 nor fp16 is chosen."""
+    """Return True to accumulate and reduce gradients in fp32, not in bf16 or fp16."""
     half = derived_layout.bf16_gradients(problem, layout) or derived_layout.fp16(problem, layout)
     return not half
 
@@ -192,7 +192,7 @@ def pretrained_path(problem: Problem, layout: Layout) -> str | None:
 
 
 def resumed_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint to resume from: that of the spec, or the run's own if there is one."""
+    """Return the checkpoint to resume from: ``load_dir`` of the spec, else the run's own."""
     own = None if problem.job.kind == "finetune" else problem.job.load_dir
     return own or problem.job.checkpoint_dir
 

@@ -145,7 +145,7 @@ def read_bridge_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _report_rest(found: dict[str, DocumentNode], reading: Reading) -> None:
-    """Report the fields that set nothing; those that PARC writes by its own rules in one note."""
+    """Report unused fields; one note lists the fields that PARC sets by its own rules."""
     # The named model has the sizes of the file.
     named = isinstance(reading.spec.get("model"), str)
     own = {row.setting for row in field_table("parc.backends.megatron.bridge").rows} - READ

@@ -14,7 +14,7 @@ _OVERRIDE = re.compile(r"(?:\+\+?|~)?([A-Za-z_][\w.]*)(?:=.*)?", re.DOTALL)
 
 
 def check_overrides(plan: Plan, sink: Sink) -> None:
-    """Report words that are no overrides (F01), and overrides of fields of the plan (F02)."""
+    """Report words that are not overrides (F01), and overrides of planned fields (F02)."""
     planned = bridge_settings(plan)
     # Constants can be overridden, because layout and memory do not depend on them.
     rows = [row for row in field_table("parc.backends.megatron.bridge").rows if row.fields]
@@ -22,7 +22,7 @@ def check_overrides(plan: Plan, sink: Sink) -> None:
         match, at = _OVERRIDE.fullmatch(word), f"launch.args[{index}]"
         if match is None:
             finding = Finding(
-                f"{word[:60]!r} is no override of Megatron-Bridge",
+                f"{word[:60]!r} is not an override of Megatron-Bridge",
                 label="expected FIELD=VALUE",
                 help="an override sets a field of ConfigContainer, such as train.exit_interval=100",
             )

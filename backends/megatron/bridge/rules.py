@@ -1,4 +1,4 @@
-"""Rules of Megatron-Bridge in addition to those of Megatron-Core.
+"""Rules of Megatron-Bridge in addition to the rules of Megatron-Core.
 
 The emitted program builds GPTModelProvider or MLAModelProvider (Megatron-Bridge 0.6.2,
 models/gpt_provider.py).

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from parc.backends.megatron.bridge.verify_composed import composed_flags
+from parc.backends.megatron.bridge.verify_composed import flags_of_several_fields
 from parc.backends.megatron.bridge.verify_fields import (
     CONSTANTS,
     FIELD_OF_FLAG,
@@ -45,10 +45,10 @@ class TranslatedFields:
 
     settings: EmittedSettings
     flags: WrittenFlags
-    """Flags with the lines of their fields. A field that is no flag has the field's own name."""
+    """Flags with the lines of their fields. A field without a flag keeps its own name."""
 
     def field(self, flag: str) -> str:
-        """Return the field behind ``flag``."""
+        """Return the field of Megatron-Bridge that ``flag`` stands for."""
         return FIELD_OF_FLAG.get(flag, flag)
 
 
@@ -61,7 +61,7 @@ def translate_fields(text: str) -> TranslatedFields:
     settings = yaml_settings(CONFIG, text)
     flags: dict[str, tuple[str, ...]] = {}
     lines: dict[str, int] = {}
-    for flag, field, words in (*same_value_flags(settings), *composed_flags(settings)):
+    for flag, field, words in (*same_value_flags(settings), *flags_of_several_fields(settings)):
         flags[flag], lines[flag] = words, settings.line(field)
     for field in REQUIRED:
         if field not in settings:
@@ -88,16 +88,18 @@ class BridgeVerifier(MegatronVerifier):
     def check_file_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report layers that are in no stage or in several (A08), and a changed program (A18)."""
         if CONFIG in artifacts:
-            arguments = _as_arguments(translate_fields(artifacts[CONFIG]))
-            _renamed(lambda own: MegatronVerifier.check_file_contents(self, arguments, own), sink)
+            arguments = _build_arguments_file(translate_fields(artifacts[CONFIG]))
+            _verify_with_file_name(
+                lambda own: MegatronVerifier.check_file_contents(self, arguments, own), sink
+            )
         verify_programs(artifacts, read_program_digests(__package__), sink)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
         """Return the process groups of a job with ``world`` ranks, as for Megatron-LM's flags."""
-        arguments = _as_arguments(translate_fields(artifacts[CONFIG]))
-        found = _renamed(
+        arguments = _build_arguments_file(translate_fields(artifacts[CONFIG]))
+        found = _verify_with_file_name(
             lambda own: MegatronVerifier.derive_groups(self, arguments, world, own), sink
         )
         return found and replace(found, file=CONFIG, builder="Megatron-Bridge")
@@ -132,7 +134,7 @@ class BridgeVerifier(MegatronVerifier):
 
 
 def _core_fields(plan: Mapping[str, Any]) -> PlanFields:
-    """Return the plan as if Megatron-LM of the same Megatron-Core trained without user's words."""
+    """Return the plan as for Megatron-LM with the same Megatron-Core and no extra arguments."""
     problem = plan.get("problem", {})
     try:
         versions = dict(problem["versions"])
@@ -143,14 +145,14 @@ def _core_fields(plan: Mapping[str, Any]) -> PlanFields:
     return PlanFields({**plan, "problem": {**problem, "versions": versions, "launch": launch}})
 
 
-def _as_arguments(found: TranslatedFields) -> dict[str, str]:
+def _build_arguments_file(found: TranslatedFields) -> dict[str, str]:
     """Return the file of Megatron-LM's arguments with the translated flags."""
     flags = found.flags.flags.items()
     words = (shlex.join((f"--{flag}", *values)) for flag, values in flags)
     return {ARGUMENTS: "MEGATRON_ARGS=(\n" + "".join(f"  {one}\n" for one in words) + ")\n"}
 
 
-def _renamed(verify: Callable[[Sink], T], sink: Sink) -> T:
+def _verify_with_file_name(verify: Callable[[Sink], T], sink: Sink) -> T:
     """Call ``verify`` and report its findings with the name of the real file."""
     own = Sink()
     try:
@@ -204,7 +206,7 @@ def _repeated_values(settings: EmittedSettings) -> Iterator[DerivedSetting]:
 
 
 def _constant_fields(settings: EmittedSettings) -> Iterator[DerivedSetting]:
-    """Yield a report for each field whose value differs from what every plan assumes."""
+    """Yield a report for each field whose value differs from the constant that plans assume."""
     for field, value in CONSTANTS.items():
         yield from settings.expect(field, value)
     plain = settings.get("model.multi_latent_attention") is not True

@@ -17,7 +17,7 @@ ALWAYS: tuple[Flag, ...] = (
 )
 
 
-def composed_flags(settings: EmittedSettings) -> Iterator[Flag]:
+def flags_of_several_fields(settings: EmittedSettings) -> Iterator[Flag]:
     """Yield the flags that follow from several fields."""
     yield from ALWAYS
     for compose in COMPOSERS:

@@ -222,7 +222,7 @@ def plain_text(value: Any) -> Any:
     return re.sub(r"(\\*)\\\$\{", lambda match: match[1][: len(match[1]) // 2] + "${", value)
 
 
-def words_of(value: Any) -> tuple[str, ...]:
+def command_line_words(value: Any) -> tuple[str, ...]:
     """Return the command-line words of a value."""
     if isinstance(value, list):
         return tuple(str(one) for one in value)
@@ -235,12 +235,12 @@ def same_value_flags(settings: EmittedSettings) -> Iterator[tuple[str, str, tupl
     for field, flag in (NAMED | own).items():
         value = plain_text(settings.get(field))
         if field in settings and value is not None:
-            words = (str(value),) if flag == "moe-layer-freq" else words_of(value)
+            words = (str(value),) if flag == "moe-layer-freq" else command_line_words(value)
             yield flag, field, words
     for field, flag in (SWITCHES | OPPOSITES).items():
         value = settings.get(field)
         if field in settings and value is not (field in OPPOSITES):
-            yield flag, field, () if isinstance(value, bool) else words_of(value)
+            yield flag, field, () if isinstance(value, bool) else command_line_words(value)
     for field, flag in DTYPES.items():
         if (value := settings.get(field)) is not None:
             yield flag, field, (TORCH.get(str(value), str(value)),)

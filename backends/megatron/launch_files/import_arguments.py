@@ -111,7 +111,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     unknown = convert_sample_counts(unknown, reading)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     dynamic = {path for path in paths if path not in reading.spans}
-    # Sample counts that are no whole number of steps leave the field to the reader of the report.
+    # A sample count that is not a whole number of steps is reported, and its field stays unset.
     dynamic |= {f"job.{IN_SAMPLES[flag.name]}" for flag in unknown if flag.name in IN_SAMPLES}
     _derive_spec_fields(reading, dynamic)
     _report_underived_flags(flags, reading)
@@ -163,7 +163,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
             model |= {"gated": True, "activation": "clamped_silu"}
         model["tied_embeddings"] = not flags.get("untied", False)
         model.setdefault("gated", False)
-        # Defaults of Megatron that differ from those of a spec are written out.
+        # Defaults of Megatron that differ from the defaults of a spec are written out.
         model.setdefault("norm", "layernorm")
         if not model["gated"]:
             model.setdefault("activation", "gelu_tanh")

@@ -132,7 +132,7 @@ def take_extra_arguments(
     """Move flags that PARC does not control to ``launch.args``; return all other flags.
 
     ``stated`` contains the names of all flags in the launch. If a flag is absent from the launch
-    and PARC would write another value than Megatron's default, this default is added to
+    and PARC would write a value other than Megatron's default, this default is added to
     ``launch.args``.
     """
     from parc.backends.registry import framework
@@ -198,7 +198,9 @@ def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Readi
     _report_dynamic_flags(stated, reading)
     planned = planned_flags(reading.spec)
     if planned is None:
-        reading.notes.append("PARC's own flags are unknown, because these values are no valid spec")
+        reading.notes.append(
+            "PARC's own flags are unknown, because the values are not a valid spec"
+        )
         planned = {
             row.setting: () if row.constant is True else (str(row.constant),)
             for row in flag_table(PACKAGE).rows

@@ -50,7 +50,7 @@ def _find_overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
     Both texts are "" if no setting prevents overlapped dispatch.
     """
     recompute = layout.recompute
-    # The conditions are those of TransformerConfig.__post_init__ for
+    # TransformerConfig.__post_init__ has the same conditions for
     # overlap_moe_expert_parallel_comm.
     if layout.pp > 1 and layout.vpp == 1:
         return f"pp {layout.pp} with vpp 1", "pp 1, or vpp above 1"

@@ -55,7 +55,7 @@ def report_left_out_parts(model: Model, sink: Sink) -> None:
     unusual = tuple(unusual_features(model))
     if unusual:
         finding = Finding(
-            message=f"Megatron has no flags for all parts of {model.name}",
+            message=f"Megatron has no flags for some parts of {model.name}",
             label=", ".join(unusual),
             help="fsdp, deepspeed and accelerate train it with the classes of transformers, if "
             "model is a Hugging Face config.json",
@@ -68,9 +68,9 @@ def report_left_out_parts(model: Model, sink: Sink) -> None:
 
 
 def _explain_left_out_parts(model: Model) -> Finding:
-    """Return the finding: Megatron would train the model without some of its parts."""
+    """Return the finding that Megatron would train the model without some of its parts."""
     return Finding(
-        message=f"Megatron's arguments cannot express all parts of {model.name}",
+        message=f"Megatron's arguments cannot express some parts of {model.name}",
         label=model.left_out,
         help="deepspeed and fsdp train this model with your own program: set emit and "
         "launch.program; "

@@ -74,7 +74,7 @@ def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
-    # cp is no factor: expert parallelism folds over the context- and data-parallel ranks.
+    # cp is not a factor: expert parallelism folds over the context- and data-parallel ranks.
     return layout.world % (layout.etp * layout.ep * layout.pp) != 0
 
 

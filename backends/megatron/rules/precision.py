@@ -106,7 +106,7 @@ def _explain_delayed_recompute(problem: Problem, layout: Layout) -> Finding:
     names = sorted(NOT_WITH_DELAYED_SCALES & set(layout.recompute.modules))
     return Finding(
         message=f"Megatron does not recompute {' and '.join(names)} with delayed fp8 scales",
-        label="a second forward pass would count the largest values twice",
+        label="the second forward pass would record the largest values twice",
         help="valid fp8_recipe for these modules: tensorwise, blockwise",
         fix="job.fp8_recipe: tensorwise",
         causes=(Cause("layout.recompute", f"recompute covers {', '.join(names)}"),),

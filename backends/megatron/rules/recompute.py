@@ -167,7 +167,7 @@ def _explain_offload(problem: Problem, layout: Layout) -> Finding:
     good = [name for name in layout.offload.activations if name != part]
     return Finding(
         message=f"Megatron cannot offload the activations of {part}: {reason}",
-        label=f"{part} is not possible in this list",
+        label=f"{part} cannot be in this list",
         help=f"valid parts in this list: {format_words(tuple(good))}",
         fix=f"layout.offload.activations: [{', '.join(good)}]",
     )

@@ -17,11 +17,14 @@ from parc.backends.sglang.extra_arguments import OLD_SWITCH, long_flag_name
 from parc.backends.sglang.launch_files.import_rest import OF_HOSTS, read_formats
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.import_service import (
+    EngineCommand,
+    engines_line,
     finish_service,
     read_catalog_model,
+    read_engine_command,
     take_extra_arguments,
 )
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
     LaunchFlag,
     flags_in_statements,
@@ -31,13 +34,7 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
-from parc.compiler.tools.importers.script_commands import (
-    launch_words,
-    read_environment,
-    read_script,
-)
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
-from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -57,7 +54,7 @@ SETTING_DEFAULTS = {
     **{"--dtype": "auto", "--kv-cache-dtype": "auto", "--port": "30000", "--host": "127.0.0.1"},
 }
 """Flag -> value that SGLang uses without the flag."""
-_ENGINES = re.compile(r"^# Serves .* with SGLang [0-9.]+: (one|[0-9]+) engines? of", re.MULTILINE)
+_ENGINES = engines_line("SGLang")
 _FACTORS = {"k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20, "": 1}
 """Suffix of a number -> factor."""
 
@@ -80,22 +77,14 @@ def read_sglang_args(text: str, name: str, sink: Sink) -> Fragment | None:
     Arguments that have no spec field are reported (I04), and so is a file without such a command
     (I02).
     """
-    reading = Reading(text, name, sink)
-    words = launch_words(reading)
-    if _ENGINES.search(text):
-        stages = {word.statement for word in words if word.text.startswith(PARTITION)}
-        read_environment([word for word in words if word.statement in stages], reading)
-    elif starts_sglang(words):
-        read_script(words, reading)
-    read_words(words, reading)
-    report_unread_parts(words, reading)
-    if "layout" not in reading.spec and reading.is_valid:
-        finding = Finding(
-            "this file contains no SGLang command",
-            help="expected, for example: python3 -m sglang.launch_server --model-path MODEL --tp 8",
-        )
-        reading.report_error("I02", finding, reading.span())
-    return reading.fragment()
+    command = EngineCommand(
+        "SGLang",
+        "python3 -m sglang.launch_server --model-path MODEL --tp 8",
+        starts_sglang,
+        read_words,
+        PARTITION,
+    )
+    return read_engine_command(text, name, sink, command)
 
 
 def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:

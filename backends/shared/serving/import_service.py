@@ -2,13 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.script_commands import (
+    launch_words,
+    read_environment,
+    read_script,
+)
+from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import Fragment, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """Command that starts an engine, in scripts of PARC and of other tools."""
+
+    title: str
+    """Name of the engine in messages."""
+    example: str
+    """Short command, as an example in a message."""
+    starts: Callable[[list[Word]], bool]
+    """Function that returns True if the words start the engine."""
+    read_words: Callable[[list[Word], Reading], None]
+    """Function that stores the model and the flags of the command."""
+    partition: str = ""
+    """Variable with the number of layers per pipeline stage; empty if the engine has none."""
+
+
+def engines_line(title: str) -> re.Pattern[str]:
+    """Return the pattern of the comment with the number of engines in a script of PARC."""
+    line = rf"^# Serves .* with {re.escape(title)} [0-9.]+: (one|[0-9]+) engines? of"
+    return re.compile(line, re.MULTILINE)
+
+
+def read_engine_command(
+    text: str, name: str, sink: Sink, command: EngineCommand
+) -> Fragment | None:
+    """Return the part of a spec that a file with a command of an engine describes.
+
+    Arguments that have no spec field are reported (I04), and so is a file without such a command
+    (I02).
+    """
+    reading = Reading(text, name, sink)
+    words = launch_words(reading)
+    if engines_line(command.title).search(text):
+        # PARC sets all other variables itself, from other fields of the spec.
+        name_of_stages = command.partition
+        stages = {
+            word.statement
+            for word in words
+            if name_of_stages and word.text.startswith(name_of_stages)
+        }
+        read_environment([word for word in words if word.statement in stages], reading)
+    elif command.starts(words):
+        read_script(words, reading)
+    command.read_words(words, reading)
+    report_unread_parts(words, reading)
+    if "layout" not in reading.spec and reading.is_valid:
+        finding = Finding(
+            f"this file contains no {command.title} command",
+            help=f"expected, for example: {command.example}",
+        )
+        reading.report_error("I02", finding, reading.span())
+    return reading.fragment()
 
 
 def read_catalog_model(reading: Reading) -> None:
@@ -55,7 +119,7 @@ def take_extra_arguments(
     for flag in flags:
         row = rows.get(flag.name)
         takes = row.get("takes", 1) if row is not None else 1
-        # Arguments after the last flag, such as a redirection, are no values.
+        # Arguments after the last flag, such as a redirection, are not values.
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
         values = tuple(word.text for word in flag.values[:many])
         dynamic = any("$" in value or "`" in value for value in values)

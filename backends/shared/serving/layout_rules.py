@@ -49,7 +49,9 @@ def kv_heads(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCo
         yield SplitCount("model.kv_heads", "key-value heads", one, two)
 
 
-def _uneven(parts: Parts, problem: ServingProblem, layout: ServingLayout) -> SplitCount | None:
+def _first_indivisible_count(
+    parts: Parts, problem: ServingProblem, layout: ServingLayout
+) -> SplitCount | None:
     """Return the first number that is not divisible by its ranks; None if all are divisible."""
     return next((one for one in parts(problem, layout) if one.count % one.ranks), None)
 
@@ -87,7 +89,7 @@ def _valid_tp(
         tp
         for tp in range(1, min(number, MOST_SHOWN_DEGREE) + 1)
         if number % tp == 0
-        and not _uneven(kv_heads, problem, _with_tp(layout, tp))
+        and not _first_indivisible_count(kv_heads, problem, _with_tp(layout, tp))
         and fault(problem, _with_tp(layout, tp)) is None
     ]
     largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
@@ -101,19 +103,23 @@ def division_rule(
     """Return the rule that each number that ``parts`` yields is divisible by its ranks."""
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
-        return _uneven(parts, problem, layout) is not None
+        return _first_indivisible_count(parts, problem, layout) is not None
 
     def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
-        one = _uneven(parts, problem, layout) or SplitCount("", "", 0, 1)
-        valid, fix = _valid_tp(problem, layout, lambda *pair: _uneven(parts, *pair))
-        prefix = "width of " if one.what.startswith(("the ", "an ")) else ""
+        one = _first_indivisible_count(parts, problem, layout) or SplitCount("", "", 0, 1)
+        valid, fix = _valid_tp(
+            problem, layout, lambda *pair: _first_indivisible_count(parts, *pair)
+        )
+        is_width = one.what.startswith(("the ", "an "))
+        prefix = "width of " if is_width else ""
+        number = f"the width of {one.what} ({one.count}) is"
         return Finding(
-            f"{one.count} ({prefix}{one.what}) is not divisible by {one.ranks} ranks "
-            f"(tp {layout.tp}, dp {layout.dp})",
+            f"{number if is_width else f'{one.count} {one.what} are'} not divisible by {one.ranks} "
+            f"ranks (tp {layout.tp}, dp {layout.dp})",
             label=f"{one.count} % {one.ranks} = {one.count % one.ranks}, must be 0",
             help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
             fix=fix,
-            causes=(Cause(one.path, f"the model has {one.count}"),),
+            causes=(Cause(one.path, f"{prefix}{one.what}: {one.count}"),),
             targets=targets,
         )
 
@@ -139,7 +145,7 @@ def block_rule(
         one = fault(problem, layout) or SplitCount("", "", 0, 1)
         block, share = problem.service.setup.block_size, one.count // one.ranks
         valid, fix = _valid_tp(
-            problem, layout, lambda *pair: _uneven(widths, *pair) or fault(*pair)
+            problem, layout, lambda *pair: _first_indivisible_count(widths, *pair) or fault(*pair)
         )
         return Finding(
             f"Weight output_partition_size = {share} is not divisible by weight quantization "
@@ -181,6 +187,38 @@ def no_context_parallelism_rule(
         )
 
     return ServingRule("V12", ("layout.dcp", "layout.pcp"), violates, explain, ("pcp", "dcp"))
+
+
+def stage_layers_rule(targets: tuple[str, ...]) -> ServingRule:
+    """Return the rule that ``layout.stage_layers`` lists each layer of the model exactly once.
+
+    The messages equal the errors of vLLM and SGLang (distributed/utils.py, get_pp_indices).
+    """
+
+    def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
+        pinned, layers = problem.pins.stages, problem.model.layers
+        return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != layers)
+
+    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        pinned, layers = problem.pins.stages or (), problem.model.layers
+        if len(pinned) != layout.pp:
+            return Finding(
+                f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}",
+                label=f"stage_layers lists {len(pinned)} stages, but pp is {layout.pp}",
+                fix=f"layout.pp: {len(pinned)}",
+                causes=(Cause("layout.pp", f"pp {layout.pp}"),),
+                targets=targets,
+            )
+        return Finding(
+            f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}",
+            label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
+            help="every layer of the model must be on exactly one stage",
+            fix="layout.stage_layers: auto",
+            causes=(Cause("model.layers", f"the model has {layers} layers"),),
+            targets=targets,
+        )
+
+    return ServingRule("P01", ("layout.stage_layers",), violates, explain)
 
 
 def explain_empty_stages(

@@ -38,7 +38,7 @@ def router_script(
     plans: tuple[ServingPlan, ServingPlan],
     servers: tuple[Sequence[Server], Sequence[Server]],
 ) -> Artifact:
-    """Return ``router.sh``; ``plans`` and ``servers`` are those of the prefill and decode pools."""
+    """Return ``router.sh`` for the ``plans`` and ``servers`` of the prefill and decode pools."""
     values = {
         "package": router.package,
         "program": router.program,

@@ -49,7 +49,7 @@ class Argument:
 
 
 def argument_value(value: object) -> str | tuple[str, ...] | None:
-    """Return a computed value as that of an ``Argument``; True is a flag without a value."""
+    """Return ``value`` as the value of an ``Argument``; True means a flag without a value."""
     if value is True:
         return None
     return tuple(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.serving.verify_router import PoolServers, RouterFormat, verify_router
@@ -35,6 +36,38 @@ from parc.compiler.verify.verify_program import report_program_change, verify_pr
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 VENDORS = {"nvidia": "CUDA", "amd": "HIP"}
+
+
+def fields_not_in_files(engine: str, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Return plan path -> reason why no file contains it, for the engine called ``engine``.
+
+    ``own`` contains further paths, and paths for which the engine has another reason.
+    """
+    computed, model = f"{engine} computes it at start-up", f"{engine} reads it from the checkpoint"
+    limits = ("block_tokens", "blocks", "cache_tokens", "full_requests", "longest_blocks")
+    setup = {
+        "engine": "name of the cost model",
+        "memory_share": "emitted as limits.gpu_memory_utilization",
+        "max_running": "emitted as limits.max_num_seqs",
+        "max_batched_tokens": "emitted as limits.max_num_batched_tokens",
+        "overhead_bytes": f"{engine} measures it at start-up",
+        "block": "follows from the checkpoint and --quantization",
+        "prefill_apart": "not emitted",
+        "accepted_tokens": "expected acceptance",
+        "draft_tokens": "the number is in setup.speculative",
+    }
+    found = {
+        **{f"limits.{name}": computed for name in limits},
+        "limits.shards": "follows from layout.dcp",
+        "problem.goals": "objectives of the search",
+        "problem.model": model,
+        "problem.pins": "the values are those of the layout",
+        "problem.service.context": model,
+        "problem.service.traffic": "expected traffic, used only to estimate the plan",
+        "problem.service.max_model_len": "emitted as limits.max_model_len",
+        **{f"problem.service.setup.{name}": reason for name, reason in setup.items()},
+    }
+    return MappingProxyType(found | dict(own))
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class ScriptProcess:
     """Flags of this process only. The host with node rank n has the address ``host n`` in them,
     or ``host n:port``."""
     flags: dict[str, str]
-    """All flags: the shared ones, and those of this process, which replace shared ones."""
+    """All flags: the shared flags, and the flags of this process, which replace shared ones."""
     head: int | None
     """Node rank of the rendezvous host; None if the process needs no rendezvous."""
     line: int
@@ -185,7 +185,7 @@ def read_script(text: str, script: ServeFormat) -> ServeScript:
         raise MalformedFileError(
             script.file,
             1,
-            f"the script has no line with {script.command} CHECKPOINT, or no nodes=N",
+            f"the script lacks the line {script.command} CHECKPOINT or the line nodes=N",
         )
     hosts, interface = _last_line(_HOSTS, program), _last_line(_INTERFACE, program)
     shared = parse_flags([word.text for word in words])

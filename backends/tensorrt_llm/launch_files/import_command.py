@@ -12,14 +12,17 @@ from typing import Any
 
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.import_service import (
+    EngineCommand,
+    engines_line,
     finish_service,
     read_catalog_model,
+    read_engine_command,
     take_extra_arguments,
 )
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE, planned_flags
 from parc.backends.tensorrt_llm.extra_arguments import first_flag_name
 from parc.backends.tensorrt_llm.launch_files.import_config import CONFIG_FORMAT
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
     LaunchFlag,
     flags_in_statements,
@@ -29,13 +32,7 @@ from parc.compiler.tools.importers.flags import (
     take_flags,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
-from parc.compiler.tools.importers.script_commands import (
-    launch_words,
-    read_environment,
-    read_script,
-)
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
-from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -51,9 +48,7 @@ SETTING_DEFAULTS = {
     **{"--backend": "pytorch", MEMORY: "0.9"},
 }
 """Flag -> value that TensorRT-LLM uses without the flag."""
-_ENGINES = re.compile(
-    r"^# Serves .* with TensorRT-LLM [0-9.]+: (one|[0-9]+) engines? of", re.MULTILINE
-)
+_ENGINES = engines_line("TensorRT-LLM")
 
 
 def starts_tensorrt_llm(words: list[Word]) -> bool:
@@ -71,21 +66,10 @@ def read_trtllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     Arguments that have no spec field are reported (I04), and so is a file without such a command
     (I02).
     """
-    reading = Reading(text, name, sink)
-    words = launch_words(reading)
-    if _ENGINES.search(text):
-        read_environment([], reading)
-    elif starts_tensorrt_llm(words):
-        read_script(words, reading)
-    read_words(words, reading)
-    report_unread_parts(words, reading)
-    if "layout" not in reading.spec and reading.is_valid:
-        finding = Finding(
-            "this file contains no command of TensorRT-LLM",
-            help="expected, for example: trtllm-serve MODEL --tp_size 8",
-        )
-        reading.report_error("I02", finding, reading.span())
-    return reading.fragment()
+    command = EngineCommand(
+        "TensorRT-LLM", "trtllm-serve MODEL --tp_size 8", starts_tensorrt_llm, read_words
+    )
+    return read_engine_command(text, name, sink, command)
 
 
 def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:

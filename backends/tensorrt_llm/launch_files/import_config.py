@@ -57,7 +57,7 @@ def read_trtllm_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
             hint = "" if key == "cuda_graph_config.max_batch_size" else "PARC does not plan it"
             reading.leave_out(f"{key}: {node.value}", node.span, hint)
     if ATTENTION_DP in found and found[ATTENTION_DP].value is True:
-        _spread_attention(found[ATTENTION_DP], reading)
+        _turn_tp_into_dp(found[ATTENTION_DP], reading)
     if not reading.spec and reading.is_valid:
         reading.report_error("I02", "this file sets no field of a spec", root.span)
     reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
@@ -92,8 +92,8 @@ def _set_field(reading: Reading, path: str, value: Any, node: DocumentNode) -> N
     reading.spans[path] = node.span
 
 
-def _spread_attention(node: DocumentNode, reading: Reading) -> None:
-    """Turn the tensor-parallel ranks into data-parallel ranks, which enable_attention_dp does."""
+def _turn_tp_into_dp(node: DocumentNode, reading: Reading) -> None:
+    """Turn the tensor-parallel ranks into data-parallel ranks, as enable_attention_dp does."""
     layout = reading.spec.get("layout", {})
     if "tp" not in layout:
         hint = "set layout.dp to the value of --tp_size, and layout.tp to 1"

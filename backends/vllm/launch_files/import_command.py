@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 
+from parc.backends.shared.serving.import_service import EngineCommand, read_engine_command
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import long_flag_name
@@ -21,7 +22,7 @@ from parc.backends.vllm.launch_files.import_rest import (
     read_formats,
     take_extra_arguments,
 )
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
     FlagField,
     LaunchFlag,
@@ -32,13 +33,7 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
-from parc.compiler.tools.importers.script_commands import (
-    launch_words,
-    read_environment,
-    read_script,
-)
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
-from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name, quantized_format
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
@@ -68,22 +63,8 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     Arguments that have no spec field are reported (I04), and so is a file without such a command
     (I02).
     """
-    reading = Reading(text, name, sink)
-    words = launch_words(reading)
-    if is_script_from_parc(reading):
-        stages = {word.statement for word in words if word.text.startswith(PARTITION)}
-        read_environment([word for word in words if word.statement in stages], reading)
-    elif starts_vllm(words):
-        read_script(words, reading)
-    read_words(words, reading)
-    report_unread_parts(words, reading)
-    if "layout" not in reading.spec and reading.is_valid:
-        finding = Finding(
-            "this file contains no vLLM command",
-            help="expected, for example: vllm serve MODEL -tp 8",
-        )
-        reading.report_error("I02", finding, reading.span())
-    return reading.fragment()
+    command = EngineCommand("vLLM", "vllm serve MODEL -tp 8", starts_vllm, read_words, PARTITION)
+    return read_engine_command(text, name, sink, command)
 
 
 def read_words(words: list[Word], reading: Reading) -> None:

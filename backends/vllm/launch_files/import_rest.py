@@ -12,6 +12,7 @@ from parc.backends.shared.extra_arguments import (
     find_value_fault,
     rows_of_known_flags,
 )
+from parc.backends.shared.serving.import_service import engines_line
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.backend import DEFAULT_VERSION
 from parc.backends.vllm.environment import PARTITION
@@ -41,7 +42,7 @@ OF_HOSTS = frozenset(
 )
 """Flags about hosts and ports between them, which PARC's script sets for each host."""
 _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30, "": 1}
-_ENGINES = re.compile(r"^# Serves .* with vLLM [0-9.]+: (one|[0-9]+) engines? of", re.M)
+_ENGINES = engines_line("vLLM")
 
 
 def parse_length(text: str) -> int | None:
@@ -137,7 +138,7 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
     for flag in flags:
         row = rows.get(normalize_flag(flag.name).partition(".")[0])
         takes = row.get("takes", 1) if row is not None else 1
-        # Arguments after the last flag, such as a redirection, are no values.
+        # Arguments after the last flag, such as a redirection, are not values.
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
         values = tuple(word.text for word in flag.values[:many])
         dynamic = any("$" in value or "`" in value for value in values)

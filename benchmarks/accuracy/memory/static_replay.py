@@ -5,7 +5,7 @@ optimizer moves the parameters; fp32 copies, each made through a 16-bit copy (op
 distrib_optimizer.py). The activations of a step then fill the free blocks, so the tensors that the
 step leaves behind lie in segments of activations. When the optimizer creates its state, these
 segments, of 20 MiB and larger, are free again. Their number and sizes depend on the kernels of a
-GPU and of a version, so a tensor of a few MiB may get a block with another remainder than in the
+GPU and of a version, so a tensor of a few MiB may get a block with a different remainder in the
 replay.
 """
 

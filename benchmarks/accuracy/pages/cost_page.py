@@ -22,7 +22,7 @@ from benchmarks.accuracy.pages.page import LOCKED, OPEN
 from benchmarks.accuracy.pages.page_tables import markdown, section_lines, table_under
 from benchmarks.accuracy.pages.row_lines import describe_layout
 from benchmarks.accuracy.predict import PRIORS, estimate_step
-from benchmarks.accuracy.score import score
+from benchmarks.accuracy.score import format_median_errors, score
 from benchmarks.accuracy.serving.engines import ENGINES
 from benchmarks.accuracy.serving.predictions import ServingPrediction
 from benchmarks.accuracy.serving.rows import cluster_of
@@ -343,15 +343,8 @@ def engines_table(served: Sequence[ServingPrediction]) -> str:
     rows = []
     for name, members in sorted(groups.items()):
         columns = ([o.tpot for o in members], [o.ttft for o in members], [o.rate for o in members])
-        rows.append((*name, str(len(members)), *map(_median, columns)))
+        rows.append((*name, str(len(members)), *map(format_median_errors, columns)))
     return markdown(("GPUs", "engine", "weights", "rows", "TPOT", "TTFT", "tokens/s"), rows, 3)
-
-
-def _median(errors: Sequence[float | None]) -> str:
-    known = [error for error in errors if error is not None]
-    if not known:
-        return ""
-    return f"{100 * median(map(abs, known)):.1f} ({100 * median(known):+.1f})"
 
 
 def _format_value(value: object) -> str:

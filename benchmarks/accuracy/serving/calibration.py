@@ -157,7 +157,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving.calibration")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
-    parser.add_argument("--draws", type=int, default=1, help="drawings of three rows per benchmark")
+    parser.add_argument(
+        "--draws", type=int, default=1, help="number of samples of three rows per benchmark"
+    )
     arguments = parser.parse_args(argv)
     predictions = predict_serving(read_serving(arguments.data).rows)
     print(calibration_table(calibrated_rows(predictions, arguments.draws)))

@@ -21,9 +21,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from benchmarks.accuracy.pages.page_tables import markdown
+from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
@@ -106,9 +106,9 @@ def closed_loop_ratio(one: PercentileRow, *, from_start: bool) -> float | None:
 
 
 def largest_rate_ratio(one: PercentileRow) -> float:
-    """Return the largest rate at which simulated p99 are at most the measured, over the measured.
+    """Return the largest simulated rate with the measured p99 or less, over the measured rate.
 
-    Both percentiles count: of the time to the first token and of the time per output token.
+    Both the time to the first token and the time per output token must stay within their p99.
     """
     measured = one.row.traffic.request_rate or 1.0
     low, high = 1 / 8, 4.0
@@ -164,8 +164,7 @@ def percentile_section(rows: Sequence[PercentileRow]) -> str:
     lines = []
     for load, name, ratios in columns:
         known = [ratio - 1 for ratio in ratios if ratio]
-        error = f"{100 * median(map(abs, known)):.0f} ({100 * median(known):+.0f})"
-        lines.append((load, name, str(len(known)), error))
+        lines.append((load, name, str(len(known)), format_median_errors(known, digits=0)))
     table = markdown(("load", "quantity", "rows", "error, %"), lines)
     return f"{PERCENTILES_TEXT}\n\n{table}\n"
 

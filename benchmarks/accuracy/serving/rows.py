@@ -80,7 +80,7 @@ class ServingRow:
     sweep: str
     source: str
     kind: Literal["served", "step"] = "served"
-    """``step``: the time per token is that of a single decode step."""
+    """``step``: the time per token is the duration of a single decode step."""
 
     @property
     def group(self) -> tuple[str, str, str, str, str]:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
+from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from benchmarks.accuracy.serving.waits import load_table
 
@@ -96,15 +97,8 @@ def _line(key: Sequence[str], predictions: Sequence[ServingPrediction]) -> str:
         lambda one: one.rate,
     )
     for reading in readings:
-        errors = [error for one in predictions if (error := reading(one)) is not None]
-        cells.append(_pair(errors))
+        cells.append(format_median_errors(map(reading, predictions)))
     return f"| {' | '.join(cells)} |"
-
-
-def _pair(errors: Sequence[float]) -> str:
-    if not errors:
-        return ""
-    return f"{100 * median(map(abs, errors)):.1f} ({100 * median(errors):+.1f})"
 
 
 def _choice_line(title: str, found: Sequence[Choice]) -> str:

@@ -124,7 +124,7 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
 
 
 def _features(row: dict[str, str]) -> str:
-    """Return the features that the row states, joined with those of its recipe."""
+    """Return the features that the row states, joined with the features of its recipe."""
     stated = features(f"{row['overlap']}; {row['notes']}") | release_features(row["source"])
     known = set(recipe_words(FEATURES, row).split("+"))
     return "+".join(sorted((stated | known) - {""}))

@@ -66,7 +66,7 @@ def _sliding_window_after_full_attention(keys: ConfigKeys, layers: int) -> dict[
 def _sliding_window_before_full_attention(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     """Return the window fields for a family in which the last layer has full attention.
 
-    So has every n-th layer before it.
+    Every n-th layer before it has full attention too.
     """
     return _sliding_window_with_phase(keys, layers, layers - 1)
 
@@ -193,8 +193,9 @@ def unevenly_spaced_full_layers(
 ) -> list[int]:
     """Return the indexes of the layers with full attention if no period describes them.
 
-    Empty if the layers are evenly spaced, or if ``layer_types`` has other types than full attention
-    and ``other``. Without ``layer_types``, the first ``leading`` layers have full attention.
+    Empty if the layers are evenly spaced, or if ``layer_types`` has a type that is neither full
+    attention nor ``other``. Without ``layer_types``, the first ``leading`` layers have full
+    attention.
     """
     types = keys.value("layer_types")
     if types is None:

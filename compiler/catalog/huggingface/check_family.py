@@ -64,7 +64,7 @@ _POSITION_FIELDS = {"rope": ("base",), "alpha_rope": ("base",), "rope_or_none": 
 
 
 def check_family(tree: Mapping[str, Any], file: str) -> None:
-    """Check the sections of a family file after they are merged with those of its base file.
+    """Check the sections of a family file after they are merged with the sections of its base file.
 
     Raises:
         FamilyError: a key is missing, unknown or of the wrong type; only the first error is raised.

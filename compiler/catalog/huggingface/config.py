@@ -47,7 +47,7 @@ def split_config_path(name: str) -> tuple[str, str]:
 def model_name_of(path: str, config: Mapping[str, Any]) -> str:
     """Return the name of the model in a file: ``qwen3-8b`` for ``qwen3-8b/config.json``.
 
-    The name is that of the file without its extension, or of its folder if the file is called
+    The name is the file name without its extension, or the name of its folder if the file is called
     config.json. Without a folder it is the ``model_type`` of the config. Characters that a model
     name cannot contain become ``-``.
     """
@@ -116,8 +116,8 @@ def _supported_families_help(model_type: str, families: FamilyFiles) -> str:
     """
     near = ", ".join(get_close_matches(model_type[:80], families.names(), n=4, cutoff=0.6))
     similar = f"; similar: {near}" if near else ""
-    route = f"nearest route: {families.nearest_route(model_type)}"
-    return f"{route}; docs/import.md lists the supported families{similar}"
+    advice = families.describe_alternative(model_type)
+    return f"{advice}; docs/import.md lists the supported families{similar}"
 
 
 def _explain_text_decoder(config: Mapping[str, Any], part: str, families: FamilyFiles) -> str:
@@ -132,8 +132,10 @@ def _explain_text_decoder(config: Mapping[str, Any], part: str, families: Family
         return f"to read only the text decoder, append #{part} to the file: config.json#{part}"
     reason = families.reason_unsupported(model_type)
     named = format_value(model_type)
-    route = f"nearest route: {families.nearest_route(model_type)}"
-    return f"the text decoder is {named}, which is not supported{reason and f': {reason}'}; {route}"
+    advice = families.describe_alternative(model_type)
+    return (
+        f"the text decoder is {named}, which is not supported{reason and f': {reason}'}; {advice}"
+    )
 
 
 def explain_missing_part(config: Mapping[str, Any], part: str) -> ConfigNote:

@@ -26,7 +26,7 @@ _OWN_DESCRIPTION = (
     "describe the model with the keys of section model, and weights that no key describes with "
     "model.extra_weights"
 )
-"""Route for models of most unsupported families."""
+"""Advice for models of most unsupported families."""
 
 
 class FamilyFiles:
@@ -63,10 +63,10 @@ class FamilyFiles:
         found = self._parse_file_once("refused_families").get(model_type, "")
         return str(found["reason"] if isinstance(found, dict) else found)
 
-    def nearest_route(self, model_type: str) -> str:
+    def describe_alternative(self, model_type: str) -> str:
         """Return how users can plan a model of an unsupported family in another way."""
         found = self._parse_file_once("refused_families").get(model_type, "")
-        return str(found["route"]) if isinstance(found, dict) else _OWN_DESCRIPTION
+        return str(found["instead"]) if isinstance(found, dict) else _OWN_DESCRIPTION
 
     def unsupported_parts(self, model_type: str) -> str:
         """Return a description of the computations of a family that ``ModelSpec`` cannot express.

@@ -187,7 +187,7 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
 def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Return the field ``layer_variants`` of a model with a number of heads for each layer.
 
-    The config key is ``num_attention_heads_per_layer``; null if all layers have equally many.
+    The config key is ``num_attention_heads_per_layer``; null if all layers have the same number.
     """
     key, layers = "num_attention_heads_per_layer", found["layers"]
     listed = keys.value(key)

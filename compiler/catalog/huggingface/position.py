@@ -17,7 +17,7 @@ from parc.compiler.catalog.huggingface.config_keys import (
     valid_values_help,
 )
 
-# All three parts of "mrope" have the same position for text tokens, so it is no scaling.
+# All three parts of "mrope" have the same position for text tokens, so it does not scale positions.
 _SCALINGS = {
     "default": "none",
     "llama3": "llama3",

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-unknown",
     is_flag=True,
-    help="Do not fail on files that PARC cannot check, or only in their launch lines.",
+    help="Accept files of which PARC can check nothing, or only the launch lines.",
 )
 @options.format_option("text", "json", "sarif", "github")
 @options.fail_on_option

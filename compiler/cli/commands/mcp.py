@@ -29,7 +29,7 @@ def command(root: Path) -> None:
     try:
         serve(root)
     except ImportError as error:
-        # An installed package that cannot be imported is another problem than a missing one.
+        # A package that is installed but cannot be imported is not a missing package.
         if not (error.name or "").startswith("mcp"):
             raise
         raise click.UsageError(

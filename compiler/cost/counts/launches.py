@@ -64,7 +64,7 @@ tensors per expert (TransformerEngine issue 1499). The host time of such a call 
 about a third of that of an operator called by Python."""
 
 
-def separate_launches(kind: LayerKind) -> float:
+def unfused_launches(kind: LayerKind) -> float:
     """Return the host launches of the forward pass of a layer of type ``kind`` without fusion.
 
     These are the counts of stacks from before FlashAttention, which have no routed experts.

@@ -67,7 +67,7 @@ class ForwardBackward:
 def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
     """Return the (m, n, k) shapes of one layer's attention projections on one rank.
 
-    The shapes are those of the forward pass. ``tokens`` is the number of tokens that the rank
+    The shapes belong to the forward pass. ``tokens`` is the number of tokens that the rank
     processes.
     """
     attention, t = model.attention, layout.tp
@@ -121,7 +121,7 @@ def extra_gemm_shapes(
 def mlp_gemm_shapes(model: Model, layout: Layout, tokens: float, width: float) -> list[GemmShape]:
     """Return the (m, n, k) shapes of the GEMMs of an MLP with inner width ``width`` on one rank.
 
-    The shapes are those of the forward pass, in which gate and up-projection are a single GEMM.
+    The shapes belong to the forward pass, in which gate and up-projection are a single GEMM.
     ``tokens`` is the number of tokens that the rank processes.
     """
     inner = width / layout.tp

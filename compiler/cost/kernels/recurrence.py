@@ -74,7 +74,7 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
 def _gated_delta_net(linear: LinearAttention) -> Recurrence:
     """Return the projection widths of a Gated DeltaNet mixer, and its FLOPs and bytes per token.
 
-    FLOPs and bytes are those of the kernels in flash-linear-attention.
+    FLOPs and bytes are counted as in the kernels of flash-linear-attention.
     """
     # K: keys, V: values, Q: queries, T: the inverse of a triangular matrix, S: the state. Products
     # inside a chunk: the scores of keys and of queries, W = T K, U = T V, scores times values.

@@ -39,7 +39,7 @@ NONE = Scaling(0.0, 2.0)
 # multiplications of the forward and of the backward pass read an operand in different directions
 # (Transformer Engine, common/recipe; torchao, float8/config.py).
 SCALINGS = {
-    # Scales are those of earlier steps, so that one kernel suffices.
+    # Scales come from earlier steps, so that one kernel suffices.
     "delayed": Scaling(4.0),
     # One scale per tensor from present values: the operand is first read for its maximum.
     "fp8": Scaling(6.0),

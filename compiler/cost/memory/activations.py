@@ -290,7 +290,7 @@ def _routed_expert_bytes(
 ) -> FeedForwardBytes:
     """Return the activation bytes of routed and shared experts, in the order of FeedForwardBytes.
 
-    The bytes are those of the busiest rank of the expert-parallel group.
+    The bytes are counted on the busiest rank of the expert-parallel group.
     """
     # Each rank of an expert group contributes its own tokens, so that ep does not reduce the bytes.
     # Router weights are applied inside the experts, so that expert outputs are not saved.

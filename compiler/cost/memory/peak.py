@@ -249,8 +249,8 @@ def _cached_static_bytes(
 ) -> StaticBytes:
     """Return the bytes on one rank of a stage that do not depend on the micro-batch size.
 
-    The order is that of ``StaticBytes``. The result is computed once for all layouts with equal
-    inputs.
+    The order is the same as in ``StaticBytes``. The result is computed once for all layouts with
+    equal inputs.
     """
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)

@@ -48,7 +48,7 @@ class FailureTimes:
         return self.between * exp(restart) * expm1(segment)
 
     def effective_share(self, work: float) -> float:
-        """Return the share of the time that is training which no failure destroys.
+        """Return the share of the time spent on training that no later failure destroys.
 
         The run saves a checkpoint after every ``work`` seconds of training.
         """

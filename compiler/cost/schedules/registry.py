@@ -102,7 +102,7 @@ def _dualpipe_v_size_error(shape: PipelineShape) -> str:
 def _dualpipe_size_error(shape: PipelineShape) -> str:
     """Return an error text if the sizes are invalid for DualPipe, else an empty text.
 
-    The checks are those of DualPipe.step.
+    DualPipe.step has the same checks.
     """
     # DualPipe mirrors the two halves of the ranks, and each direction gets half of the
     # micro-batches.

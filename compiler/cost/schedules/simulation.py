@@ -225,8 +225,8 @@ def _communicating_ranks(table: ActionTable) -> list[tuple[int, ...]]:
     """Return, for each rank, the ranks with which it exchanges activations or gradients."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):
-        # With two copies of the model (DualPipe), the last stage of one copy is no neighbour of the
-        # other.
+        # With two copies of the model (DualPipe), the last stage of one copy is not a neighbour of
+        # the other.
         if (stage + 1) % table.depth:
             near, far = table.owners[stage], table.owners[stage + 1]
             found[near].add(far)

@@ -157,7 +157,7 @@ def _cache_bytes_per_token_and_sequence(
 def _layers_bytes_per_token_and_sequence(
     model: Model, layout: ServingLayout, setup: ServingSetup
 ) -> tuple[float, float]:
-    """Return the same bytes for the layers of the model, without those of a draft."""
+    """Return the same bytes for the layers of the model, without the layers of a draft."""
     # If the engine stores recurrent states in cache blocks, each state is padded to a whole block.
     # Blocks are then so long that half of the last attention block, which is empty on average,
     # counts as bytes per sequence.

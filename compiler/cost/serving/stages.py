@@ -179,7 +179,7 @@ def fullest_stage_memory(
             weights += draft[0]
             pages += draft[1] * blocks.tokens / blocks.page_bytes
         left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
-        # Stages are compared by bytes per page, because all stages have equally many blocks.
+        # Stages are compared by bytes per page, because all stages have the same number of blocks.
         budgets.append((left / pages, weights))
         first, widest = first + layers, max(widest, pages)
     page, weights = min(budgets)

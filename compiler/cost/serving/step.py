@@ -134,7 +134,7 @@ def _adapter_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds in which LoRA adapters process the tokens of a step.
 
     Each token belongs to a request that may use another adapter. A step therefore reads the weights
-    of up to ``active`` adapters, and computes both products with small kernels of their own.
+    of up to ``active`` adapters, and computes both products with separate small kernels.
     """
     part, lora = deployment.shard, deployment.setup.lora
     if lora is None:

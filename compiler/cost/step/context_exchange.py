@@ -137,7 +137,7 @@ def context_exchange_bytes(
 ) -> dict[str, float]:
     """Return {mesh axis: bytes that a rank sends for context parallelism} of one layer.
 
-    The bytes are those of one micro-batch in the forward and backward pass together.
+    The bytes are the sum over the forward and backward pass of one micro-batch.
     """
     if kind.mixer == "none":
         return {}

@@ -96,7 +96,7 @@ def replica_bytes(cost_model: CostModel, layout: Layout) -> float:
 def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return (number of dense, number of routed-expert) parameters of the largest pipeline stage.
 
-    The numbers are those of one rank.
+    The numbers are counted per rank.
     """
     loads = [
         cost_model.stage_parameters(layout, each.load)

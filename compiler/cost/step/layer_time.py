@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import layer_flops
-from parc.compiler.cost.counts.launches import forward_launches, separate_launches
+from parc.compiler.cost.counts.launches import forward_launches, unfused_launches
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, FLASH_ATTENTION_2
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
@@ -146,7 +146,7 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     """Return the time in seconds in which the host launches the forward pass of a layer."""
     model, row = cost_model.problem.model, cost_model.efficiency
     if row.unfused:
-        return row.launch_seconds * separate_launches(kind)
+        return row.launch_seconds * unfused_launches(kind)
     # A fused kernel computes all experts with one launch.
     alone = kind.routed and model.experts is not None and not row.fused_experts
     local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0

@@ -85,7 +85,7 @@ def _hop_and_bubble_seconds(
     rank_seconds: tuple[float, float],
     evaluate: Callable[[PipelineShape, StageCosts], float],
 ) -> tuple[float, float]:
-    """Return the seconds per step of exposed hops between stages, and those of the bubble.
+    """Return the seconds per step of exposed hops between stages, and of the bubble.
 
     ``rank_seconds`` is the time of one micro-batch on the slowest rank, and the sum of the times on
     all ranks. ``evaluate`` returns the time of a step with interleaving, without other terms; the

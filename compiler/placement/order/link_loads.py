@@ -31,9 +31,9 @@ class NodeMessages:
     """Fraction of the communication time that does not overlap with computation."""
     parallel: int
     """Number of equal messages that one entry represents."""
-    sends: Partners
+    receivers: Partners
     """Receivers of every node rank, one entry per message."""
-    receives: Partners
+    senders: Partners
     """Senders of the messages to every node rank, one entry per message."""
     members: tuple[Counter[int], ...]
     """For every all-to-all group, the number of members on each node rank."""
@@ -46,7 +46,7 @@ class NodeMessages:
         """Return the number of messages from node ranks in ``inside`` to all other node ranks."""
         # A set, because ``in`` runs once per message.
         own = inside if isinstance(inside, (set, frozenset)) else set(inside)
-        count = sum(other not in own for node in own for other in self.sends[node])
+        count = sum(other not in own for node in own for other in self.receivers[node])
         for group in {group for node in own for group in self.groups_of[node]}:
             members = self.members[group].items()
             here = sum(count for node, count in members if node in own)
@@ -56,11 +56,11 @@ class NodeMessages:
 
 def messages_by_node(flow: TrafficFlow, nodes: int) -> NodeMessages:
     """Return the messages of ``flow`` by node rank, in a job of ``nodes`` node ranks."""
-    sends: list[list[int]] = [[] for _ in range(nodes)]
-    receives: list[list[int]] = [[] for _ in range(nodes)]
+    receivers: list[list[int]] = [[] for _ in range(nodes)]
+    senders: list[list[int]] = [[] for _ in range(nodes)]
     for sender, receiver in zip(flow.senders, flow.receivers, strict=True):
-        sends[sender].append(receiver)
-        receives[receiver].append(sender)
+        receivers[sender].append(receiver)
+        senders[receiver].append(sender)
     members = tuple(map(Counter, flow.member_nodes))
     groups_of: list[list[int]] = [[] for _ in range(nodes)]
     for index, group in enumerate(members):
@@ -70,8 +70,8 @@ def messages_by_node(flow: TrafficFlow, nodes: int) -> NodeMessages:
         flow.unit_bytes,
         flow.exposure,
         flow.parallel,
-        tuple(map(tuple, sends)),
-        tuple(map(tuple, receives)),
+        tuple(map(tuple, receivers)),
+        tuple(map(tuple, senders)),
         members,
         tuple(map(len, flow.member_nodes)),
         tuple(map(tuple, groups_of)),
@@ -103,7 +103,7 @@ class _FlowLoads:
         self.weighted_bytes = weighted_bytes
         self.sent = [0] * len(seconds)
         self.inside: list[Counter[int]] = []
-        for here, others in zip(zone, flow.sends, strict=True):
+        for here, others in zip(zone, flow.receivers, strict=True):
             for other in others:
                 if zone[other] != here:
                     self.sent[here] += 1
@@ -135,13 +135,13 @@ class _FlowLoads:
         zone, sent, here = self.zone, self.sent, self.zone[node]
         if here == to:
             return
-        for other in self.flow.sends[node]:
+        for other in self.flow.receivers[node]:
             there = zone[other]
             # A comparison counts as 0 or 1: a message leaves its zone if the two
             # zones differ.
             sent[here] -= there != here
             sent[to] += there != to
-        for other in self.flow.receives[node]:
+        for other in self.flow.senders[node]:
             there = zone[other]
             sent[there] += (there == here) - (there == to)
         for group in self.flow.groups_of[node]:
@@ -211,7 +211,7 @@ class LinkLoads:
         zone = [numbers.setdefault(domain, len(numbers)) for domain in domains]
         nics, hosts = self.problem.sites.nic_bytes_per_s, Counter(zone)
         seconds = [message_bytes / (hosts[one] * nics) for one in numbers.values()]
-        # The NICs of a domain are no uplink, so their bytes are not counted.
+        # The NICs of a domain are not an uplink, so their bytes are not counted.
         return _FlowLoads(flow, zone, seconds, 0.0)
 
     def score(self, floor_seconds: float = 0.0) -> Score:
@@ -305,7 +305,7 @@ def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
     for node, zone in enumerate(link.zone):
         if zone != inside:
             continue
-        others = {*link.flow.sends[node], *link.flow.receives[node]}
+        others = {*link.flow.receivers[node], *link.flow.senders[node]}
         for group in link.flow.groups_of[node]:
             others |= link.flow.members[group].keys()
         away = {other for other in others if link.zone[other] != inside}
@@ -316,10 +316,10 @@ def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
 
 def _extend_by_idle_hosts(flow: NodeMessages, places: int) -> NodeMessages:
     """Return ``flow`` with empty entries for idle hosts, such that it has ``places`` entries."""
-    none = ((),) * (places - len(flow.sends))
+    none = ((),) * (places - len(flow.receivers))
     return replace(
         flow,
-        sends=flow.sends + none,
-        receives=flow.receives + none,
+        receivers=flow.receivers + none,
+        senders=flow.senders + none,
         groups_of=flow.groups_of + none,
     )

@@ -67,7 +67,7 @@ def cut_model_of(
         size: node ranks per group.
         nodes: node ranks of the job.
     """
-    # The bounds need groups that are boxes of digits with equally many ranks on every host.
+    # The bounds need groups that are boxes of digits with the same number of ranks on every host.
     group_nodes = len(set(groups.visits[0]))
     if group_nodes != size or groups.size % group_nodes or nodes % group_nodes:
         return CutModel((), 0, 0.0, quadratic=False)

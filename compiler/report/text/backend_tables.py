@@ -3,7 +3,8 @@
 The list also reports defects of installed plugins. The second table shows how each framework and
 engine expresses each parallelism strategy.
 
-``python -m parc.compiler.report.text.backend_tables README.md`` rewrites the table in README.md.
+``python -m parc.compiler.report.text.backend_tables docs/strategies.md`` rewrites the table on that
+page.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
 
     A target is a framework, an engine, or a launcher together with the framework that it starts,
     such as accelerate with deepspeed. Strategies that a target does not support are omitted. If
-    ``plugins`` is True, targets of installed plugins are included. The table in the README does not
-    include them, because its text must be the same everywhere.
+    ``plugins`` is True, targets of installed plugins are included. The table in docs/strategies.md
+    does not include them, because its text must be the same everywhere.
     """
     declared = installed_backends if plugins else built_in_backends
     frameworks = declared("framework")
@@ -116,7 +117,7 @@ def strategy_matrix_text() -> str:
 
 
 def strategy_matrix_markdown() -> str:
-    """Return the table of strategies and targets for the README.
+    """Return the table of strategies and targets for docs/strategies.md.
 
     Each strategy has one row with the setting that each target uses.
     """

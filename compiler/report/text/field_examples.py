@@ -36,7 +36,7 @@ def example_patterns() -> Mapping[str, str]:
 def example_value(field: FieldDoc) -> str:
     """Return an example of a value of ``field`` in YAML; empty for a section of other fields.
 
-    It is another value than the default wherever the type has another value.
+    The example differs from the default if the type has more than one value.
     """
     for pattern, text in example_patterns().items():
         if re.fullmatch(pattern, field.path):

@@ -45,7 +45,7 @@ def _sections(fields: Iterable[FieldDoc], prefix: str) -> str:
     """Return a heading and a table per section of the spec.
 
     Sections with equal fields, such as the limits of all axes, share a table. ``prefix`` makes the
-    anchors of this part different from those of other parts.
+    anchors of this part different from the anchors of other parts.
     """
     sections: dict[str, list[FieldDoc]] = {}
     for field in fields:

@@ -30,7 +30,8 @@ def tie_note(plan: Plan) -> str:
     most = "up to " if len(faster) > 1 else ""
     return (
         f"{_format_ranks([rank for rank, _ in faster])} predicted to be {most}"
-        f"{_format_gain(plan, fastest)} faster, which counts as a tie (goals.tie: {_tie(plan)}). "
+        f"{_format_gain(plan, fastest)} faster, which counts as a tie "
+        f"(goals.tie: {_format_tie(plan)}). "
         f"Rank 1 is simpler than rank {rank}: "
         f"{simplest_difference(plan.search.ranked[0].layout, fastest.layout)}."
     )
@@ -43,7 +44,7 @@ def tie_summary(plan: Plan) -> str:
         return ""
     _, fastest = _fastest(faster)
     return (
-        f"the simplest layout within {_tie(plan)} of the fastest (goals.tie); "
+        f"the simplest layout within {_format_tie(plan)} of the fastest (goals.tie); "
         f"the fastest would save {_format_gain(plan, fastest)}"
     )
 
@@ -54,12 +55,12 @@ def _fastest(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candidate]:
 
 
 def _format_gain(plan: Plan, faster: Candidate) -> str:
-    """Return how much shorter the step of ``faster`` is than that of the plan, in per cent."""
+    """Return by how many per cent the step of ``faster`` is shorter than the step of the plan."""
     chosen = plan.search.ranked[0]
     return format_percent(1 - faster.seconds_with_placement / chosen.seconds_with_placement)
 
 
-def _tie(plan: Plan) -> str:
+def _format_tie(plan: Plan) -> str:
     """Return ``goals.tie`` as text, such as ``3 %``."""
     return f"{100 * plan.problem.goals.tie:.3g} %"
 

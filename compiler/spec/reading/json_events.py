@@ -1,7 +1,7 @@
 """Parser events of a YAML text that is JSON, without ruamel.yaml, which takes five times as long.
 
-Specs that programs pass as mappings are JSON. Their events equal those of ruamel.yaml, so that the
-positions of findings do not depend on which of the two parsers reads a text.
+Specs that programs pass as mappings are JSON. Their events equal the events of ruamel.yaml, so that
+the positions of findings do not depend on which of the two parsers reads a text.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class _ServiceReader:
         """Return the run with its service; None after reporting what is missing (Q02, Q09)."""
         if record.ttft_seconds is None and record.tpot_seconds is None:
             finding = Finding(
-                f"{record.name} has no mean time to the first token and no mean time per token",
+                f"{record.name} has neither a mean time to the first token nor one per token",
                 help="run the benchmark with streaming, so that it measures both",
             )
             self.sink.report("Q09", finding, span=record.span)
@@ -269,12 +269,12 @@ class _ServiceReader:
         return None
 
     def _warn_mismatch(self, record: BenchmarkRecord, problem: ServingProblem) -> None:
-        """Report a run whose model or GPU has another name than in the spec (Q10)."""
+        """Report a run whose model or GPU has a different name in the spec (Q10)."""
         names = (problem.model.name, problem.service.checkpoint)
         gpu = problem.cluster.gpu.name
         pairs = (
-            ("model", record.model, names, record.model and not _is_alike(record.model, names)),
-            ("GPU", record.gpu, (gpu,), record.gpu and not _is_alike(record.gpu, (gpu,))),
+            ("model", record.model, names, record.model and not _is_same_name(record.model, names)),
+            ("GPU", record.gpu, (gpu,), record.gpu and not _is_same_name(record.gpu, (gpu,))),
         )
         for what, measured, expected, differs in pairs:
             if differs:
@@ -287,8 +287,8 @@ class _ServiceReader:
                 self.sink.report("Q10", finding, span=record.span)
 
 
-def _is_alike(name: str, others: Sequence[str]) -> bool:
-    """Return True if the name starts like one of ``others``, without case, folders and signs."""
+def _is_same_name(name: str, others: Sequence[str]) -> bool:
+    """Return True if ``name`` and one of ``others`` match, up to case, folders and punctuation."""
 
     def bare(text: str) -> str:
         return re.sub(r"[^a-z0-9]", "", text.lower().rstrip("/").rsplit("/", 1)[-1])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field
+from parc.compiler.tools.importers.flags import (
+    LaunchFlag,
+    has_gap,
+    known_mounts,
+    set_spec_field,
+)
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -25,7 +29,8 @@ _WITH_VALUE = frozenset(
 """Flags of ``apptainer exec`` with a value (apptainer, cmd/internal/cli/action_flags.go)."""
 _SET = frozenset(("--nv", "--rocm", "--cwd", "--pwd"))
 """Flags that PARC's batch script sets itself."""
-_GAP = re.compile(r"[$`<>]")
+_OWN_MOUNTS = ("$PARC_DIR", "$SLURM_SUBMIT_DIR", "$PWD")
+"""Mounts of PARC's batch script: the output folder, and the folder of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def read_container_command(command: ContainerCommand, reading: Reading) -> None:
     """Set the image, the mounts and the program that starts the container; report other flags."""
     at = LaunchFlag("", command.image, ())
     reading.account(command.image.span)
-    if _GAP.search(command.image.text):
+    if has_gap(command.image.text):
         reading.leave_out(f"the image {command.image.text}", command.image.span)
     else:
         set_spec_field(reading, "launch.slurm.container_image", command.image.text, at)
@@ -72,13 +77,7 @@ def read_container_command(command: ContainerCommand, reading: Reading) -> None:
         value = flag.values[0].text if flag.values else ""
         reading.account(flag.word.span)
         if flag.name == "--bind":
-            # PARC binds the output folder and the folder of the job itself.
-            own = ("$PARC_DIR", "$SLURM_SUBMIT_DIR", "$PWD")
-            given = [one for one in value.split(",") if one and one not in own]
-            unknown = [one for one in given if _GAP.search(one)]
-            mounts += [one for one in given if one not in unknown]
-            for one in unknown:
-                reading.leave_out(f"--bind {one}", flag.word.span)
+            mounts += known_mounts(flag, value, _OWN_MOUNTS.__contains__, reading)
         elif flag.name not in _SET:
             reading.leave_out(f"apptainer {flag.name} {value}".rstrip(), flag.word.span)
     if mounts:

@@ -15,7 +15,7 @@ The section ``imported`` lists the flags that PARC reads but never writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -60,6 +60,9 @@ class FlagField:
     """For ``set``: the constant."""
     words: Mapping[str, Any] | None = None
     """For ``text``: value of the flag -> value of the field."""
+
+
+_GAP = re.compile(r"[$`<>]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,25 @@ def _parse_value(text: str, row: FlagField) -> Any:
         number = re.fullmatch(r"[0-9]{0,20}\.?[0-9]{1,20}(?:[eE][+-]?[0-9]{1,2})?", text)
         return float(text) if number else None
     return row.words.get(text) if row.words is not None else text
+
+
+def has_gap(text: str) -> bool:
+    """Return True if only the shell knows the value, or if it has a gap to fill: ``<mounts>``."""
+    return bool(_GAP.search(text))
+
+
+def known_mounts(
+    flag: LaunchFlag, text: str, own: Callable[[str], bool], reading: Reading
+) -> list[str]:
+    """Return the mounts in ``text``, a list with commas, whose paths are known.
+
+    Other mounts are reported, except those for which ``own`` returns True: PARC's batch script sets
+    them itself.
+    """
+    mounts = [one for one in text.split(",") if one and not own(one)]
+    for mount in filter(has_gap, mounts):
+        reading.leave_out(f"{flag.name} {mount}", flag.word.span)
+    return [mount for mount in mounts if not has_gap(mount)]
 
 
 def whole_number(text: str) -> int | None:

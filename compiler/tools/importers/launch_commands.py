@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from parc.compiler.tools.importers.apptainer import container_command, read_container_command
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
     LaunchFlag,
+    has_gap,
+    known_mounts,
     set_spec_field,
     split_flags,
     whole_number,
@@ -43,10 +44,6 @@ _SRUN_SWITCHES = {
     *("--no-container-entrypoint", "--container-entrypoint", "--multi-prog", "--spread-job"),
 }
 """Flags of srun (and of its plugin pyxis) without a separate word for a value (srun(1))."""
-
-
-_GAP = re.compile(r"[$`<>]")
-"""Matches a value that only the shell has, or a gap in a template: ``<mounts>``."""
 
 
 def is_python_program(word: Word) -> bool:
@@ -155,7 +152,7 @@ def read_srun_flag(flag: LaunchFlag, reading: Reading) -> None:
     reading.account(flag.word.span)
     if flag.name in _SRUN_SET or flag.name.startswith("$"):
         return
-    if flag.name == "--container-image" and value and not _GAP.search(value):
+    if flag.name == "--container-image" and value and not has_gap(value):
         set_spec_field(reading, "launch.slurm.container_image", value, flag)
     elif flag.name == "--container-mounts" and value:
         read_mounts(flag, value, reading)
@@ -166,14 +163,10 @@ def read_srun_flag(flag: LaunchFlag, reading: Reading) -> None:
 def read_mounts(flag: LaunchFlag, text: str, reading: Reading) -> None:
     """Set the container mounts from ``text``, a list that is separated by commas.
 
-    Mounts whose paths are known only at run time are reported instead.
+    Mounts whose paths are known only at run time are reported instead. The batch script of PARC
+    mounts the output folder in addition to the user's folders.
     """
-    mounts = [one for one in text.split(",") if one]
-    for mount in mounts:
-        # The batch script of PARC mounts the output folder in addition to the user's folders.
-        if _GAP.search(mount) and "PARC_DIR" not in mount:
-            reading.leave_out(f"--container-mounts {mount}", flag.word.span)
-    known = [mount for mount in mounts if not _GAP.search(mount)]
+    known = known_mounts(flag, text, lambda mount: "PARC_DIR" in mount, reading)
     if known:
         set_spec_field(reading, "launch.slurm.container_mounts", known, flag)
 

@@ -141,7 +141,7 @@ class _Variables:
         self._values: dict[str, set[str | None]] = {}
         for word in words:
             for name, value in shell_assignments([word]):
-                # The rest of ``$(command)`` is no part of the word.
+                # The rest of ``$(command)`` is not part of the word.
                 sure = _SAFE.fullmatch(value) and not re.search(r"\$(?![{\w])", value)
                 sure = sure and word.span.line not in inside
                 self._values.setdefault(name, set()).add(value if sure else None)

@@ -196,7 +196,7 @@ class _WordScanner:
 def _assigned_name(before: str, value: str) -> str:
     """Return the name of the variable to which the quoted text ``value`` is assigned.
 
-    ``before`` is the text before the quotes; the result is empty if this text is no assignment. The
+    ``before`` is the text before the quotes; the result is empty if it is not an assignment. The
     result ends with ``+`` if ``value`` contains the variable itself, as in ``ARGS="$ARGS --pp 2"``,
     which appends to the variable.
     """

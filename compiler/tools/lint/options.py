@@ -22,7 +22,7 @@ class LintOptions:
     version: str = ""
     """Version of the framework; empty for the default version of the backend."""
     allow_unknown: bool = False
-    """True if a file of which PARC can check nothing is no error."""
+    """True if a file that PARC cannot check at all is accepted."""
     folder: Path | None = None
     """Folder to which the path of a model is relative."""
 

@@ -208,7 +208,7 @@ class ScriptSink(Sink):
         return replace(cause, path=words)
 
     def _suggested_script_fix(self, fix: str) -> str:
-        """Return a fix of a spec field as a fix of the script that sets the corresponding flag.
+        """Translate a fix of a spec field into the flag that fixes the script.
 
         For example, ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``. The result is
         empty if no flag sets the field.

@@ -61,7 +61,7 @@ class StarterCluster:
 def cluster_of_gpus(gpu: str, gpus: int | None, site: Mapping[str, Any]) -> StarterCluster:
     """Return a cluster of ``gpus`` GPUs of type ``gpu``, whose hosts have no names yet.
 
-    Without ``gpu``, the node type is that of ``site``.
+    Without ``gpu``, ``site`` determines the node type.
 
     Raises:
         StarterError: the catalog has no such GPU, the site has no node type, or the hosts would not

@@ -52,7 +52,7 @@ def find_gpu(text: str) -> str | None:
 
 
 def _match_score(parts: list[str], words: set[str]) -> int:
-    """Return how many parts of a catalog name are in ``words``; 0 if its model is not."""
+    """Return how many parts of a catalog name are in ``words``; 0 if the GPU model is missing."""
     model = [part for part in parts if not re.fullmatch(r"[0-9]+gb|sxm|pcie|nvl", part)]
     # The word rtx may be absent, as in the gres type a6000.
     missing = [part for part in model if part not in words and part != "rtx"]
@@ -67,7 +67,7 @@ def _match_score(parts: list[str], words: set[str]) -> int:
 
 
 def _usual_first(name: str) -> tuple[int, str]:
-    """Sort key: GPUs of common hosts first, those with more memory before others."""
+    """Sort key: GPUs of common hosts first, then GPUs with more memory."""
     nodes = _nodes_by_gpu().get(name, ())
     ranks = [index for index, start in enumerate(_COMMON) for one in nodes if one.startswith(start)]
     board = 0 if "-sxm-" in name or "-" not in name.rpartition("-")[0] else 1
@@ -126,7 +126,7 @@ def node_section(gpu: str, gpus_per_node: int | None, node: str = "") -> dict[st
 
 
 def part_of_host(section: dict[str, Any], gpus: int) -> dict[str, Any]:
-    """Return ``section``, a result of ``node_section``, for hosts with ``gpus`` GPUs."""
+    """Return ``section`` (from ``node_section``) changed to hosts with ``gpus`` GPUs."""
     node = section["node"] if isinstance(section["node"], dict) else {"base": section["node"]}
     facts = Library().entry("nodes", node["base"])
     # A domain of several hosts (NVL72) has no meaning for hosts of another size.

@@ -73,8 +73,8 @@ goals:
   # tpot: 100ms
 """
 _OTHER_NODE = """\
-# No node type of the catalog has this GPU. Links and NICs are those of a similar host: adjust them
-# if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
+# No node type of the catalog has this GPU. Links and NICs are copied from a similar host:
+# adjust them if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
 """
 _CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
 _MORE_SLURM = "# More keys of launch.slurm: account, qos, time_limit (parc explain launch.slurm).\n"
@@ -222,7 +222,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         (_SERVE if request.kind == "serve" else _TRAIN).format(**values),
         _LAYOUT,
         _launch_text(request, attempt),
-        f"emit: [{', '.join(_targets(request, attempt.target))}]\n",
+        f"emit: [{', '.join(_emitted_targets(request, attempt.target))}]\n",
     ]
     return "".join(parts)
 
@@ -270,7 +270,7 @@ def _start_text(request: StarterRequest, attempt: Attempt, name: str, model: Mod
     return f"{submit} in the folder of {program}" if program else submit
 
 
-def _targets(request: StarterRequest, target: str) -> list[str]:
+def _emitted_targets(request: StarterRequest, target: str) -> list[str]:
     """Return the backends that emit files, sorted."""
     starters = {"rankmap", request.cluster.scheduler}
     if request.cluster.scheduler == "slurm" and request.kind != "serve":

@@ -29,7 +29,7 @@ class SweepError(ValueError):
 def axis_of_option(text: str) -> Axis:
     """Return the axis that ``text``, the value of an option ``--vary``, describes.
 
-    The text is PATH=V1,V2 or PATH=LOW..HIGH, with :STEP, or with :xFACTOR for a geometric range.
+    The text is PATH=V1,V2, PATH=LOW..HIGH:STEP, or PATH=LOW..HIGH:xFACTOR (geometric range).
 
     Raises:
         SweepError: the text has another form, or a range has no values.

@@ -170,7 +170,7 @@ def describe_best(sweep: Sweep, objective: str, limits: Limits) -> tuple[str, bo
 
 
 def series(row: SweepRow) -> Series:
-    """Return what points with comparable scaling have in common: GPU type and other values."""
+    """Return the key of a scaling series: the GPU type, and all values except sizes."""
     return row.gpu, tuple(pair for pair in row.values if not pair[0].startswith(SIZE_PATHS))
 
 

@@ -338,7 +338,7 @@ def _add_adapter(guid: str, comment: str, graph: FabricGraph) -> None:
 
 def _check_cable_ends(graph: FabricGraph, reading: Reading) -> None:
     """Report cables that lead to a switch without an entry in the file (I03)."""
-    # ibnetdiscover starts the ids of switches with S- and those of host adapters with H-.
+    # ibnetdiscover starts the ids of switches with S-, and of host adapters with H-.
     known = graph.switches.keys()
     lost = {end for cable in graph.cables for end, _ in cable if end.startswith("S-")} - known
     for end in sorted(lost):

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.counts.launches import forward_launches, separate_launches
+from parc.compiler.cost.counts.launches import forward_launches, unfused_launches
 from parc.compiler.ir import LayerKind
 from tests.cost.step.test_dispatch import DENSE, ROUTED, priced
 
 
 def test_unfused_kernels_need_more_launches_than_fused_ones() -> None:
     model = priced().problem.model
-    assert separate_launches(DENSE) > forward_launches(model, DENSE, 0.0, low_precision=False)
+    assert unfused_launches(DENSE) > forward_launches(model, DENSE, 0.0, low_precision=False)
     # The operators that were recorded for a dense layer of Megatron-Core's local specification.
-    assert separate_launches(DENSE) == 57
+    assert unfused_launches(DENSE) == 57
 
 
 @pytest.mark.parametrize("kind", [DENSE, ROUTED])

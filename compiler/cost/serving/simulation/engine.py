@@ -239,6 +239,6 @@ def _end_of(engine: Engine) -> float:
 
 
 def _load_of(place: tuple[Engine, Rank]) -> int:
-    """Return the load of a rank by which vLLM's load balancer compares ranks."""
+    """Return the load of a rank, as vLLM's load balancer computes it."""
     rank = place[1]
     return WAITING_WEIGHT * len(rank.waiting) + len(rank.running)
