@@ -41,6 +41,9 @@ class SchedulingConstants:
     reserves_output: bool
     """True if a request is admitted only when the cache has space for its whole output, so that
     it is never evicted."""
+    prefill_first: bool
+    """True if steps run either prompts or decoding requests, prompts first; False if a step can
+    contain both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +52,22 @@ class ArrivalConstants:
 
     source: str
     """Origin of the values."""
-    later_share: float
-    """In a closed loop (each finished request is replaced by a new one), fraction of the other
-    requests' prompts that run between the first and the last token of a given request. The
-    remaining prompts run before the first token."""
-    wait_share: float
-    """In a closed loop, fraction of the other requests' prompts that run between the arrival of a
-    given request and its own prompt."""
     poll_steps: float
-    """In a closed loop, number of engine steps that pass until a busy engine accepts a new request
-    and returns the first token. An idle engine does both at once."""
+    """In a closed loop (each finished request is replaced by a new one), number of engine steps
+    that pass until a busy engine accepts a new request and returns the first token. An idle engine
+    does both at once."""
     front_seconds: float
     """Time from the network to the scheduler and back: HTTP and tokenization of the prompt."""
     admission_seconds: float
     """Mean delay that each additional request causes if several requests arrive together."""
+    prompt_layer_seconds: float
+    """Additional time to the first token per layer with routed experts. Some engines run steps with
+    prompts without CUDA graphs, so that the host launches the many kernels of these layers one by
+    one."""
+    option_steps: float = 0.0
+    """In a closed loop, number of additional steps until a busy engine accepts a new request, if an
+    option of a benchmark delays it (SGLang: ``--scheduler-recv-interval``). PARC sets no such
+    option, so that engines declare no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +163,11 @@ class EstimateErrors:
 
     source: str = "no published measurements of this engine"
     """Origin of the values."""
-    ttft: float = 0.86
-    """Half width for the time to the first token; 0.86 is a factor of 2.4."""
-    tpot: float = 0.42
+    ttft: float = 0.88
+    """Half width for the time to the first token; 0.88 is a factor of 2.4."""
+    tpot: float = 0.37
     """Half width for the time per output token."""
-    tokens_per_second: float = 0.35
+    tokens_per_second: float = 0.31
     """Half width for the output tokens per second."""
 
 

@@ -129,7 +129,7 @@ def test_a_given_load_gets_the_fewest_gpus_that_keep_no_request_waiting() -> Non
     assert codes(tree) == []  # idle hosts are what the goal asks for
 
 
-@pytest.mark.parametrize("rate", [160.0, 235.0])
+@pytest.mark.parametrize("rate", [175.0, 265.0])
 def test_engines_that_share_hosts_occupy_the_fewest_hosts_that_serve_the_load(rate: float) -> None:
     # 9 engines lie on 3 hosts with 3 each, and 10 on 2 hosts with 5 each.
     traffic = job(concurrency=None, request_rate=rate, output_tokens=200)

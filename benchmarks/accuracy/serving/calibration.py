@@ -27,7 +27,6 @@ from parc.compiler.cost.fitting import fit_parameters
 from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.cost.setup.calibrated_parameters import Values
-from parc.compiler.ir.engine_constants import ArrivalConstants
 from parc.compiler.ir.serving import ServingEstimate
 from parc.compiler.tools.calibration.fit_services import service_priors
 
@@ -82,7 +81,7 @@ class _UnseenDelays:
 
     def __init__(self, predictions: Sequence[ServingPrediction]) -> None:
         self.rows = wait_rows(predictions)
-        self.found: dict[tuple[str, str], ArrivalConstants] = {}
+        self.found: dict[tuple[str, str], Mapping[str, float]] = {}
 
     def replaced(self, row: ServingRow) -> ServingRow:
         """Return the row with the delays of a fit without its source."""
@@ -95,9 +94,9 @@ class _UnseenDelays:
                 if one.prediction.row.setup.engine.name == engine.name
                 and one.prediction.row.source != row.source
             ]
-            fitted = fit_waits(others).parameters if others else {}
-            self.found[key] = replace(engine.arrivals, **fitted)
-        setup = replace(row.setup, engine=replace(engine, arrivals=self.found[key]))
+            self.found[key] = fit_waits(others).parameters if others else {}
+        arrivals = replace(engine.arrivals, **self.found[key])
+        setup = replace(row.setup, engine=replace(engine, arrivals=arrivals))
         return replace(row, setup=setup)
 
 

@@ -74,7 +74,8 @@ def read_percentiles(path: Path = PUBLISHED) -> Iterator[PercentileRow]:
 
 def _row_of(record: Mapping[str, str]) -> PercentileRow | None:
     absent = dict.fromkeys(
-        ("pp", "apart", "share", "output_tokens_per_second_per_gpu", "sweep", "kind"), ""
+        ("pp", "apart", "share", "wait_steps", "output_tokens_per_second_per_gpu", "sweep", "kind"),
+        "",
     )
     row = row_of({**absent, **record})
     if row is None:

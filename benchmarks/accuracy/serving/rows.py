@@ -6,7 +6,8 @@ the value.
 - ``model``, ``node``: catalog names, or the additional models that ``model_named`` defines.
 - ``gpus``: total number; more than one engine needs means replicas.
 - ``apart``: 1 if prompts run on other GPUs, which ``gpus`` then excludes.
-- ``share``: mean over nominal length, if lengths are drawn at random.
+- ``share``: mean over nominal length, if lengths are drawn uniformly up to the nominal length.
+- ``wait_steps``: decode steps by which options of the benchmark delay new requests.
 - ``sweep``: name of a group of rows that differ only in layout.
 """
 
@@ -25,6 +26,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
     KvPrecision,
+    Lengths,
     ServingLayout,
     ServingSetup,
     Traffic,
@@ -125,10 +127,11 @@ def row_of(record: Mapping[str, str]) -> ServingRow | None:
 
 def setup_of(record: Mapping[str, str]) -> ServingSetup:
     """Return number formats and engine."""
+    engine, wait = ENGINES[record["engine"]], parse_number(record["wait_steps"])
     return ServingSetup(
         weights=WEIGHTS[record["weights"]],
         kv=CACHES[record["kv"]],
-        engine=ENGINES[record["engine"]],
+        engine=replace(engine, arrivals=replace(engine.arrivals, option_steps=wait)),
         prefill_apart=record["apart"] == "1",
     )
 
@@ -141,6 +144,7 @@ def traffic_of(record: Mapping[str, str]) -> Traffic:
         parse_number(record["output_tokens"]) * share,
         parse_number(record["concurrency"]) or None,
         parse_number(record["request_rate"]) or None,
+        lengths=Lengths(range_ratio=1 / share - 1),
     )
 
 

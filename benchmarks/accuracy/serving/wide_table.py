@@ -2,13 +2,16 @@
 
 Values that a row leaves out are filled by these rules:
 
-- weight format: bf16; block fp8 and int8 count as fp8, mxfp4 as nvfp4.
+- weight format: bf16; block fp8 and int8 count as fp8, mxfp4 as nvfp4. GPT-OSS is mxfp4, the only
+  format in which it was published.
 - cache format: fp8 with fp8 and fp4 weights, as these checkpoints specify; otherwise 16 bit.
 - lengths: the sampled benchmark that names a day of 2026 draws them from 0.8 to 1.0 of nominal.
 - attention data parallelism and expert parallelism without degrees: experts over all GPUs;
   attention by request if there is no NVLink, otherwise by head.
 - more ranks than GPUs: tp counts the ranks of attention data parallelism.
 - disaggregated rows: only the decode pool and its TPOT are used.
+- waits of new requests: those of the options in the scripts of the sampled benchmark that names a
+  day of 2026 (SemiAnalysisAI/InferenceX, benchmarks/single_node); see ``wait_steps``.
 
 Rows of tier C, without numeric mean lengths, or of an unknown model are left out.
 """
@@ -20,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import exp
 from pathlib import Path
 
 from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
@@ -62,6 +66,14 @@ SUFFIXES = ("-instruct", "-fp8", "-fp4", "-nvfp4", "-base")
 FORMATS = {"": "bf16", "fp8-block": "fp8", "int8": "fp8", "mxfp4": "nvfp4", "fp4": "nvfp4"}
 LENGTH_SHARE = 0.9
 DAY = re.compile(r"(\d{4})-(\d\d)-\d\d(?:\.csv)?")
+POLLED_OFTEN = ("hgx-b300", "qwen3.5-397b-a17b", "fp8")
+"""Node, model and weights of the benchmark whose server polls for requests every 10 steps under any
+load."""
+BALANCE_TIMEOUT = 60
+"""Steps after which TensorRT-LLM starts prompts that only some ranks have (timeout_iters in the
+scripts of InferenceX)."""
+BALANCE_INTERVALS = 60
+"""Intervals of the numerical integration up to BALANCE_TIMEOUT."""
 MODES = ("agg", "agg-online", "agg-offline", "disagg", "decode-step")
 MEAN = re.compile(r"mean ~ (\d+)")
 
@@ -111,16 +123,19 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
     """Convert a row to the published format."""
     step, apart = record["mode"] == "decode-step", record["mode"] == "disagg"
     weights = FORMATS.get(record["precision"], record["precision"])
+    if "gpt-oss" in record["model"].lower():
+        weights = "mxfp4"
+    layout = _decode_pool(record) if apart else _layout(record)
     cache = record["kv_dtype"] or ("fp8" if weights in ("fp8", "nvfp4") else "bf16")
     sampled = "silicon_sample" in record["source"]
-    return {
+    found = {
         "id": record["id"],
         "model": _model(record["model"]),
         "node": NODES.get(record["gpu"], ""),
         "engine": _engine(record["engine"]),
         "weights": weights,
         "kv": cache,
-        **(_decode_pool(record) if apart else _layout(record)),
+        **layout,
         "apart": "1" if apart else "",
         "input_tokens": _prompt(record["isl"]),
         "output_tokens": "2" if step else record["osl"],
@@ -134,6 +149,49 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
         "kind": "step" if step else "",
         "source": _source(record["source"]),
     }
+    return found | {"wait_steps": str(wait_steps(found) or "")}
+
+
+def wait_steps(record: Mapping[str, str]) -> float:
+    """Return the decode steps for which options of InferenceX delay a new request.
+
+    ``record`` is a row of the published format. The options are those of the scripts of March and
+    April 2026.
+    """
+    if "sample of 2026" not in record["source"]:
+        return 0.0
+    if record["engine"] == "trtllm":
+        ranks = parse_number(record["dp"])
+        per_rank = parse_number(record["concurrency"]) / max(ranks, 1.0)
+        if ranks <= 1 or not per_rank:
+            return 0.0
+        answer = LENGTH_SHARE * parse_number(record["output_tokens"])
+        return balance_steps(per_rank / answer, ranks)
+    if record["engine"] != "sglang" or record["node"] not in ("hgx-b200", "hgx-b300"):
+        return 0.0
+    # --scheduler-recv-interval; a request arrives in the middle of an interval on average.
+    is_short = (record["node"], record["model"], record["weights"]) == POLLED_OFTEN
+    interval = 10 if is_short or parse_number(record["concurrency"]) < 16 else 30
+    return (interval - 1) / 2
+
+
+def balance_steps(rate: float, ranks: float) -> float:
+    """Return the mean number of steps that a prompt waits for prompts on all other ranks.
+
+    ``rate`` is the number of prompts per step and rank. TensorRT-LLM (attention_dp_config:
+    enable_balance, timeout_iters) starts prompts as soon as each of the ``ranks`` data-parallel
+    ranks has one, at the latest BALANCE_TIMEOUT steps after the first prompt arrived.
+    """
+    width = BALANCE_TIMEOUT / BALANCE_INTERVALS
+    # The probability that a rank has no prompt yet falls exponentially. The mean of the wait is the
+    # integral of the probability that at least one of the other ranks has none.
+    window = sum(
+        width * (1 - (1 - exp(-rate * width * (step + 0.5))) ** (ranks - 1))
+        for step in range(BALANCE_INTERVALS)
+    )
+    # The first prompt waits for the whole window, and the later ones for half of it on average.
+    first = 1 / (1 + rate * ranks * window)
+    return window * (1 + first) / 2
 
 
 def _prompt(text: str) -> str:

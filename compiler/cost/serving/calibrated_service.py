@@ -90,7 +90,6 @@ def _calibrated_arrivals(row: ArrivalConstants, factors: Mapping[str, float]) ->
         row,
         front_seconds=row.front_seconds * front,
         admission_seconds=row.admission_seconds * front,
+        prompt_layer_seconds=row.prompt_layer_seconds * front,
         poll_steps=row.poll_steps * queue,
-        # A share of the other prompts cannot exceed 1.
-        wait_share=min(row.wait_share * queue, 1.0),
     )

@@ -31,6 +31,9 @@ LEAST_NETWORK_GB_PER_S = 0.1
 RAMP_BYTES = 25e6
 """Message size that sets how fast a link reaches its full rate: much shorter messages get half the
 rate of long ones."""
+UNPACKING_SHARE = 0.7
+"""FLOP/s of GEMMs that unpack 4-bit weights to 16 bit, divided by those with 16-bit weights. Fitted
+to 209 published rows of GPT-OSS-120B on H100 and H200: 0.5 with vLLM, 0.9 with TensorRT-LLM."""
 
 
 def _bytes_with_ramp(nbytes: float) -> float:
@@ -169,12 +172,15 @@ class Deployment:
     def gemm_flops_per_second(self, bytes_per_weight: float) -> float:
         """Return the FLOP/s that GEMMs reach if each weight has ``bytes_per_weight`` bytes.
 
-        int4 and mxfp4 weights are unpacked and multiplied in 16 bit.
+        int4 and mxfp4 weights are unpacked and multiplied in 16 bit. Without 4-bit tensor cores,
+        this takes longer.
         """
         gpu = self.cluster.gpu
         wide = (gpu.peak_rate("bf16") or gpu.peak_rate("fp16") or 1.0) * self.hardware.gemm
-        if bytes_per_weight > 1.5 or self.setup.weights in ("int4", "mxfp4"):
+        if bytes_per_weight > 1.5:
             return wide * 1e12
+        if self.setup.weights in ("int4", "mxfp4"):
+            return wide * (1.0 if gpu.peak_rate("nvfp4") else UNPACKING_SHARE) * 1e12
         if self.setup.weights == "nvfp4" and gpu.peak_rate("nvfp4"):
             return (gpu.peak_rate("nvfp4") or 1.0) * self.hardware.gemm_fp4 * 1e12
         # GPUs without 4-bit tensor cores compute nvfp4 weights in 8 bit, or in 16 bit without 8-bit

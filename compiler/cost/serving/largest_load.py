@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.request_waits import BUSIEST, RequestQueue, poisson_queue
@@ -48,11 +47,12 @@ def estimate_largest_load(
         ``running`` is the number of requests that decode. It determines the duration of a step, and
         Little's law then determines the rate.
         """
-        unqueued = steady_state(deployment, traffic, running, lambda _: RequestQueue())
+        unqueued = steady_state(deployment, traffic, running, RequestQueue())
         rate = (
             running / (steps * unqueued.step_seconds) if steps else running / unqueued.first_seconds
         )
-        queued = steady_state(deployment, traffic, running, partial(poisson_queue, rate))
+        queue = poisson_queue(setup, traffic, rate)
+        queued = steady_state(deployment, traffic, running, queue)
         is_within = (
             rate * queued.prefill_seconds < BUSIEST
             and rate * queued.request_seconds <= slots

@@ -1,22 +1,44 @@
 """Delay between the arrival of a request and the start of its own prompt.
 
-Published times to the first token show three delays in addition to the prompt itself. First, the
+Published times to the first token show four delays in addition to the prompt itself. First, the
 front end accepts a request (``front_seconds``); simultaneous requests are accepted one after
-another (``admission_seconds``). Second, a busy scheduler accepts new requests, and returns tokens,
-only every few steps (``poll_steps``). Third, prompts of other requests run first.
+another (``admission_seconds``), and an engine without CUDA graphs for prompts launches the kernels
+of layers with routed experts slowly (``prompt_layer_seconds``). Second, a busy scheduler accepts
+new requests, and returns tokens, only every few steps (``poll_steps``). Third, a request waits for
+the end of the running step. Fourth, prompts of other requests run first, or in the same step.
 
-The third delay depends on the arrival pattern, which no benchmark row states. With Poisson arrivals
-it is the wait of an M/D/1 queue. With a fixed number of requests in the system, each of which is
-replaced when it ends, all requests arrive together at the start and spread out later: half of the
-other prompts precede a request's own prompt in the first of r rounds and few in later rounds, hence
-a fraction 1 / (2 r) of them (``wait_share``, fitted; 0.05 would be ten rounds).
+The last two follow from the steps. A step takes S = d + n p seconds, where n prompts take p seconds
+each. A request arrives in a step with probability proportional to its length, so that it waits for
+half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
+
+- Poisson arrivals: n requests arrive during the step before, so that E[S] = d / (1 - r) and M =
+  E[S] + p r / (1 - r^2) with the load r = rate x p. r M / p others arrive in the same step.
+- A closed loop: each request that ends is replaced at once. The decoding requests end in different
+  steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
+
+With only one prompt per step, half of the others of the same step come later; without decoding
+requests, the wait is then that of an M/D/1 queue. ``tests/cost/serving`` compares both formulas
+with the event simulation.
+
+A benchmark of a closed loop starts with all requests together, so that half of the other prompts
+precede a request's own prompt in the first of ``CLOSED_LOOP_ROUNDS`` rounds. Later, requests that
+end in the same step return together. An engine that mixes prompts and decode steps spreads them,
+because its client and front end pass on one request after another. An engine that runs prompts
+first holds up all decoding requests until the last prompt has ended, so that requests of equal
+length stay together in all rounds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
-from parc.compiler.ir.engine_constants import ArrivalConstants
+from parc.compiler.ir import Model
+from parc.compiler.ir.serving import ServingSetup, Traffic
+
+CLOSED_LOOP_ROUNDS = 10
+"""Requests per concurrent request in a benchmark of a closed loop (InferenceX sets --num-prompts to
+10 x --max-concurrency). The first of each ten arrives together with all others."""
 
 BUSIEST = 0.95
 """Upper limit of the load of a Poisson queue, because the queue would be infinitely long at load
@@ -24,50 +46,158 @@ BUSIEST = 0.95
 
 
 @dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """Times in seconds in the steady state of a data-parallel rank."""
+
+    prefill: float
+    """Time that one prompt adds to steps."""
+    decode: float
+    """Time of a step without prompts."""
+    step: float
+    """Mean time of a step."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestQueue:
     """Work ahead of a request when it arrives at a data-parallel rank."""
 
     prompts: float = 0.0
-    """Number of prompts that run before the prompt of the request."""
+    """Number of prompts that run before the prompt of the request because their requests arrived
+    together with it."""
     arrivals: float = 0.0
     """Number of requests that the front end of the engine accepts before this request."""
     steps: float = 0.0
-    """Steps until the request is accepted and its first token is returned."""
+    """Additional steps until the request is accepted and its first token is returned."""
+    rate: float | None = None
+    """Requests per second under Poisson arrivals; None in a closed loop."""
+    busy: float = 1.0
+    """Probability that the engine runs a step when the request arrives."""
+    waited: float = 1.0
+    """Fraction of the prompts that start in the same step for which the request waits: between 0.5
+    if a step has one prompt, and 1 if a step has many."""
+    dense: float = 0.0
+    """Prompts per step while requests return that have ended one step after another."""
+    square: float = 1.0
+    """Mean square of the time of a prompt, divided by the square of its mean."""
     present: float = 0.0
     """Number of requests that are always in the system of the rank; 0 under Poisson arrivals."""
+    behind: float = 0.0
+    """Number of prompts that run between the prompt of the request and its first decode steps."""
+    spread: float = 1.0
+    """Fraction of the other running requests whose prompts run at any time."""
+
+    def prompts_while_decoding(self, running: float) -> float:
+        """Return the number of prompts that delay the decode steps of a request.
+
+        ``running`` is the number of decoding requests of the rank.
+        """
+        return self.behind + self.spread * max(running - 1, 0.0)
 
 
-def closed_loop_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> RequestQueue:
+def closed_loop_queue(
+    setup: ServingSetup, traffic: Traffic, ranks: float, present: float
+) -> RequestQueue:
     """Return the work ahead of a request if each rank always has ``present`` requests.
 
     The engine has ``ranks`` data-parallel ranks, which share one front end.
     """
+    arrivals = setup.engine.arrivals
     others = max(present - 1, 0.0)
     everywhere = max(present * ranks - 1, 0.0)
     # Probability that the engine is busy: 0 without other requests, close to 1 with many.
     busy = everywhere / (everywhere + 1)
+    first_round, later_rounds = 1 / CLOSED_LOOP_ROUNDS, 1 - 1 / CLOSED_LOOP_ROUNDS
+    companions = _requests_of_same_step(setup, traffic, present) - 1
+    # The prompts of a step end together, so that a request also waits for later ones in its step.
+    limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
+    batch = min(limit / traffic.computed_input_tokens, companions + 1)
+    ahead = (companions + max(batch - 1, 0.0)) / 2
     return RequestQueue(
-        arrivals.wait_share * others, everywhere, arrivals.poll_steps * busy, present
+        prompts=first_round * others / 2 + later_rounds * ahead,
+        arrivals=everywhere,
+        steps=(arrivals.poll_steps + arrivals.option_steps) * busy,
+        busy=busy,
+        waited=_waited_share(setup, traffic),
+        dense=0.0 if setup.engine.scheduling.prefill_first else 1 / _ending_steps(traffic),
+        square=_mean_square(traffic),
+        present=present,
+        behind=first_round * others / 2 + later_rounds * (companions - ahead),
+        spread=later_rounds * (1 - companions / others) if others else 1.0,
     )
 
 
-def poisson_queue(rate: float, prefill_seconds: float) -> RequestQueue:
+def _requests_of_same_step(setup: ServingSetup, traffic: Traffic, present: float) -> float:
+    """Return the number of requests that end in the same step, and whose prompts run together."""
+    if not setup.engine.scheduling.prefill_first:
+        return 1.0
+    return max(present / _ending_steps(traffic), 1.0)
+
+
+def _ending_steps(traffic: Traffic) -> float:
+    """Return the number of steps over which requests end that started in the same step."""
+    lengths = traffic.lengths
+    # Width of the distribution of answer lengths divided by their mean; the width of a uniform
+    # distribution is its standard deviation x sqrt(12).
+    width = 2 * lengths.range_ratio or lengths.output_cv * sqrt(12)
+    return max(width * traffic.output_tokens, 1.0)
+
+
+def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> RequestQueue:
     """Return the work ahead of a request on a rank with Poisson arrivals.
 
-    ``rate`` is the number of requests per second per data-parallel rank. The number of prompts
-    ahead is load / (2 (1 - load)) with load = rate x prefill_seconds, as in an M/D/1 queue.
+    ``rate`` is the number of requests per second per data-parallel rank.
     """
-    load = min(rate * prefill_seconds, BUSIEST)
-    # A request arrives on average in the middle of a step.
-    return RequestQueue(prompts=load / (2 * (1 - load)), steps=0.5)
+    return RequestQueue(
+        rate=rate, waited=_waited_share(setup, traffic), square=_mean_square(traffic)
+    )
+
+
+def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
+    """Return the fraction of the prompts of its own step for which a request waits."""
+    if setup.prefill_apart:  # transfers of caches follow one another
+        return 0.5
+    limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
+    return 1 - min(traffic.computed_input_tokens / limit, 1.0) / 2
+
+
+def _mean_square(traffic: Traffic) -> float:
+    """Return the mean square of the prompt lengths, divided by the square of their mean."""
+    lengths = traffic.lengths
+    # The variance of a uniform distribution is the square of its half width, divided by 3.
+    return 1 + (lengths.input_cv**2 or lengths.range_ratio**2 / 3)
+
+
+def seconds_outside_steps(setup: ServingSetup, model: Model) -> float:
+    """Return the time in seconds that a request alone spends without delaying other requests.
+
+    Decode pools receive prompts that other engines have computed.
+    """
+    arrivals = setup.engine.arrivals
+    layers = 0 if setup.prefill_apart else model.moe_layers
+    return arrivals.front_seconds + arrivals.prompt_layer_seconds * layers
 
 
 def seconds_until_prompt_runs(
-    arrivals: ArrivalConstants, queue: RequestQueue, prefill_seconds: float, step_seconds: float
+    setup: ServingSetup, model: Model, queue: RequestQueue, seconds: StepSeconds
 ) -> float:
     """Return the time in seconds from the arrival of a request until its prompt runs.
 
     The time does not include a wait for a free slot in the engine.
     """
-    front = arrivals.front_seconds + arrivals.admission_seconds * queue.arrivals
-    return front + queue.steps * step_seconds + queue.prompts * prefill_seconds
+    front = seconds_outside_steps(setup, model)
+    front += setup.engine.arrivals.admission_seconds * queue.arrivals
+    return front + queue.prompts * seconds.prefill + _seconds_in_steps(queue, seconds)
+
+
+def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
+    """Return the wait in seconds for the running step and for other prompts of the own step."""
+    prefill, step = seconds.prefill, seconds.step
+    if queue.rate is not None:
+        load = min(queue.rate * prefill, BUSIEST)
+        seen = step + queue.square * prefill * load / (1 - load * load)
+        return (0.5 + queue.waited * load) * seen
+    # Seconds per step in which prompts run, on average and in the steps before the own one.
+    prompts = step - seconds.decode
+    ahead = max(step, seconds.decode + queue.dense * prefill)
+    seen = max(step + queue.square * prefill * prompts / step, ahead)
+    return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
@@ -23,6 +22,7 @@ from parc.compiler.cost.serving.memory import (
 )
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
+    StepSeconds,
     closed_loop_queue,
     poisson_queue,
     seconds_until_prompt_runs,
@@ -167,14 +167,10 @@ def _closed_loop_state(
     The ranks are the data-parallel ranks of one engine, which run their steps together. In vLLM, a
     rank without requests runs a dummy batch, which takes as long as a step but yields no tokens.
     """
-    queue = closed_loop_queue(deployment.engine.arrivals, busy, present)
-
-    def queue_ahead(_: float) -> RequestQueue:
-        return queue
-
+    queue = closed_loop_queue(deployment.setup, traffic, busy, present)
     running, before = present, (0.0, 0.0)
     for _ in range(ROUNDS + 1):
-        steady = steady_state(deployment, traffic, running, queue_ahead)
+        steady = steady_state(deployment, traffic, running, queue)
         # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < CLOSED_LOOP_TOLERANCE * present:
@@ -199,13 +195,13 @@ def _open_arrival_state(
     requests follows from Little's law and is at most ``slots``.
     """
     states: dict[float, SteadyState] = {}
+    queue = poisson_queue(deployment.setup, traffic, rate)
 
     def state_with(running: float) -> SteadyState:
         # The state at the root is needed again after the root has been found.
         found = states.get(running)
         if found is None:
-            queue_ahead = partial(poisson_queue, rate)
-            found = states[running] = steady_state(deployment, traffic, running, queue_ahead)
+            found = states[running] = steady_state(deployment, traffic, running, queue)
         return found
 
     def missing_requests(running: float) -> float:
@@ -247,17 +243,13 @@ def _smallest_root(function: Callable[[float], float], low: float, high: float) 
 
 
 def steady_state(
-    deployment: Deployment,
-    traffic: Traffic,
-    running: float,
-    queue_ahead: Callable[[float], RequestQueue],
+    deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
 ) -> SteadyState:
     """Return the steady state with ``running`` decoding requests per data-parallel rank.
 
-    ``queue_ahead`` returns the work ahead of a new request. Its argument is the time in seconds
-    that one prompt adds to the steps.
+    ``queue`` is the work ahead of a new request.
     """
-    setup, engine = deployment.setup, deployment.engine
+    setup = deployment.setup
     context = traffic.input_tokens + traffic.output_tokens / 2
     decode = seconds_through_all_stages(deployment, StepBatch(running, context))
     steps = decode_steps(setup, traffic)
@@ -265,13 +257,12 @@ def steady_state(
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(prefill, transfer)
-    queue = queue_ahead(serial)
     step = decode.total_seconds
     if not setup.prefill_apart:
-        later = engine.arrivals.later_share if queue.present else 1.0
-        step += later * max(running - 1, 0.0) / max(steps, 1.0) * prefill
+        step += queue.prompts_while_decoding(running) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    first += transfer + seconds_until_prompt_runs(engine.arrivals, queue, serial, step)
+    seconds = StepSeconds(serial, decode.total_seconds, step)
+    first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long

@@ -82,7 +82,9 @@ def test_a_group_with_many_rows_does_not_decide_a_spread_alone() -> None:
 
 
 def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> None:
-    group = [one for one in predictions() if one.row.model.name == "qwen3-32b"]
+    # Rows of one source, because rows of another one would already reveal the delays.
+    source = "ai-dynamo/aiconfigurator Qwen_Qwen3-32B.csv"
+    group = [one for one in predictions() if one.row.source == source]
     slow = (("front", 3.0), ("overhead", 4.0))
     measured = []
     for one in group:
@@ -103,9 +105,8 @@ def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> Non
         / median(abs(getattr(row.before, name)) for row in rows)
         for name in ("tpot", "ttft")
     }
-    # Delays come from other sources before the calibration, so that TTFT keeps a part of its error.
     assert shares["tpot"] < 0.1
-    assert shares["ttft"] < 0.6
+    assert shares["ttft"] < 0.2
     table = calibration_table(rows)
     assert table.splitlines()[-1].startswith("| **all** | ")
     assert " -> " in table

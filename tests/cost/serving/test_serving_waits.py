@@ -8,14 +8,20 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.accuracy.serving.engines import ENGINES
+from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
+    StepSeconds,
     closed_loop_queue,
     poisson_queue,
+    seconds_outside_steps,
     seconds_until_prompt_runs,
 )
-from parc.compiler.cost.serving.traffic import estimate_serving
+from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
+from parc.compiler.cost.serving.traffic import estimate_deployment, estimate_serving
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import (
+    Lengths,
     ServingEstimate,
     ServingLayout,
     ServingSetup,
@@ -28,6 +34,19 @@ def served(engine: str, traffic: Traffic) -> ServingEstimate:
     setup = ServingSetup(weights="fp8", kv="fp8", engine=ENGINES[engine])
     layout = ServingLayout(tp=4)
     return estimate_serving(model("llama-3.1-70b"), cluster("hgx-h200"), setup, layout, traffic)
+
+
+DENSE = model("llama-3.1-8b")
+EQUAL = Lengths(range_ratio=0.0)
+
+
+def without_delays(engine: str, **delays: float) -> EngineConstants:
+    """Return an engine whose arrivals have only the given delays."""
+    none = dict.fromkeys(
+        ("front_seconds", "admission_seconds", "poll_steps", "prompt_layer_seconds"), 0.0
+    )
+    found = ENGINES[engine]
+    return replace(found, arrivals=replace(found.arrivals, **(none | delays)))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -61,28 +80,126 @@ def test_prompts_are_served_no_faster_than_they_can_be_computed() -> None:
         assert found.requests_per_second * found.prefill_seconds <= 1.001
 
 
-def test_the_queue_of_open_arrivals_is_that_of_one_server_with_constant_service() -> None:
-    assert poisson_queue(0.0, 1.0).prompts == 0
-    assert poisson_queue(0.5, 1.0).prompts == pytest.approx(0.5)
-    assert poisson_queue(100.0, 1.0).prompts == pytest.approx(0.95 / 0.1)
+def test_without_decoding_the_wait_is_that_of_one_server_with_constant_service() -> None:
+    one_prompt = ServingSetup(engine=without_delays("vllm"), max_batched_tokens=1000)
+    for load, prompts in ((0.0, 0.0), (0.5, 0.5), (0.8, 2.0), (100.0, 0.95 / 0.1)):
+        queue = poisson_queue(one_prompt, Traffic(1000, 1, lengths=EQUAL), rate=load / 3.0)
+        found = seconds_until_prompt_runs(one_prompt, DENSE, queue, StepSeconds(3.0, 0.0, 0.0))
+        assert found == pytest.approx(3.0 * prompts)
+
+
+def test_prompts_of_different_lengths_wait_as_at_one_server_with_general_service() -> None:
+    one_prompt = ServingSetup(engine=without_delays("vllm"), max_batched_tokens=1000)
+    queue = poisson_queue(one_prompt, Traffic(1000, 1, lengths=Lengths(input_cv=2.0)), rate=0.5)
+    # Pollaczek and Khinchine: load x mean x (1 + cv^2) / (2 (1 - load))
+    found = seconds_until_prompt_runs(one_prompt, DENSE, queue, StepSeconds(1.0, 0.0, 0.0))
+    assert found == pytest.approx(0.5 * 5 / (2 * 0.5))
+
+
+SERVICES = (
+    ("llama-3.1-8b", "hgx-h100", 1, 2000, 200, 16),
+    ("qwen3-32b", "hgx-h100", 2, 1000, 500, 32),
+    ("llama-3.1-70b", "hgx-h200", 4, 300, 200, 8),
+    ("llama-3.1-70b", "hgx-b200", 8, 4000, 500, 16),
+    ("llama-3.1-70b", "hgx-b200", 8, 2000, 200, 64),
+)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_the_wait_is_that_of_the_event_simulation(is_open: bool) -> None:
+    # The front end takes longer than some steps, so that requests arrive at any time in a step.
+    engine = without_delays("vllm", front_seconds=0.023)
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=engine)
+    ratios = []
+    for name, node, tp, prompt, answer, concurrency in SERVICES:
+        traffic = Traffic(prompt, answer, concurrency, lengths=Lengths(input_cv=0.1, output_cv=0.4))
+        deployment = build_deployment(model(name), cluster(node), setup, ServingLayout(tp=tp))
+        found = estimate_deployment(deployment, traffic)
+        # The first round of a benchmark starts with all requests, which the simulation leaves out.
+        burst = 0.05 * (concurrency - 1) * found.prefill_seconds
+        if is_open:
+            rate = 0.9 * found.requests_per_second
+            traffic = replace(traffic, concurrency=None, request_rate=rate)
+            found, burst = estimate_deployment(deployment, traffic), 0.0
+        simulated = simulate(deployment, traffic, Sampling(requests=400))
+        assert simulated is not None
+        ratios.append((found.ttft_seconds - burst) / simulated.ttft_seconds.mean)
+    assert all(abs(ratio - 1) < 0.15 for ratio in ratios), ratios
+    assert sum(abs(ratio - 1) for ratio in ratios) / len(ratios) < 0.08, ratios
+
+
+def test_requests_of_equal_length_wait_for_steps_with_prompts() -> None:
+    equal, unequal = (
+        served("vllm", Traffic(4000, 500, 8, lengths=Lengths(range_ratio=ratio)))
+        for ratio in (0.0, 0.1)
+    )
+    assert equal.ttft_seconds > unequal.ttft_seconds + 0.4 * equal.prefill_seconds
+    assert equal.tpot_seconds == pytest.approx(unequal.tpot_seconds, rel=0.05)
+
+
+def test_layers_with_experts_delay_the_first_token_of_engines_that_launch_their_kernels() -> None:
+    experts = model("deepseek-v3")
+    setup = ServingSetup(engine=without_delays("sglang", prompt_layer_seconds=1e-3))
+    assert seconds_outside_steps(setup, experts) == pytest.approx(0.058)
+    assert seconds_outside_steps(setup, DENSE) == 0
+    assert seconds_outside_steps(replace(setup, prefill_apart=True), experts) == 0
+
+
+def queue_of(
+    engine: str, traffic: Traffic, ranks: float = 1, step_tokens: int | None = None
+) -> RequestQueue:
+    setup = ServingSetup(engine=ENGINES[engine], max_batched_tokens=step_tokens)
+    return closed_loop_queue(setup, traffic, ranks, traffic.concurrency or 1.0)
 
 
 def test_a_front_end_serves_all_data_parallel_ranks() -> None:
-    one, four = (closed_loop_queue(ENGINES["vllm"].arrivals, dp, 8.0) for dp in (1, 4))
+    one, four = (queue_of("vllm", Traffic(1000, 500, 8), dp) for dp in (1, 4))
     assert (one.arrivals, four.arrivals) == (7.0, 31.0)
     assert one.prompts == four.prompts
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("cv", [0.0, 1e-4, 0.1])
+def test_every_other_request_runs_one_prompt_per_request(engine: str, cv: float) -> None:
+    traffic = Traffic(1000, 500, 64, lengths=Lengths(output_cv=cv))
+    queue = queue_of(engine, traffic)
+    assert queue.prompts + queue.prompts_while_decoding(64) == pytest.approx(63)
+
+
+def test_half_of_the_prompts_precede_a_request_in_one_of_ten_rounds() -> None:
+    assert queue_of("vllm", Traffic(1000, 500, 64)).prompts == pytest.approx(0.05 * 63)
+
+
+def test_equal_requests_stay_together_if_prompts_run_first() -> None:
+    # 64 prompts in 8 steps of 8: a request waits for (64 + 8) / 2 prompts, its own included.
+    queue = queue_of("sglang", Traffic(1000, 500, 64), step_tokens=8000)
+    assert queue.prompts == pytest.approx(0.1 * 63 / 2 + 0.9 * 35)
+    assert queue.spread == 0
+
+
+def test_requests_of_different_lengths_do_not_stay_together() -> None:
+    together = queue_of("sglang", Traffic(1000, 500, 64))
+    apart = queue_of("sglang", Traffic(1000, 500, 64, lengths=Lengths(output_cv=0.5)))
+    assert apart.prompts == pytest.approx(0.05 * 63)
+    assert together.prompts > 8 * apart.prompts
+
+
+def test_an_option_that_delays_requests_does_so_only_if_the_engine_is_busy() -> None:
+    engine = ENGINES["vllm"]
+    slow = replace(engine, arrivals=replace(engine.arrivals, option_steps=10.0))
+    alone, many = (
+        closed_loop_queue(ServingSetup(engine=slow), Traffic(1000, 500), 1, present).steps
+        - closed_loop_queue(ServingSetup(engine=engine), Traffic(1000, 500), 1, present).steps
+        for present in (1, 100)
+    )
+    assert alone == 0
+    assert many == pytest.approx(9.9)
+
+
 def test_every_wait_has_its_price() -> None:
-    arrivals = replace(
-        ENGINES["vllm"].arrivals,
-        front_seconds=1.0,
-        admission_seconds=0.5,
-        poll_steps=0.0,
-        wait_share=0.0,
-    )
+    engine = without_delays("vllm", front_seconds=1.0, admission_seconds=0.5)
     queue = RequestQueue(prompts=3, arrivals=4, steps=5)
-    assert (
-        seconds_until_prompt_runs(arrivals, queue, 10.0, 100.0)
-        == 1.0 + 4 * 0.5 + 5 * 100.0 + 3 * 10.0
-    )
+    seconds = StepSeconds(prefill=10.0, decode=100.0, step=100.0)
+    found = seconds_until_prompt_runs(ServingSetup(engine=engine), DENSE, queue, seconds)
+    # One half of the running step is left when the request arrives.
+    assert found == 1.0 + 4 * 0.5 + 5.5 * 100.0 + 3 * 10.0

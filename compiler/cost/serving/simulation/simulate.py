@@ -16,6 +16,7 @@ from types import MappingProxyType
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
+from parc.compiler.cost.serving.request_waits import seconds_outside_steps
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine, FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
@@ -140,11 +141,11 @@ def front_end(
     arrivals = deployment.engine.arrivals
     transfer = transfer_seconds(deployment, traffic)
     return FrontEnd(
-        arrivals.front_seconds + transfer,
+        seconds_outside_steps(deployment.setup, deployment.model) + transfer,
         # The transfers to one rank follow one another.
         max(arrivals.admission_seconds, transfer / deployment.layout.dp) / replicas,
         # The steps until a busy engine accepts a request were measured in closed loops only.
-        arrivals.poll_steps if is_closed else 0.0,
+        arrivals.poll_steps + arrivals.option_steps if is_closed else 0.0,
     )
 
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves Qwen/Qwen3-Next-80B-A3B-Instruct with vLLM 0.33: one engine of tp 1, pp 1, dp 6, ep 6.
+# Serves Qwen/Qwen3-Next-80B-A3B-Instruct with vLLM 0.33: one engine of tp 1, pp 1, dp 5, ep 5.
 # Additional arguments are passed to vllm serve. Rank map: rankmap.csv.
 set -euo pipefail
 
@@ -19,7 +19,7 @@ common=(
   # parallelism
   --tensor-parallel-size 1
   --pipeline-parallel-size 1
-  --data-parallel-size 6
+  --data-parallel-size 5
   # experts
   --enable-expert-parallel
   # formats
@@ -43,8 +43,8 @@ start() {
 }
 
 case $NODE_RANK in
-  0) # gpu01: ranks 0-5, API on 8000
-    start 0,1,2,3,4,5 --port 8000 --data-parallel-rpc-port 29550 "$@"
+  0) # gpu01: ranks 0-4, API on 8000
+    start 0,1,2,3,4 --port 8000 --data-parallel-rpc-port 29550 "$@"
     ;;
 esac
 
