@@ -6,7 +6,7 @@ layout that needs any other strategy is rejected (E08), never emitted without it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 

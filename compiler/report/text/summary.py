@@ -110,7 +110,7 @@ def describe_step_tokens(plan: ServingPlan) -> str:
     if found.gain is None:
         effect = "no layout meets the limits with the default"
     elif plan.problem.minimizes_gpus:
-        effect = f"{1 - 1 / found.gain:.0%} fewer GPUs"
+        effect = f"{format_percent(1 - 1 / found.gain)} fewer GPUs"
     else:
         effect = f"{found.gain:.2f} times the throughput"
     return f"at most {found.chosen:,} tokens instead of {found.default:,} by default: {effect}"
