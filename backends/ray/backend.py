@@ -34,8 +34,11 @@ class Ray:
             sink.report("V15", finding, at="emit")
 
     def launcher_rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
-        """Return the rule that an engine has no data-parallel ranks (V15)."""
-        return (DATA_PARALLEL_RULE,)
+        """Return the rule that an engine has no data-parallel ranks (V15).
+
+        There is none for an engine that Ray cannot start at all, which ``check_serving`` reports.
+        """
+        return () if engine(problem.framework).ray_entry is None else (DATA_PARALLEL_RULE,)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """Return ``ray/serve.py``. It contains the host of every rank and the engine's command."""

@@ -87,8 +87,7 @@ class LayoutFilter:
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
-        """Number of layouts dropped by each rule, by the memory limit, and because of a sibling
-        with less recompute, in this order."""
+        """Layouts dropped by each rule, by the memory limit, and because of a sibling."""
         self._memory = PeakMemoryCache(
             cost_model, self.build_layout, space.constants["zero_stage"], end
         )
@@ -99,8 +98,7 @@ class LayoutFilter:
         """(pp, vpp) -> the splits that ``LayoutPoint.split`` numbers."""
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
-        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout,
-        which the next layout with the same sizes copies."""
+        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
         self._has_block_recompute = any(
             level.method == "block" for level in space.levels[: space.sibling_levels]
         )
