@@ -71,7 +71,7 @@ def test_the_price_decides_between_equal_clusters() -> None:
 
 
 def test_without_a_load_the_lowest_cost_is_that_of_a_token() -> None:
-    tree = service(H100, H200, maximize="lowest-cost")
+    tree = service(H100, H200, maximize="lowest-cost") | {"layout": {"tp": 4, "pp": 1}}
     tree["job"]["traffic"] = {"input_tokens": 1024, "output_tokens": 512}
     chosen = plan_of(tree)
     costs = {}

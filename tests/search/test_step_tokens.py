@@ -48,7 +48,8 @@ def test_a_number_of_the_spec_is_kept() -> None:
 
 
 def test_running_requests_of_the_spec_bound_the_tokens_from_below() -> None:
-    plan = plan_of(service(LIMITS, max_num_seqs=1024))
+    load = {**LONG_PROMPTS, "request_rate": 10}
+    plan = plan_of(service(LIMITS, traffic=load, max_num_seqs=1024))
     assert plan.limits.max_num_seqs == 1024
     assert plan.limits.max_num_batched_tokens >= 1024
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Starts the ranks of one host; run it once on each of the 1 hosts:
+# Starts all ranks on the host of the plan:
 #   ./launch.sh [more arguments for the program]
 # Node rank n has ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
 set -euo pipefail
@@ -9,7 +9,7 @@ die() {
   exit 2
 }
 
-# An argument, because the set-up may change the folder, and a variable of the spec may be called here.
+# Keeps the folder of this script as $1: launch.setup may change the working folder and set any variable.
 set -- "$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"
 # torchrun would set 1
 export OMP_NUM_THREADS=8

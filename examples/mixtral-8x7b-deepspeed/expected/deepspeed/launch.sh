@@ -9,7 +9,7 @@ die() {
   exit 2
 }
 
-# An argument, because the set-up may change the folder, and a variable of the spec may be called here.
+# Keeps the folder of this script as $1: launch.setup may change the working folder and set any variable.
 set -- "$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"
 # torchrun would set 1
 export OMP_NUM_THREADS=8
