@@ -359,7 +359,8 @@ _OWN_SCRIPT = re.compile(f"^# {_SUBMIT}", re.M)
 _OWN_SCRIPTS = re.compile(
     rf"^# (?:{_SUBMIT}|"
     r"Sourced by job\.sbatch: checks that the job has the hosts and GPUs of the plan|"
-    r"Starts the ranks of one host; run it once on each|.*Rank map: rankmap\.csv\.$)",
+    r"Starts the ranks of one host; run it once on each|"
+    r"Starts all ranks on the host of the plan:$|.*Rank map: rankmap\.csv\.$)",
     re.M,
 )
 """Matches the batch script of PARC, and the scripts that it sources or runs on each host."""
