@@ -268,6 +268,7 @@ class OptionalFeatures(Protocol):
         """
 
 
+@runtime_checkable
 class StepTokenSearch(Protocol):
     """Optional part of an engine; without it, the tokens per step are not searched.
 

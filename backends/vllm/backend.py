@@ -18,6 +18,7 @@ from parc.backends.vllm.defaults import (
     step_tokens_to_try,
 )
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
+from parc.backends.vllm.extra_arguments import unchunked_flag
 from parc.backends.vllm.features import service_features
 from parc.backends.vllm.plan_checks import check_vllm
 from parc.backends.vllm.processes import plan_processes
@@ -85,7 +86,7 @@ class Vllm:
 
     def step_tokens_to_try(self, problem: ServingProblem) -> tuple[int, ...]:
         """Return values of --max-num-batched-tokens to try; none if prompts are not split."""
-        return step_tokens_to_try(problem)
+        return () if unchunked_flag(problem) else step_tokens_to_try(problem)
 
     def context_tokens(self, model: Model) -> int:
         """Return the longest sequence, in tokens, that vLLM derives from the model's config."""

@@ -19,8 +19,6 @@ SIDE_CHANNEL_STEP = 100
 """Ports per process: rank k of data parallelism uses the k-th one (nixl/base_scheduler.py)."""
 STEP_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
 """Numbers of tokens per step that PARC tries for services with latency limits."""
-UNCHUNKED = ("--no-enable-chunked-prefill", "--disable-chunked-prefill")
-"""Spellings of the flag that turns chunked prefill off; the second one exists since 0.33."""
 DP_RPC_PORT = 29550
 SUPERVISOR_PORT = 9256
 
@@ -78,11 +76,9 @@ def default_batch(gpu: Gpu) -> tuple[int, int]:
 def step_tokens_to_try(problem: ServingProblem) -> tuple[int, ...]:
     """Return values of --max-num-batched-tokens to try instead of the default.
 
-    There are none if prompts are not split into chunks, if the buffers of an expert exchange have
-    the size of a step, and if the model has recurrent states, whose blocks bound the steps
-    (config/cache.py, mamba_cache_mode).
+    There are none if the buffers of an expert exchange have the size of a step, and if the model
+    has recurrent states, whose blocks bound the steps (config/cache.py, mamba_cache_mode).
     """
     has_states = problem.model.mamba is not None or problem.model.linear is not None
     is_fixed = problem.pins.all2all == "deepep_low_latency"
-    is_unchunked = any(flag in UNCHUNKED for flag in problem.launch.args)
-    return () if has_states or is_fixed or is_unchunked else STEP_TOKENS
+    return () if has_states or is_fixed else STEP_TOKENS

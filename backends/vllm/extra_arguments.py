@@ -15,13 +15,14 @@ from parc.backends.shared.extra_arguments import (
 )
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
-from parc.backends.vllm.defaults import UNCHUNKED
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.similar_names import close_matches
-from parc.compiler.ir import ServingPlan
+from parc.compiler.ir import ServingPlan, ServingProblem
 
 TARGETS = ("vllm",)
+UNCHUNKED = ("--no-enable-chunked-prefill", "--disable-chunked-prefill")
+"""Spellings of the flag that turns chunked prefill off; the second one exists since 0.33."""
 SERVERS = ("--api-server-count", "-asc")
 
 
@@ -40,6 +41,19 @@ def long_flag_name(flag: str) -> str:
     return name if denies else str(rows_of_known_flags(PACKAGE).get(name, {}).get("means", name))
 
 
+def unchunked_flag(problem: ServingProblem) -> str | None:
+    """Return the flag in ``launch.args`` that turns chunked prefill off; None if there is none."""
+    extras, _ = _read_launch_args(problem)
+    return next((extra.flag for extra in extras if extra.flag in UNCHUNKED), None)
+
+
+def _read_launch_args(problem: ServingProblem) -> tuple[tuple[ExtraArgument, ...], tuple[str, ...]]:
+    """Return (arguments in ``launch.args`` with normalized flags, words without a flag)."""
+    rows = rows_of_known_flags(PACKAGE, problem.version("vllm"))
+    written, stray = parse_extra_arguments(problem.launch.args, rows)
+    return tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written), stray
+
+
 def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
     """Report flags in ``launch.args`` that vLLM would reject, or that the plan already determines.
 
@@ -48,13 +62,11 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
     ``planned`` contains the flags of the plan.
     """
     version = plan.problem.version("vllm")
-    rows = rows_of_known_flags(PACKAGE, version)
-    written, stray = parse_extra_arguments(plan.problem.launch.args, rows)
-    extras = tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written)
+    extras, stray = _read_launch_args(plan.problem)
     report_extra_arguments(
         extras, stray, lambda extra: _find_flag_fault(extra, planned, version), sink, TARGETS
     )
-    unchunked = next((extra.flag for extra in extras if extra.flag in UNCHUNKED), None)
+    unchunked = unchunked_flag(plan.problem)
     if unchunked is not None:
         _check_unchunked_prompts(plan, unchunked, sink)
     _check_api_server_count(plan, extras, sink)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parc.backends.base import Engine
+from parc.backends.base import Engine, StepTokenSearch
 from parc.compiler.evaluate.evaluate_service import (
     evaluate_service,
     first_missed_limit,
@@ -42,18 +42,17 @@ def choose_step_tokens(
     nor ``engine`` lacks them, and chosen if the best service improves by 3 %, or if no layout
     meets the limits with the default.
     """
-    default, chosen = problem.service.setup.max_batched_tokens or 0, None
-    best = list(simulated)
+    chosen, best = None, list(simulated)
     layouts = [replace(one.layout, replicas=1) for one in (*simulated[:1], *order)]
     tried = list(dict.fromkeys(layouts))[:LAYOUTS]
-    start = objective_value(problem, best[0])[0] if best else math.inf
+    value = start = objective_value(problem, best[0])[0] if best else math.inf
     for tokens in _step_tokens_to_try(problem, engine):
         changed = with_step_tokens(problem, tokens)
-        most = (objective_value(problem, best[0])[0] if chosen else start) / LEAST_GAIN
-        found = adjust_to_limits(changed, _possible(changed, engine, tried), most)
+        found = adjust_to_limits(changed, _possible(changed, engine, tried), value / LEAST_GAIN)
         if found:
-            value = objective_value(problem, found[0])[0]
-            chosen, best = StepTokens(tokens, default, start / value if simulated else None), found
+            best, value = found, objective_value(problem, found[0])[0]
+            default = problem.service.setup.max_batched_tokens or 0
+            chosen = StepTokens(tokens, default, start / value if simulated else None)
         elif chosen:
             break  # the best value is between numbers that are worse
     return chosen, best
@@ -73,14 +72,14 @@ def with_step_tokens(problem: ServingProblem, tokens: int) -> ServingProblem:
 
 def _step_tokens_to_try(problem: ServingProblem, engine: Engine) -> tuple[int, ...]:
     """Return numbers of tokens per step other than the default, in ascending order."""
-    step_tokens = getattr(engine, "step_tokens_to_try", None)
     setup, pins = problem.service.setup, problem.pins
     # In a pool of one phase, prompts delay no tokens.
-    if step_tokens is None or pins.max_num_batched_tokens is not None or setup.pool != "both":
+    if pins.max_num_batched_tokens is not None or setup.pool != "both":
         return ()
-    least = (pins.max_num_seqs or 1) * (1 + setup.draft_tokens)
-    numbers: tuple[int, ...] = step_tokens(problem)
-    return tuple(one for one in numbers if one >= least and one != setup.max_batched_tokens)
+    if not isinstance(engine, StepTokenSearch):
+        return ()
+    least, default = (pins.max_num_seqs or 1) * (1 + setup.draft_tokens), setup.max_batched_tokens
+    return tuple(n for n in engine.step_tokens_to_try(problem) if n >= least and n != default)
 
 
 def _possible(

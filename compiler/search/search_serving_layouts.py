@@ -74,12 +74,11 @@ def search_serving_layouts(
         problem.service.traffic.is_load_given or is_load_searched(problem)
     ):
         simulated = simulate_finalists(problem, order)
-        too_slow = sorted(
-            (one for _, one in evaluated.too_slow), key=partial(request_seconds, problem)
-        )
-        step_tokens, finalists = choose_step_tokens(problem, engine, order or too_slow, simulated)
+        seconds = partial(request_seconds, problem)
+        tried = order or sorted((one for _, one in evaluated.too_slow), key=seconds)
+        step_tokens, finalists = choose_step_tokens(problem, engine, tried, simulated)
         if order and not finalists:
-            fastest = min(order, key=partial(request_seconds, problem))
+            fastest = min(order, key=seconds)
             report_missed_in_simulation(problem, fastest, sink)
             return None
         places = {replace(one.layout, replicas=1) for one in finalists}

@@ -76,16 +76,17 @@ def test_services_without_latency_limits_keep_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "extra"),
+    "extra",
     [
-        ({}, {"emit": ["rankmap", "sglang"]}),
-        ({}, {"launch": {"args": ["--no-enable-chunked-prefill"]}}),
+        {"emit": ["rankmap", "sglang"]},
+        {"launch": {"args": ["--no-enable-chunked-prefill"]}},
+        {"launch": {"args": ["--no_enable_chunked_prefill"]}},
     ],
 )
 def test_engines_that_do_not_mix_prompts_and_tokens_keep_the_default(
-    job: dict[str, Any], extra: dict[str, Any]
+    extra: dict[str, Any],
 ) -> None:
-    problem = problem_of(service(LIMITS, **job) | extra)
+    problem = problem_of(service(LIMITS) | extra)
     numbers = getattr(engine(problem.framework), "step_tokens_to_try", lambda _: ())
     assert not numbers(problem)
 

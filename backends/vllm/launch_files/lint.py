@@ -16,9 +16,9 @@ from parc.backends.shared.extra_arguments import (
 )
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
-from parc.backends.vllm.defaults import UNCHUNKED
 from parc.backends.vllm.environment import ALLOW_LONG
 from parc.backends.vllm.extra_arguments import (
+    UNCHUNKED,
     explain_unknown_flag,
     long_flag_name,
     normalize_flag,
