@@ -46,16 +46,15 @@ def _check_first_token(plan: ServingPlan, sink: Sink) -> None:
 
 def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
     """Report latency limits that require many more GPUs or reduce the throughput a lot (G07)."""
-    saves_gpus = plan.problem.minimizes_gpus
     for one in plan.search.near_misses:
         found, limit = one.candidate, one.limit
         written = sink.positions.is_path_in_spec(f"goals.{limit.latency}.{limit.statistic}")
         key = f".{limit.statistic}" if written else ""
-        effect = (
-            f"would save {100 * (1 - 1 / one.gain):.0f} % of the GPUs"
-            if saves_gpus
-            else f"would allow {one.gain:.2g} times the throughput"
-        )
+        effect, saved = f"would allow {one.gain:.2g} times the throughput", 1 - 1 / one.gain
+        if plan.problem.minimizes_gpus:
+            effect = f"would save {100 * saved:.0f} % of the GPUs"
+        elif plan.problem.minimizes_latency:
+            effect = f"would make requests {100 * saved:.0f} % shorter"
         finding = Finding(
             f"raising the limit on {limit.text} from {format_limit(limit.seconds)} to "
             f"{format_limit(one.higher_seconds)} {effect}",

@@ -242,7 +242,7 @@ def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[fl
             return problem.cluster.gpus + 1.0, seconds_per_token
         second = latency if traffic.request_rate else seconds_per_token
         return _occupied_gpus(problem, found.layout), second
-    if goal == "latency" or traffic.request_rate is not None:
+    if problem.minimizes_latency:
         return latency, latency
     if goal == "lowest-cost":
         return _occupied_gpus(problem, found.layout) * seconds_per_token, seconds_per_token

@@ -117,6 +117,12 @@ class ServingProblem(Task):
             goal == "lowest-cost" and self.service.traffic.is_load_given
         )
 
+    @property
+    def minimizes_latency(self) -> bool:
+        """True if the plan must serve each request as fast as possible, on any number of GPUs."""
+        is_rate_given = self.service.traffic.request_rate is not None
+        return not self.minimizes_gpus and (self.goals.maximize == "latency" or is_rate_given)
+
 
 @dataclass(frozen=True, slots=True)
 class PoolProblems:
@@ -226,7 +232,8 @@ class NearMiss:
     higher_seconds: float
     """Higher limit that the deployment meets."""
     gain: float
-    """Factor by which the deployment needs fewer GPUs or yields more tokens per second."""
+    """Factor by which the deployment is better: fewer GPUs, shorter requests or more tokens per
+    second, depending on the goal."""
     candidate: ServingCandidate
 
 
@@ -237,8 +244,8 @@ class StepTokens:
     chosen: int
     default: int
     gain: float | None
-    """Factor by which the service needs fewer GPUs or yields more tokens per second than with the
-    default; None if no layout meets the limits with the default."""
+    """Factor by which the service is better than with the default: fewer GPUs, shorter requests or
+    more tokens per second, depending on the goal. None if no layout meets the limits with it."""
 
 
 @dataclass(frozen=True, slots=True)

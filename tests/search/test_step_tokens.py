@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from parc.backends.registry import engine
 from parc.compiler.ir import ServingPlan
+from parc.compiler.ir.serving_plan import StepTokens
 from parc.compiler.report.text.summary import serving_summary
 from parc.compiler.search.choose_step_tokens import with_step_tokens
 from tests.search.serving_specs import plan_of, planned, problem_of, spec
@@ -65,6 +67,16 @@ def test_limits_that_no_layout_meets_with_the_default_may_hold_with_short_steps(
     assert plan.search.step_tokens is not None
     assert plan.search.step_tokens.gain is None
     assert "no layout meets the limits with the default" in serving_summary(plan)
+
+
+def test_a_service_that_must_be_fast_gains_time_and_no_throughput() -> None:
+    load = {**LONG_PROMPTS, "request_rate": 20}
+    goals = {"maximize": "latency", "ttft": {"p90": "3s"}}
+    plan = plan_of(service(goals, traffic=load))
+    assert plan.problem.minimizes_latency
+    gained = replace(plan.search, step_tokens=StepTokens(512, 8192, 1.25))
+    text = serving_summary(replace(plan, search=gained))
+    assert "512 tokens instead of 8,192 by default: requests take 20.0 % less time\n" in text
 
 
 def keeps_default(plan: ServingPlan) -> bool:

@@ -111,6 +111,8 @@ def describe_step_tokens(plan: ServingPlan) -> str:
         effect = "no layout meets the limits with the default"
     elif plan.problem.minimizes_gpus:
         effect = f"{format_percent(1 - 1 / found.gain)} fewer GPUs"
+    elif plan.problem.minimizes_latency:
+        effect = f"requests take {format_percent(1 - 1 / found.gain)} less time"
     else:
         effect = f"{found.gain:.2f} times the throughput"
     return f"at most {found.chosen:,} tokens instead of {found.default:,} by default: {effect}"
