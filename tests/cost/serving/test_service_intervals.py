@@ -81,15 +81,16 @@ def test_a_group_with_many_rows_does_not_decide_a_spread_alone() -> None:
     assert coverage_without_source([*many, *few]) == pytest.approx(0.8)
 
 
-def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> None:
+def test_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> None:
     # Rows of one source, because rows of another one would already reveal the delays.
     source = "ai-dynamo/aiconfigurator Qwen_Qwen3-32B.csv"
     group = [one for one in predictions() if one.row.source == source]
     slow = (("front", 3.0), ("overhead", 4.0))
     measured = []
     for one in group:
-        _, engine = calibrated_service(one.row.cluster, one.row.setup.engine, slow)
-        other = replace(one.row, setup=replace(one.row.setup, engine=engine))
+        cluster, engine = calibrated_service(one.row.cluster, one.row.setup.engine, slow)
+        setup = replace(one.row.setup, engine=engine)
+        other = replace(one.row, cluster=cluster, setup=setup)
         found = predict_serving([other])[0].found
         values = replace(
             one.row.measured,
@@ -98,7 +99,8 @@ def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> Non
             tokens_per_second_per_gpu=found.tokens_per_second_per_gpu,
         )
         measured.append(replace(one.row, measured=values))
-    rows = calibrated_rows(predict_serving(measured))
+    # The priors hold the factors back, so that three rows do not reveal such a slow front end.
+    rows = calibrated_rows(predict_serving(measured), used=6)
     assert len(rows) >= 6
     shares = {
         name: median(abs(getattr(row.after, name)) for row in rows)
