@@ -60,10 +60,10 @@ class ArrivalConstants:
     """Time from the network to the scheduler and back: HTTP and tokenization of the prompt."""
     admission_seconds: float
     """Mean delay that each additional request causes if several requests arrive together."""
-    prompt_layer_seconds: float
-    """Additional time to the first token per layer with routed experts. Some engines run steps with
-    prompts without CUDA graphs, so that the host launches the many kernels of these layers one by
-    one."""
+    prompt_expert_seconds: float
+    """Additional time to the first token per routed expert and layer that has it. A prompt uses
+    almost all experts of a layer, and few of its tokens use the same one: each expert costs a
+    separate small matrix product, and engines run such steps without CUDA graphs."""
     option_steps: float = 0.0
     """In a closed loop, number of additional steps until a busy engine accepts a new request, if an
     option of a benchmark delays it (SGLang: ``--scheduler-recv-interval``). PARC sets no such

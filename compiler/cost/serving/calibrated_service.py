@@ -91,6 +91,6 @@ def _calibrated_arrivals(row: ArrivalConstants, factors: Mapping[str, float]) ->
         row,
         front_seconds=row.front_seconds * front,
         admission_seconds=row.admission_seconds * front,
-        prompt_layer_seconds=row.prompt_layer_seconds * front,
+        prompt_expert_seconds=row.prompt_expert_seconds * front,
         poll_steps=row.poll_steps * front,
     )
