@@ -73,7 +73,11 @@ brackets, the median of simulated / measured - 1, in %. Closed loops start with 
 benchmark; *in steady state* shows the error of a simulation that leaves the burst out. MLPerf
 Server rows were measured at the largest rate within their limits, where percentiles change by an
 order of magnitude if the rate changes by a few per cent; the fair comparison is *largest rate*: the
-rate at which the simulated percentiles equal the measured ones, divided by the measured rate."""
+rate at which the simulated percentiles equal the measured ones, divided by the measured rate.
+*Given rate* means that the benchmark chose the rate. Most of these are 200 requests to an idle
+service. Their means are among the rows to which the delays of first tokens are fitted, but no
+percentile is. The first predictions of these rows, before the fit, had errors of 46 (+45) for the
+TTFT p99 and 11 (-5) for the TPOT p99: the benchmarks known until then had slower front ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,16 +246,21 @@ def percentile_section(rows: Sequence[PercentileRow]) -> str:
     rated = [one for one in rows if one.row.traffic.request_rate is not None]
     largest = [one for one in rated if one.row.source.startswith(LARGEST_RATES)]
     given = [one for one in rated if one not in largest]
+    bursts = [closed_loop_ratio(one, from_start=True) for one in closed]
+    at_given, at_largest = map(_stated_ratios, (given, largest))
+    both = [*at_given, *at_largest]
     columns: list[tuple[str, str, list[float | None]]] = [
-        ("closed loop", "TTFT p99", [closed_loop_ratio(one, from_start=True) for one in closed]),
+        ("closed loop", "TTFT p99", bursts),
         (
             "closed loop",
             "TTFT p99, in steady state",
             [closed_loop_ratio(one, from_start=False) for one in closed],
         ),
-        *_stated_columns("given rate", given),
+        *_stated_columns("given rate", at_given),
         ("largest rate", "largest rate", [largest_rate_ratio(one) for one in largest]),
-        *_stated_columns("largest rate", largest),
+        *_stated_columns("largest rate", at_largest),
+        ("all", "TTFT p99", [*bursts, *(found.ttft_p99 for found in both)]),
+        ("all", "TPOT p99", [found.tpot_p99 for found in both]),
     ]
     lines = []
     for load, name, ratios in columns:
@@ -262,11 +271,14 @@ def percentile_section(rows: Sequence[PercentileRow]) -> str:
     return f"{PERCENTILES_TEXT}\n\n{table}\n"
 
 
+def _stated_ratios(rows: Sequence[PercentileRow]) -> list[Ratios]:
+    return [ratios for one in rows if (ratios := stated_rate_ratios(one))]
+
+
 def _stated_columns(
-    load: str, rows: Sequence[PercentileRow]
+    load: str, found: Sequence[Ratios]
 ) -> Iterator[tuple[str, str, list[float | None]]]:
-    """Yield the lines of the table for ``rows`` at their measured rates."""
-    found = [ratios for one in rows if (ratios := stated_rate_ratios(one))]
+    """Yield the lines of the table for rows at their measured rates."""
     yield load, "TTFT p99", [ratios.ttft_p99 for ratios in found]
     yield load, "TPOT p99", [ratios.tpot_p99 for ratios in found]
     yield load, "TTFT mean", [ratios.ttft for ratios in found]

@@ -3,8 +3,9 @@
 ``published/serving.csv`` has one measurement per row. Cells are blank if the source does not state
 the value.
 
-- ``engine``: a name of ``ENGINES``; ``trtllm+triton`` if the requests go through Triton Inference
-  Server, whose front end is native code. Its delay is not published and taken as 0.
+- ``engine``: a name of ``ENGINES``. ``+triton`` means that the requests go through Triton Inference
+  Server, whose front end is native code, and ``+loadgen`` that MLPerf's load generator runs in the
+  process of the engine. The delays of both are not published and taken as 0.
 - ``model``, ``node``: catalog names, or the additional models that ``model_named`` defines.
 - ``gpus``: total number; more than one engine needs means replicas.
 - ``apart``: 1 if prompts run on other GPUs, which ``gpus`` then excludes.

@@ -150,4 +150,12 @@ def test_rows_with_a_rate_have_both_percentiles() -> None:
     assert all(one.ttft_p99_seconds and one.tpot_p99_seconds for one in rows)
     found = stated_rate_ratios(rows[0])
     assert found is not None
-    assert all(0.1 < ratio < 10 for ratio in found)
+    assert all(ratio and 0.1 < ratio < 10 for ratio in (found.ttft_p99, found.tpot_p99))
+
+
+def test_runs_of_few_requests_at_a_given_rate_have_the_published_percentiles() -> None:
+    rows = [one for one in percentile_rows("iog") if one.row.model.name == "qwen2.5-14b"]
+    ratios = [found for one in rows[::3] if (found := stated_rate_ratios(one))]
+    assert len(ratios) == 4
+    assert median(abs((one.ttft_p99 or 0.0) - 1) for one in ratios) < 0.25
+    assert median(abs((one.tpot_p99 or 0.0) - 1) for one in ratios) < 0.25
