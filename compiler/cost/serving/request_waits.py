@@ -2,10 +2,10 @@
 
 Published times to the first token show four delays in addition to the prompt itself. First, the
 front end accepts a request (``front_seconds``); simultaneous requests are accepted one after
-another (``admission_seconds``), and the small matrix products of the experts that a prompt uses cost time,
-per expert and layer (``prompt_expert_seconds``). Second, a busy scheduler accepts
-new requests, and returns tokens, only every few steps (``poll_steps``). Third, a request waits for
-the end of the running step. Fourth, prompts of other requests run first, or in the same step.
+another (``admission_seconds``), and the small matrix products of the experts that a prompt uses
+cost time, per expert and layer (``prompt_expert_seconds``). Second, a busy scheduler accepts new
+requests, and returns tokens, only every few steps (``poll_steps``). Third, a request waits for the
+end of the running step. Fourth, prompts of other requests run first, or in the same step.
 
 The last two follow from the steps. A step takes S = d + n p seconds, where n prompts take p seconds
 each. A request arrives in a step with probability proportional to its length, so that it waits for
