@@ -164,7 +164,7 @@ class EstimateErrors:
     source: str = "no published measurements of this engine"
     """Origin of the values."""
     ttft: float = 0.71
-    """Half width for the time to the first token; 0.88 is a factor of 2.4."""
+    """Half width for the time to the first token; 0.71 is a factor of 2.0."""
     tpot: float = 0.37
     """Half width for the time per output token."""
     tokens_per_second: float = 0.30
