@@ -64,9 +64,7 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
         sink,
         _path_of_hardware_part(at, "fabric", spec.fabric),
     )
-    node = _resolve_node(
-        node_spec, sink, f"{at}.node", lambda: _node_types_with(gpu_name, library)
-    )
+    node = _resolve_node(node_spec, sink, f"{at}.node", lambda: _node_types_with(gpu_name, library))
     if gpu is None or node is None or fabric is None:
         return None
     consistent = check_node(gpu[0], node, sink, f"{at}.node")

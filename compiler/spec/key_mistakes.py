@@ -203,7 +203,7 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
     if the path of the unknown key is too long to show.
     """
     key = location.key.lower()
-    if key in OTHER_MEANING and FOREIGN_KEYS[key] == meant or positions.is_path_in_spec(meant):
+    if (key in OTHER_MEANING and FOREIGN_KEYS[key] == meant) or positions.is_path_in_spec(meant):
         return ""
     if len(location.path) > _MAX_VALUE:
         return ""
