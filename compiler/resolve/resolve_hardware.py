@@ -50,8 +50,8 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     ``cluster.gpu`` and ``cluster.fabric`` replace the GPU and the fabric of the node type.
     """
     if spec.node is None:
-        names = _node_types_with(spec.gpu, library)
-        _report_missing_part(sink, at, "node", names[0] if names else "dgx-h100")
+        names = _node_types_with(spec.gpu, library) or ["dgx-h100"]
+        _report_missing_part(sink, at, "node", " or ".join(names))
         return None
     node_spec = _facts_of_component("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
@@ -186,8 +186,8 @@ def _report_missing_facts(
             label=f"{len(missing)} of {len(facts)} required keys are missing",
             help="a mapping without base must set every key; with base, only the keys that differ",
             fix=f"{at}.base: {bases[0]}"
-            if bases
-            else f"{at}.{missing[0]}: ..., or {at}.base: a name of the catalog",
+            if len(bases) == 1
+            else f"{at}.{missing[0]}: ..., or {at}.base: {' or '.join(bases) or 'a catalog name'}",
         )
         sink.report("H05", finding, at=at)
     return bool(missing)

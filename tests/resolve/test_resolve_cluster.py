@@ -39,7 +39,7 @@ def shown(cluster: Cluster) -> list[str]:
 
 
 def matches(found: Diagnostic, expected: str) -> bool:
-    """Return True if ``found`` is ``CODE path: part of the message | part of the help or of the fix``.
+    """Return True if ``found`` is ``CODE path: part of message | part of help or fix``.
 
     ``cause PATH`` in place of the help is the path of a cause.
     """
