@@ -42,6 +42,16 @@ FOREIGN_KEYS: dict[str, str] = {
     "decode_context_parallel_size": "layout.dcp",
     "gpu_memory_utilization": "goals.memory_headroom",
     "kv_cache_dtype": "job.kv_precision",
+    "requests_per_second": "job.traffic.request_rate",
+    "qps": "job.traffic.request_rate",
+    "rps": "job.traffic.request_rate",
+    "max_concurrency": "job.traffic.concurrency",
+    "isl": "job.traffic.input_tokens",
+    "input_len": "job.traffic.input_tokens",
+    "random_input_len": "job.traffic.input_tokens",
+    "osl": "job.traffic.output_tokens",
+    "output_len": "job.traffic.output_tokens",
+    "random_output_len": "job.traffic.output_tokens",
     "quantization": "job.precision",
     "micro_batch_size": "layout.micro_batch",
     "mbs": "layout.micro_batch",
@@ -95,8 +105,8 @@ FOREIGN_KEYS: dict[str, str] = {
     "backends": "emit",
     "targets": "emit",
 }
-"""Name of an option in Megatron-LM, DeepSpeed, vLLM, Slurm or Hugging Face -> spec path of the same
-option."""
+"""Name of an option in Megatron-LM, DeepSpeed, vLLM, Slurm, Hugging Face or a benchmark client ->
+spec path of the same option."""
 
 OTHER_MEANING = frozenset(
     {
