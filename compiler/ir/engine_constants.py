@@ -61,9 +61,9 @@ class ArrivalConstants:
     admission_seconds: float
     """Mean delay that each additional request causes if several requests arrive together."""
     prompt_expert_seconds: float
-    """Additional time to the first token per routed expert and layer that has it. The likely cause is
-    that a prompt uses almost all experts of a layer, each in a small matrix product of its own, and
-    that engines run such steps without CUDA graphs."""
+    """Additional time to the first token per routed expert and layer that has it. The likely cause:
+    a prompt uses almost all experts of a layer, each in a small matrix product of its own, and
+    engines run such steps without CUDA graphs."""
     option_steps: float = 0.0
     """In a closed loop, number of additional steps until a busy engine accepts a new request, if an
     option of a benchmark delays it (SGLang: ``--scheduler-recv-interval``). PARC sets no such
