@@ -1,4 +1,4 @@
-"""The emitted FSDP program needs the memory that the plan predicts: bytes of tensors on CPU ranks."""
+"""The emitted FSDP program needs the memory that the plan predicts, counted on CPU ranks."""
 
 from __future__ import annotations
 
