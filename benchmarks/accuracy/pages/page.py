@@ -140,8 +140,7 @@ SCATTER = """\
 
 {} rows of vTrain's multi-node runs have at least two others that differ in the micro-batch alone.
 PARC errs by {:.1f} % on them. Predictions that know the median factor of these others, which no
-model does, still err by {:.1f} %: times of tp 2 and tp 4 rise and fall by up to 30 % from one
-micro-batch to the next.
+model does, still err by {:.1f} %: the times rise and fall from one micro-batch to the next.
 """
 
 
@@ -158,8 +157,9 @@ Every predicted step time has an interval that is meant to contain the measured 
 cases. Its half width, as a logarithm, is the 80th percentile of the errors of open rows without
 their source, every source counted once: {}.
 On stacks whose launch time per kernel was not fitted, the interval is wider as far as launches
-determine the step: launch times of machines differ by a factor of {:.1f} (80 %). If the half width is determined without the source as well, {:.0f} % of the open rows of dense
-models and {:.0f} % of those of mixtures of experts are inside.
+determine the step; 80 % of launch times are within a factor of {:.1f}. If the half width is
+determined without the source as well, {:.0f} % of the open rows of dense models and {:.0f} % of
+those of mixtures of experts are inside.
 
 The table shows the share of locked rows inside their intervals.
 
