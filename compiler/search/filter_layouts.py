@@ -20,16 +20,17 @@ from parc.compiler.search.enumerate_layouts import (
 )
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.memory_cache import PeakMemoryCache, StageActivations
+from parc.compiler.search.memory_cache import (
+    OversizedLayout,
+    PeakMemoryCache,
+    StageActivations,
+    has_memory_elsewhere,
+)
 from parc.compiler.search.rank_layouts import ROUNDING, Survivor
 from parc.compiler.search.rule_cache import CheckedMesh, CheckedSplit, RuleCache
 from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
-NEAR = 1.1
-"""Mean memory of all ranks over the limit, up to which other stage splits are tried. Later ranks
-have fewer micro-batches in flight, so moving layers to them lowers the mean. In 70 random searches
-(``tests/search``), no layout above this limit ties with the fastest."""
 COVERED_BY_SIBLING = "recompute"
 """Key for the number of layouts that are left out because a sibling with less recompute fits."""
 
@@ -57,9 +58,7 @@ class LayoutFilter:
         self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
-        self._oversized: list[tuple[float, LayoutPoint, int]] = []
-        """(about the mean over all ranks of the bytes by which a layout exceeds the memory, its
-        point, its recompute level) of valid pipelines that do not fit."""
+        self._oversized: list[OversizedLayout] = []
         self._cost_model, self._limit, self.end = cost_model, limit_bytes, end
         self.rules = rules
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
@@ -117,20 +116,8 @@ class LayoutFilter:
     @property
     def near_misses(self) -> list[LayoutPoint]:
         """Valid layouts that do not fit, but might fit with another stage split."""
-        found = []
-        for static, shape, flight, rows, left, point, level in self._oversized:
-            # With v chunks per rank, ranks have on average about v / (v + 1) of the micro-batches
-            # in flight on the first one.
-            flight *= point.vpp / (point.vpp + 1)
-            mean = sum(
-                [
-                    ranks * (fixed + flight * each + once)
-                    for ranks, fixed, (each, once) in zip(shape.ranks, static, rows, strict=True)
-                ]
-            )
-            if point.pp > 1 and mean <= NEAR * left * point.pp:
-                found.append(point.with_recompute_level(level))
-        return found
+        rows = [one for one in self._oversized if one[0].pp > 1]
+        return [one[0].with_recompute_level(one[1]) for one in rows if has_memory_elsewhere(one)]
 
     def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
@@ -349,7 +336,7 @@ class LayoutFilter:
             for fixed, flight, (each, once) in zip(static, flights, rows, strict=True):
                 if fixed + flight * each + once > left:
                     lost[valid] += 1
-                    oversized.append((static, split.shape, flights[0], rows, left, point, level))
+                    oversized.append((point, level, split.shape, static, flights[0], rows, left))
                     break
             else:
                 # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.
