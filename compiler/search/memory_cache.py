@@ -64,7 +64,7 @@ activations can use) of a layout that does not fit. A plain tuple, because a sea
 layout."""
 NEAR = 1.1
 """Mean memory of all ranks over the limit, up to which other stage splits are tried. Later ranks
-have fewer micro-batches in flight, so moving layers to them lowers the mean. In 70 random searches
+have fewer micro-batches in flight, so moving layers to them lowers the mean. In 72 random searches
 (``tests/search``), no layout above this limit ties with the fastest."""
 
 

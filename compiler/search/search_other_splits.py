@@ -139,12 +139,12 @@ def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int
     ]
     (least, low), (most, high) = min(kept), max(kept)
     saved = (high - low) / (most - least) if most > least else high / most
-    room = [
+    capacity = [
         max(0, count + floor((limit - size) / (state + flight * saved)))
         for count, size, flight in zip(layers, nbytes, flights, strict=True)
     ]
-    for count in range(ceil(model.layers / layout.pp), max(room) + 1):
-        if sum(min(one, count) for one in room) >= model.layers:
+    for count in range(ceil(model.layers / layout.pp), max(capacity) + 1):
+        if sum(min(one, count) for one in capacity) >= model.layers:
             return count
     return None
 
