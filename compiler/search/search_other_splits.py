@@ -125,7 +125,7 @@ def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int
     shape = PipelineShape(
         layout.pp, layout.micro_batches(cost_model.problem.job.global_batch), layout.vpp
     )
-    stages = [one for one in memory_of_all_stages(cost_model, layout)]
+    stages = memory_of_all_stages(cost_model, layout)
     layers = [layout.split.stage_layers(one.stage) for one in stages]
     flights = [micro_batches_in_flight(layout.schedule, one.stage, shape) for one in stages]
     # At the high end of the interval, activations are larger.
@@ -138,9 +138,10 @@ def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int
         for count, one, size, flight in zip(layers, stages, nbytes, flights, strict=True)
     ]
     (least, low), (most, high) = min(kept), max(kept)
-    saved = (high - low) / (most - least) if most > least else high / most
+    saved = max(0.0, (high - low) / (most - least) if most > least else high / most)
     capacity = [
-        max(0, count + floor((limit - size) / (state + flight * saved)))
+        # A layer whose state and activations are all offloaded needs no bytes.
+        max(0, count + floor((limit - size) / max(1.0, state + flight * saved)))
         for count, size, flight in zip(layers, nbytes, flights, strict=True)
     ]
     for count in range(ceil(model.layers / layout.pp), max(capacity) + 1):
