@@ -10,7 +10,7 @@ predictions are tied with the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -69,6 +69,31 @@ def sweeps(cases: Sequence[Case]) -> list[Sweep]:
 def mean_and_worst(regrets: Sequence[float]) -> tuple[float, float]:
     """Return (mean, largest), or zeros if there is no sweep."""
     return (fmean(regrets), max(regrets)) if regrets else (0.0, 0.0)
+
+
+def scatter_of_micro_batches(
+    cases: Sequence[Case], ratios: Mapping[str, float]
+) -> tuple[int, float, float]:
+    """Return (rows, their mean error, mean error left by the other rows of the same sizes).
+
+    Only rows count that have at least two others of the same sweep and parallel sizes. These rows
+    differ in the micro-batch alone. The last number is the error of predictions that know the
+    median of predicted / measured (``ratios``) of these others: smooth models do not go below it.
+    """
+    groups: dict[Hashable, list[float]] = {}
+    for case in cases:
+        one = case.layout
+        sizes = (one.tp, one.cp, one.pp, one.vpp, one.ep, one.etp, one.dp, one.dp_shard)
+        setting = (case.problem.model.name, case.run.source, case.run.gpus, _batch(case))
+        groups.setdefault((*setting, *sizes, one.recompute), []).append(ratios[case.run.id])
+    errors, left = [], []
+    for group in groups.values():
+        for index, ratio in enumerate(group):
+            others = [*group[:index], *group[index + 1 :]]
+            if len(others) > 1:
+                errors.append(abs(ratio - 1))
+                left.append(abs(ratio / median(others) - 1))
+    return (len(errors), fmean(errors), fmean(left)) if errors else (0, 0.0, 0.0)
 
 
 def _sweep(name: str, cases: list[Case]) -> Sweep | None:

@@ -61,7 +61,7 @@ def with_placement_seconds(
 def _figures_of_step(cost_model: CostModel, layout: Layout, seconds: float) -> _StepFigures:
     """Return the fields of ``Estimate`` that follow from a step time of ``seconds``."""
     problem = cost_model.problem
-    low, high = step_interval(cost_model, seconds)
+    low, high = step_interval(cost_model, layout, seconds)
     tokens = problem.job.global_batch * problem.job.sequence_length
     return {
         "mfu": model_flops_utilization(problem, seconds, layout.world),
