@@ -91,7 +91,7 @@ def read_systems(path: Path = SYSTEMS) -> tuple[tuple[System, ...], Mapping[str,
 
 def evaluate(system: System, row: Published) -> Verdict:
     """Return the verdict on a system, and on its variant that tests the cause of a difference."""
-    found = _evaluate(system, row)
+    found = _predict_system(system, row)
     if not system.check:
         return found
     changes = dict(system.check)
@@ -99,10 +99,10 @@ def evaluate(system: System, row: Published) -> Verdict:
     for name in ("pins", "dispatch"):
         changes[name] = {**getattr(row, name), **changes.get(name, {})}
     changes["overrides"] = (*row.overrides, *changes.get("overrides", ()))
-    return replace(found, checked=_evaluate(system, replace(row, **changes), attention_of))
+    return replace(found, checked=_predict_system(system, replace(row, **changes), attention_of))
 
 
-def _evaluate(system: System, row: Published, attention_of: str = "") -> Verdict:
+def _predict_system(system: System, row: Published, attention_of: str = "") -> Verdict:
     """Predict the published layout with the software stack of the run.
 
     Raises:
@@ -214,7 +214,7 @@ def systems_page(verdicts: Sequence[Verdict], excluded: Mapping[str, str]) -> st
         "| system | layout | GPUs | published | FLOPs | published, s | predicted, s | difference "
         "| fits | source |",
         "|---|---|---:|---:|---|---:|---:|---:|---|---|",
-        *(_line(found) for found in verdicts),
+        *(_system_row(found) for found in verdicts),
         *(f"| {name} | - | - | - | - | - | - | - | - | {why} |" for name, why in excluded.items()),
         "",
     ]
@@ -224,7 +224,7 @@ def systems_page(verdicts: Sequence[Verdict], excluded: Mapping[str, str]) -> st
         cause = found.system.gap or "cause unknown."
         lines.append(
             f"- `{found.row.id}`, {100 * found.difference:+.1f} %: {cause}{_check_words(found)} "
-            f"Predicted step: {_terms(found)}."
+            f"Predicted step: {_largest_terms(found)}."
         )
     lines += [""] if far else []
     lines += ["How the sources were read:", ""]
@@ -234,7 +234,7 @@ def systems_page(verdicts: Sequence[Verdict], excluded: Mapping[str, str]) -> st
     return "\n".join([*lines, ""])
 
 
-def _line(found: Verdict) -> str:
+def _system_row(found: Verdict) -> str:
     row, system = found.row, found.system
     missing = (
         f"no, {found.missing_bytes / 2**30:.1f} GiB too many" if found.missing_bytes else "yes"
@@ -261,7 +261,7 @@ def _check_words(found: Verdict) -> str:
     return f" With it, the difference is {100 * found.checked.difference:+.1f} %."
 
 
-def _terms(found: Verdict) -> str:
+def _largest_terms(found: Verdict) -> str:
     """Return the largest terms of the predicted step as shares of it."""
     names = ("compute", "recompute", "tp", "cp", "ep", "pp", "bubble", "dp", "optimizer")
     terms = {name: getattr(found.time, f"{name}_seconds") for name in names}

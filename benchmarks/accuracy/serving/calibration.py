@@ -105,12 +105,12 @@ def _calibrate_group(rows: Sequence[ServingRow], random: Random) -> Iterator[Cal
     used = random.sample(rows, USED_ROWS)
     names = {row.name for row in used}
     others = [row for row in rows if row.name not in names]
-    fitted = tuple(sorted(_fit(used).items()))
+    fitted = tuple(sorted(_fit_factors(used).items()))
     for row in random.sample(others, min(len(others), MOST_EVALUATED)):
         yield CalibratedRow(_prediction(row, ()), _prediction(row, fitted))
 
 
-def _fit(rows: Sequence[ServingRow]) -> Mapping[str, float]:
+def _fit_factors(rows: Sequence[ServingRow]) -> Mapping[str, float]:
     def predict(factors: Mapping[str, float]) -> list[float]:
         found = [_estimate(row, tuple(factors.items())) for row in rows]
         return [value for one in found for value in (one.ttft_seconds, one.tpot_seconds)]
