@@ -93,7 +93,7 @@ class LayoutRules(Protocol):
     flags. PARC rejects layouts that use any other strategy (E08)."""
     recomputes_first_layers: bool
     """True if the framework can recompute only the first n layers of each model chunk. The search
-    then also tries the smallest n with which a layout fits into memory."""
+    then also tries the smallest n that makes a layout fit into memory."""
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of layout settings that the search tries, without parallel sizes.
@@ -155,7 +155,7 @@ class ProcessGroups(Protocol):
 
 
 class Launch(Protocol):
-    """Program, environment and command with which a framework starts."""
+    """Program, environment and command that start a framework."""
 
     def default_program(self, model: Model, version: str) -> str:
         """Return the program to run if the spec names none; empty if ``emit`` writes a program."""
@@ -233,11 +233,11 @@ class EngineTraits(Protocol):
     """Constants, defaults and number formats that are specific to one engine."""
 
     long_context_setting: str
-    """Setting with which the engine accepts requests longer than the model's context, in the form
+    """Setting that makes the engine accept requests longer than the model's context, in the form
     ``NAME=1``; empty if there is none."""
 
     def constants(self) -> EngineConstants:
-        """Return the constants with which the cost model estimates the engine.
+        """Return the constants of the engine's cost model.
 
         Backends usually read the constants from ``constants.yaml`` with
         ``backends/engine_constants.py``.
@@ -304,7 +304,7 @@ class ServingGroups(Protocol):
 
 
 class ServingLaunch(Protocol):
-    """Script, environment and commands with which the processes of an engine start."""
+    """Script, environment and commands that start the processes of an engine."""
 
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if Ray cannot start each rank on its planned host."""

@@ -194,7 +194,8 @@ def _table(kind: str, validations: Sequence[Validation]) -> str:
 
 
 def format_errors(pairs: Sequence[Pair]) -> str:
-    """Return median / 90th percentile of the absolute errors, or a dash below three rows."""
+    """Return the median and 90th percentile of the absolute errors; a dash for fewer than three
+    rows."""
     if len(pairs) < 3:
         return "-"
     found = errors(pairs)

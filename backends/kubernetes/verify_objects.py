@@ -37,7 +37,7 @@ FIND_RANK = (
     '[[ $name != "$NODE_NAME" ]] || export NODE_RANK=$rank; rank=$((rank + 1)); done; '
     ': "${NODE_RANK:?the plan has no host $NODE_NAME}"; exec '
 )
-"""Commands with which a pod finds its node rank by the name of its node."""
+"""Commands that a pod runs to find its node rank by the name of its node."""
 
 
 @dataclass(frozen=True, slots=True)

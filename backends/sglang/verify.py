@@ -1,4 +1,4 @@
-"""Verifier of ``sglang/serve.sh``: it derives the ranks and settings with which SGLang starts.
+"""Verifier of ``sglang/serve.sh``: it derives the ranks and settings that SGLang starts with.
 
 The ranks of a process follow from its flags (entrypoints/engine.py,
 _calculate_rank_ranges), and the coordinates of a rank from its number

@@ -51,7 +51,7 @@ ALL2ALL_NAMES = {
 }
 """(--moe-a2a-backend, --deepep-mode) -> all2all of the spec; auto is the default mode."""
 STAGE_WIDE_BACKENDS = {"deepep", "nixl", "flashinfer"}
-"""Backends with which SGLang sets --ep-size to --tp-size (overrides.py, _a2a_ep_size)."""
+"""All-to-all backends that make SGLang set --ep-size to --tp-size (overrides.py, _a2a_ep_size)."""
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 CACHES = {"fp8_e4m3": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
 

@@ -1,4 +1,4 @@
-"""Verifier of ``tensorrt-llm/``: it derives the ranks and settings with which TensorRT-LLM starts.
+"""Verifier of ``tensorrt-llm/``: it derives the ranks and settings that TensorRT-LLM starts with.
 
 MPI numbers the ranks of an engine host by host (start.sh), and the coordinates of a rank follow
 from its number (mapping.py, class Mapping). The placement code is not used.

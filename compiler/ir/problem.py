@@ -238,7 +238,7 @@ class KubernetesJob:
     tolerations: tuple[str, ...]
     """Tolerated taints: ``KEY``, ``KEY:EFFECT``, ``KEY=VALUE`` or ``KEY=VALUE:EFFECT``."""
     pull_secrets: tuple[str, ...]
-    """Names of the Secrets with which nodes pull the image."""
+    """Names of the Secrets that nodes use to pull the image."""
     run_as_user: int | None
     """User ID of the processes; None for the user of the image."""
     run_as_group: int | None

@@ -62,7 +62,8 @@ def is_scored(row: dict[str, str]) -> bool:
 
 
 def is_in_sweep(row: dict[str, str]) -> bool:
-    """Return True if a row belongs to a sweep, in which at least its rank counts."""
+    """Return True if a row belongs to a pretraining sweep. Such rows are kept even if they are not
+    scored, because the order of their measured times is still compared with predictions."""
     return bool(row["sweep_id"]) and row["task"] == "pretrain"
 
 

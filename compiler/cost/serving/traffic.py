@@ -314,7 +314,7 @@ def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
 
 
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the latency of a prompt, divided by the time in which it occupies one pipeline stage.
+    """Return the latency of a prompt, divided by the time that it occupies one pipeline stage.
 
     The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
     + pp - 1) / chunks.

@@ -80,7 +80,7 @@ class PlacementProblem:
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
-        """Return the seconds for which each phase keeps the NICs of the busiest host busy.
+        """Return how many seconds each phase keeps the NICs of the busiest host busy.
 
         A phase is the traffic of one parallel axis. The result counts all messages that leave a
         host. If every NVLink domain ends at its host, it is the same for all orders of hosts.
@@ -119,7 +119,7 @@ class PlacementProblem:
         )
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
-        """Yield, for each phase, the seconds for which the NICs of the busiest host are busy.
+        """Yield, for each phase, how many seconds it keeps the NICs of the busiest host busy.
 
         A phase is the traffic of one parallel axis. ``place`` contains the site (set of equivalent
         hosts) of every node rank.
