@@ -144,7 +144,7 @@ class ProcessGroups(Protocol):
         """
 
     def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return (dense mesh, expert mesh), from which the framework builds its process groups."""
+        """Return (dense mesh, expert mesh): the framework builds its process groups from these."""
 
     def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups that the framework creates.
@@ -174,7 +174,7 @@ class CostTraits(Protocol):
     """Software stack, which determines the efficiency factors of kernels and overlap. A stack that
     is not in the catalog must define its own factors; otherwise PARC rejects the job (K08)."""
     gradient_exchange: GradientExchange
-    """Points in a step at which the framework reduces gradients and gathers weights."""
+    """Points in a step when the framework reduces gradients and gathers weights."""
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that trains the model of ``problem``."""

@@ -85,7 +85,7 @@ class KubernetesVerifier(Verifier):
         return found
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
-        """Yield the settings of the plan that the manifests express."""
+        """Yield the plan settings in the manifests."""
         for file, read in ((JOBSET, read_job_set_settings), (GROUPS, read_serving_settings)):
             manifest = _read_manifest(file, artifacts)
             if manifest is not None:

@@ -60,7 +60,7 @@ class Manifest:
 
     @property
     def hosts(self) -> list[str]:
-        """Names of the hosts to which the pods are bound, by node rank.
+        """Names of the hosts that the pods are bound to, by node rank.
 
         Empty if the plan has only a number of hosts.
         """

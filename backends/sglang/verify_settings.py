@@ -1,4 +1,4 @@
-"""Reader of the plan settings that the flags and variables of ``sglang/serve.sh`` express.
+"""Reader of the plan settings in the flags and variables of ``sglang/serve.sh``.
 
 Source of flags and defaults: SGLang 0.5.23, server_args.py.
 """
@@ -69,7 +69,7 @@ def read_shared(words: Sequence[ScriptWord]) -> SharedFlags:
 def read_flag_settings(
     checkpoint: ScriptWord, shared: SharedFlags, partition: ScriptWord | None, layers: int | None
 ) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that the shared arguments and the partition express.
+    """Yield the plan settings in the shared arguments and the partition.
 
     Args:
         checkpoint: the word after --model-path.

@@ -82,7 +82,7 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
         return super(TensorrtLlmVerifier, configured).derive_ranks(artifacts, sink)
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
-        """Yield the settings of the plan that serve.sh and config.yaml express."""
+        """Yield the plan settings in serve.sh and config.yaml."""
         if SCRIPT not in artifacts:
             return
         configured = TensorrtLlmVerifier(uses_attention_dp(artifacts))
@@ -125,12 +125,12 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
     def command_settings(
         self, script: ServeScript, partition: ScriptWord | None, layers: int | None
     ) -> Iterable[DerivedSetting]:
-        """Yield the settings that the flags of all processes express."""
+        """Yield the settings in the flags of all processes."""
         del partition, layers
         return read_flag_settings(script.checkpoint, read_shared(script.common), self.attention_dp)
 
     def process_settings(self, script: ServeScript) -> Iterator[DerivedSetting]:
-        """Yield the settings that the processes express: engines, hosts and ports."""
+        """Yield the settings that follow from the set of processes: engines, hosts and ports."""
         processes, world = script.processes, self.engine_world(script)
         line, (tp, pp) = processes[0].line, self.shared_sizes(script, SIZES)
         each = _gpus_of_first_host(script)

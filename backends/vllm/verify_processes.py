@@ -163,7 +163,7 @@ def _supervisor_process_flags(local: int, slot: int) -> dict[str, str]:
 
 
 def read_process_settings(script: ServeScript, plan: Deployment) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that the processes express.
+    """Yield the plan settings that follow from the set of processes.
 
     The settings are engines, hosts, ports and load balancing.
     """

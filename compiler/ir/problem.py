@@ -117,7 +117,7 @@ class SizeLimit:
     """Limit on the sizes that the search may choose on one axis."""
 
     axis: str
-    """Axis to which the limit applies: tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
+    """Axis that the limit applies to: tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
     smallest: int
     largest: int | None
     only: tuple[int, ...]

@@ -60,7 +60,7 @@ class ServingLayout:
 
     @property
     def ranks_per_expert(self) -> int:
-        """Number of ranks over which the weights of one expert are split."""
+        """Number of ranks that split the weights of one expert."""
         return max(self.tp * self.pcp * self.dp // self.ep, 1)
 
 

@@ -132,7 +132,7 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
 
 
 def _pool_of_connector(flag: LaunchFlag | None) -> str:
-    """Return the value of ``job.pool`` that --kv-transfer-config expresses."""
+    """Return the value of ``job.pool`` that --kv-transfer-config sets."""
     try:
         config = json.loads(flag.values[0].text) if flag is not None and flag.values else {}
     except (ValueError, RecursionError):

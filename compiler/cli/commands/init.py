@@ -66,7 +66,7 @@ def command(output: Path | None, **given: Any) -> None:
     """Print a starter spec.
 
     The spec compiles as it is: PARC chooses a framework that supports the model. Without --gpus and
-    without a list of hosts, it also chooses the smallest number of hosts on which the job fits. On
+    without a list of hosts, it also chooses the smallest number of hosts that the job fits on. On
     a terminal and without options, PARC asks for model, GPUs and kind.
 
     Usage: parc init --model qwen3-8b --gpu h100 --gpus 64 > spec.yaml, then parc compile spec.yaml.

@@ -79,7 +79,7 @@ def mean_keys_in_window(window: int, sequence: int) -> float:
 
 
 def mean_visible_keys(model: Model, sequence: int) -> float:
-    """Return the mean number of keys to which a query attends.
+    """Return the mean number of keys that a query attends to.
 
     The mean is over all positions of a sequence of ``sequence`` tokens and over all attention
     layers.

@@ -56,11 +56,11 @@ class StepBatch:
     decode: float
     """Number of decoding requests."""
     context: float
-    """Tokens to which each decoding request attends."""
+    """Tokens that each decoding request attends to."""
     prefill: float = 0.0
     """Number of prompt tokens."""
     span: float = 0.0
-    """Mean number of keys to which a prompt token attends."""
+    """Mean number of keys that a prompt token attends to."""
 
 
 def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:

@@ -303,7 +303,7 @@ def _prefill_seconds(
 
 
 def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the mean number of keys to which the computed tokens of a prompt attend."""
+    """Return the mean number of keys that the computed tokens of a prompt attend to."""
     length, computed = traffic.input_tokens, traffic.computed_input_tokens
     keys = length * mean_visible_prompt_keys(deployment.model, length)
     # The last tokens are computed; they attend to the cached prefix too.

@@ -194,7 +194,7 @@ class _WordScanner:
 
 
 def _assigned_name(before: str, value: str) -> str:
-    """Return the name of the variable to which the quoted text ``value`` is assigned.
+    """Return the name of the variable that the quoted text ``value`` is assigned to.
 
     ``before`` is the text before the quotes; the result is empty if it is not an assignment. The
     result ends with ``+`` if ``value`` contains the variable itself, as in ``ARGS="$ARGS --pp 2"``,
