@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.published_reasons import format_layout, reason
-from benchmarks.published_rows import Comparison, Published, compare_with_choice, read_table
+from benchmarks.published_rows import Comparison, PublishedLayout, compare_with_choice, read_table
 from benchmarks.published_systems import System, Verdict, evaluate, read_systems, systems_page
 from parc.compiler.spec.job_spec import TIE
 
@@ -210,13 +210,13 @@ def _reasons_section(title: str, far: Sequence[Comparison], sign: int) -> str:
     return "\n".join([f"## {title}", "", PAIRS, "", *lines, ""])
 
 
-def compare_all(rows: Sequence[Published], executor: Executor) -> list[Comparison]:
+def compare_all(rows: Sequence[PublishedLayout], executor: Executor) -> list[Comparison]:
     """Compare all rows in parallel and show the progress on a terminal."""
     return list(_progress(executor.map(compare_with_choice, rows), len(rows)))
 
 
 def evaluate_systems(
-    systems: Sequence[System], rows: Sequence[Published], executor: Executor
+    systems: Sequence[System], rows: Sequence[PublishedLayout], executor: Executor
 ) -> list[Verdict]:
     """Return the verdicts on the systems whose row is among ``rows``."""
     by_id = {row.id: row for row in rows}

@@ -15,7 +15,7 @@ from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.predict import with_features
 from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.published_reasons import format_layout
-from benchmarks.published_rows import Published, cluster_gpu, plan_row
+from benchmarks.published_rows import PublishedLayout, cluster_gpu, plan_row
 from parc.compiler.cost.counts.flops import layer_flops, model_flops
 from parc.compiler.cost.memory.peak import peak_stage
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -59,7 +59,7 @@ class Verdict:
     """Published and predicted step time and memory of a system."""
 
     system: System
-    row: Published
+    row: PublishedLayout
     layout: Layout
     published_seconds: float
     time: StepTime
@@ -75,7 +75,7 @@ class Verdict:
 
     @cached_property
     def missing_bytes(self) -> float:
-        """Bytes that the low end of the memory interval exceeds the device; 0 if it fits.
+        """Low end of the memory interval minus the device memory, in bytes; 0 if the layout fits.
 
         The run needed no headroom, so the limit is the whole device memory.
         """
@@ -89,7 +89,7 @@ def read_systems(path: Path = SYSTEMS) -> tuple[tuple[System, ...], Mapping[str,
     return tuple(System(id=name, **facts) for name, facts in tree.items()), excluded
 
 
-def evaluate(system: System, row: Published) -> Verdict:
+def evaluate(system: System, row: PublishedLayout) -> Verdict:
     """Return the verdict on a system, and on its variant that tests the cause of a difference."""
     found = _predict_system(system, row)
     if not system.check:
@@ -102,7 +102,7 @@ def evaluate(system: System, row: Published) -> Verdict:
     return replace(found, checked=_predict_system(system, replace(row, **changes), attention_of))
 
 
-def _predict_system(system: System, row: Published, attention_of: str = "") -> Verdict:
+def _predict_system(system: System, row: PublishedLayout, attention_of: str = "") -> Verdict:
     """Predict the published layout with the software stack of the run.
 
     Raises:
@@ -155,14 +155,14 @@ def _with_cheapest_recompute(cost_model: CostModel, layout: Layout, limit_bytes:
     return layout
 
 
-def published_seconds(system: System, row: Published, cost_model: CostModel) -> float:
+def published_seconds(system: System, row: PublishedLayout, cost_model: CostModel) -> float:
     """Return the step time that the source states or implies.
 
     TFLOP/s are converted by the FLOPs per step in the convention of the source.
     """
     if not system.figure:
         if row.measured_seconds is None:
-            raise ValueError(f"{row.id}: neither a step time nor a figure")
+            raise ValueError(f"{row.id} states neither a step time nor a throughput")
         return row.measured_seconds
     number, unit = system.figure.split()
     tokens = row.global_batch * row.sequence

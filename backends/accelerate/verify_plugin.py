@@ -35,7 +35,7 @@ def read_world(text: str) -> int:
 
 
 class PluginVerifier(FrameworkVerifier):
-    """Verifier of jobs in which Accelerate starts DeepSpeed; it reads the files of each."""
+    """Verifier of jobs that Accelerate starts with DeepSpeed; it reads the files of both."""
 
     def __init__(self, deepspeed: FrameworkVerifier) -> None:
         """Store DeepSpeed's verifier, which reads ``ds_config.json``."""

@@ -71,7 +71,7 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
     )
 
     def __init__(self, attention_dp: bool = False) -> None:
-        """Store whether every rank of a stage is a data-parallel rank, which config.yaml sets."""
+        """Store ``attention_dp``: True if all ranks of a stage are data-parallel ranks."""
         self.attention_dp = attention_dp
 
     def derive_ranks(

@@ -186,7 +186,10 @@ def _read_data_parallel(found: dict[str, Any], reading: Reading) -> None:
 
 
 def _read_micro_batch(found: dict[str, Any], reading: Reading) -> None:
-    """Set the micro-batch (of the pipeline, or else the sequences per rank) and the batch."""
+    """Set the micro-batch and the global batch in the spec.
+
+    Without a pipeline, the micro-batch is the number of sequences per rank.
+    """
     dp, local = reading.spec.get("layout", {}).get("dp"), found.get(BATCH)
     if isinstance(local, int) and dp and found.get("training.global_batch_size", -1) == -1:
         # trainer.py: without a global batch, ranks do not accumulate gradients.

@@ -8,7 +8,7 @@ from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRu
 
 
 def no_experts_rule(message: str, targets: tuple[str, ...]) -> ServingRule:
-    """Return the rule that expert parallelism needs a model with experts.
+    """Return the rule that rejects expert parallelism for models without experts.
 
     ``message`` is the title of the finding.
     """

@@ -143,7 +143,7 @@ def _parse_points(vary: tuple[str, ...], listed: tuple[Path, ...]) -> list[Point
 
 
 def _run_points(spec: str, points: list[Point], **given: Any) -> Sweep:
-    """Return the evaluated sweep. A terminal shows the progress on standard error."""
+    """Return the evaluated sweep. On a terminal, standard error shows the progress."""
     from parc.compiler.spec.reading.source import read_source
     from parc.compiler.tools.sweep.run_sweep import run_sweep
     from parc.compiler.tools.sweep.sweep import Sweep

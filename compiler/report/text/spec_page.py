@@ -29,7 +29,7 @@ TOP = "top level"
 
 
 def spec_page() -> str:
-    """Return docs/spec.md: the fields of training jobs, then the different ones of services."""
+    """Return docs/spec.md: the fields of training jobs, then those that differ for services."""
     training, serving = training_fields(), serving_fields()
     other = {path: doc for path, doc in serving.items() if training.get(path) != doc}
     return (
