@@ -109,7 +109,7 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
         return tp * pp
 
     def process_ranks(self, script: ServeScript, process: ScriptProcess) -> range:
-        """Return the ranks of a process: the same number on each host of the engine, in order."""
+        """Return the ranks of a process; each host of an engine runs equally many, in order."""
         nodes, node = process.number("nnodes", 1), process.number("node-rank", 0)
         if nodes < 1:
             raise MalformedFileError(SCRIPT, process.line, "--nnodes is 0, must be 1 or more")

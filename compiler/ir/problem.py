@@ -338,6 +338,6 @@ class Problem(Task):
     def trains_on_mock_data(self) -> bool:
         """True if the job has no data, so that the program of the framework generates some.
 
-        A program of the user may load data of which the spec contains nothing.
+        A program of the user may load data that the spec does not mention.
         """
         return not self.job.data

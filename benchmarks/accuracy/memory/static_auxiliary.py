@@ -69,7 +69,7 @@ def auxiliary_tensors(run: RecordedRun) -> list[int]:
 
 
 def _library_workspaces(run: RecordedRun) -> list[int]:
-    """Return workspaces of cuBLAS (two) and TransformerEngine, or the local core's scores."""
+    """Return the workspaces of cuBLAS and TransformerEngine, or the scores of an unfused core."""
     early = cluster_of(run.record["gpu"]).gpu.generation == "ampere"
     pinned = run.record["cublas"] or not early
     sizes = 2 * [32 * MIB if pinned else int(8.125 * MIB)]

@@ -199,7 +199,7 @@ is the uncertainty of the logarithm of the fitted value.
 
 
 def _fit_section(fit: JointFit) -> str:
-    """Return the section about the fitted parameters and what each of them is worth."""
+    """Return the section about the fitted parameters, and the error without each of them."""
     return PARAMETERS.format(count_table(fit), parameter_table(fit))
 
 
