@@ -49,7 +49,7 @@ def _catalog_generation(name: str) -> Generation | None:
 
 
 class _GenerationReader:
-    """Reader of the file of a GPU generation, and of other files to which ``like`` refers."""
+    """Reader of the file of a GPU generation, and of the other files that ``like`` names."""
 
     def __init__(self, entry: CatalogEntry, library: Library, sink: Sink, at: str) -> None:
         self._entry = entry

@@ -52,7 +52,7 @@ def estimate_layout(cost_model: CostModel, layout: Layout) -> Estimate:
 def with_placement_seconds(
     cost_model: CostModel, layout: Layout, estimate: Estimate, seconds: float
 ) -> Estimate:
-    """Return ``estimate`` with a step to which the placement adds ``seconds``."""
+    """Return a copy of ``estimate`` whose step is ``seconds`` longer because of the placement."""
     time = replace(estimate.time, placement_seconds=seconds)
     figures = _figures_of_step(cost_model, layout, time.total_seconds)
     return replace(estimate, time=time, **figures)

@@ -98,7 +98,7 @@ def _search_partial_recompute(
     """Return the layouts that recompute only some layers and beat or tie with all ``survivors``.
 
     Each of them differs from a survivor only in recompute: it recomputes the first n layers of each
-    model chunk, where n is the smallest number with which the layout fits into memory.
+    model chunk, where n is the smallest number that makes the layout fit into memory.
     """
     goals = cost_model.problem.goals
     world, best = find_best_survivor(cost_model, filters, survivors)

@@ -94,7 +94,7 @@ class Reading:
 
     @property
     def needed_spread(self) -> float:
-        """Relative spread of dynamic bytes with which the interval just contains the reading."""
+        """Relative spread of dynamic bytes that makes the interval just contain the reading."""
         stage = self.stage
         lost = 0.0 if self.kind == "allocated" else stage.fragmentation_bytes
         plain = self.predicted_bytes - lost

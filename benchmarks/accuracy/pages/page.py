@@ -103,7 +103,7 @@ def locked_table(cases: Sequence[Case], found: Columns) -> str:
     rows = [case for case in cases if is_locked(case)]
     groups = [*named_groups(rows), *class_groups(rows), *small_group(rows)]
     lines = [
-        (name, str(len(ids)), *_errors(found.shipped, ids), _mape(found.naive, ids))
+        (name, str(len(ids)), *_error_statistics(found.shipped, ids), _mean_error(found.naive, ids))
         for name, ids in groups
     ]
     return markdown(("group", "rows", "locked", "median", "p90", "bias", "naive"), lines)
@@ -115,9 +115,9 @@ def _open_table(groups: Sequence[Group], found: Columns) -> str:
         (
             name,
             str(len(ids)),
-            *_errors(found.no_source, ids),
-            _mape(found.shipped, ids),
-            _mape(found.naive, ids),
+            *_error_statistics(found.no_source, ids),
+            _mean_error(found.shipped, ids),
+            _mean_error(found.naive, ids),
         )
         for name, ids in groups
     ]
@@ -125,14 +125,14 @@ def _open_table(groups: Sequence[Group], found: Columns) -> str:
     return markdown(heads, lines)
 
 
-def _errors(column: Mapping[str, float], ids: Sequence[str]) -> tuple[str, ...]:
+def _error_statistics(column: Mapping[str, float], ids: Sequence[str]) -> tuple[str, ...]:
     """Return mean, median, 90th percentile and bias in per cent."""
     found = score([column[run] for run in ids])
-    return tuple(map(_percent, (found.mape, found.median, found.p90, found.bias)))
+    return tuple(map(_format_percent, (found.mape, found.median, found.p90, found.bias)))
 
 
-def _mape(column: Mapping[str, float], ids: Sequence[str]) -> str:
-    return _percent(score([column[run] for run in ids]).mape)
+def _mean_error(column: Mapping[str, float], ids: Sequence[str]) -> str:
+    return _format_percent(score([column[run] for run in ids]).mape)
 
 
 SCATTER = """\
@@ -220,7 +220,7 @@ is the uncertainty of the logarithm of the fitted value.
 
 
 def _fit_section(fit: JointFit) -> str:
-    """Return the section about the fitted parameters and what each of them is worth."""
+    """Return the section about the fitted parameters, and the error without each of them."""
     return PARAMETERS.format(count_table(fit), parameter_table(fit))
 
 
@@ -256,7 +256,7 @@ def _regret_section(cases: Sequence[Case]) -> str:
         cells = (
             sweep.name,
             str(sweep.layouts),
-            *map(_percent, shares),
+            *map(_format_percent, shares),
             sweep.picked,
             "same" if sweep.best == sweep.picked else sweep.best,
             memory,
@@ -276,11 +276,11 @@ def regret_table(cases: Sequence[Case]) -> str:
     for name, has in REGRET_SETS:
         if found := sweeps([case for case in cases if has(case)]):
             pairs = (mean_and_worst([column(one) for one in found]) for column in columns)
-            numbers = (_percent(number) for pair in pairs for number in pair)
+            numbers = (_format_percent(number) for pair in pairs for number in pair)
             rows.append((name, str(len(found)), *numbers))
     heads = ("sweeps", "number", "mean", "largest", "of ties", "largest", "naive", "largest")
     return markdown(heads, rows)
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.1f}"

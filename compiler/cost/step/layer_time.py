@@ -151,7 +151,7 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
 
 
 def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
-    """Return the time in seconds in which the host launches the forward pass of a layer."""
+    """Return the seconds that the host takes to launch the forward pass of a layer."""
     model, row = cost_model.problem.model, cost_model.efficiency
     if row.unfused:
         return row.launch_seconds * unfused_launches(kind)
