@@ -74,6 +74,8 @@ def hybrid_model_features(model: Model) -> Iterator[str]:
         yield "linear attention"
     if model.mamba is not None:
         yield "Mamba layers"
+    if model.convolution is not None:
+        yield "layers with convolutions"
     if model.pattern:
         yield "pattern of layers of one part each"
 

@@ -40,7 +40,9 @@ EXPERTS = NEMOTRON_NANO["experts"]
             "no layer has linear attention",
         ),
         (QWEN3_NEXT, {"window": 4096}, "model.window", "no effect with linear_attention"),
-        (QWEN3_NEXT, {"mamba": MAMBA}, "model.mamba", "no layer is a Mamba layer"),
+        (QWEN3_NEXT, {"mamba": MAMBA}, "model.mamba", "cannot have both"),
+        (QWEN3_NEXT, {"convolution": {}}, "model.convolution", "cannot have both"),
+        (NEMOTRON_NANO, {"pattern": "E*" * 26}, "model.mamba", "no layer is a Mamba layer"),
         (
             NEMOTRON_NANO,
             {"mamba": {**MAMBA, "groups": 7}},

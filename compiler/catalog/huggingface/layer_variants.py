@@ -35,13 +35,15 @@ def read_extra_weights(
         condition = entry.get("if")
         if condition is not None and not keys.value(condition):
             continue
-        parts = (prod(_factor(keys, one, found) for one in part) for part in entry["parameters"])
+        parts = (
+            prod(read_factor(keys, one, found) for one in part) for part in entry["parameters"]
+        )
         kept = {key: entry[key] for key in ("name", "at", "multiplied") if key in entry}
         weights.append({**kept, "parameters": sum(parts)})
     return weights
 
 
-def _factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
+def read_factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
     """Return the value of a number, a config key, or a field such as ``model.hidden``."""
     if isinstance(factor, int):
         return factor
@@ -182,6 +184,106 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
         return {}
     shared = [layer for layer, name in enumerate(types, start=1) if name == "shared"]
     return {"layer_variants": [{"layers": shared, "indexer": "shared"}]} if shared else {}
+
+
+def read_rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the field ``ffn`` of LFM2, whose MLP width can be adjusted and rounded up.
+
+    The config key is reduced by a third, multiplied, and rounded up to whole multiples
+    (transformers 5.20, modeling_lfm2.py, Lfm2MLP).
+    """
+    if not keys.boolean("block_auto_adjust_ff_dim"):
+        keys.mark_as_read(("block_ffn_dim_multiplier", "block_multiple_of"))
+        return {}
+    width, factor = int(2 * found["ffn"] / 3), keys.value("block_ffn_dim_multiplier")
+    multiple = keys.whole_number("block_multiple_of")
+    if factor is None:
+        return {"ffn": width}
+    width = int(keys.positive_number("block_ffn_dim_multiplier") * width)
+    return {"ffn": -(-width // multiple) * multiple}
+
+
+def read_global_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``window`` and ``layer_variants`` of Gemma 4.
+
+    In addition to ``read_shared_key_values``, the last layer always has full attention.
+    """
+    return read_shared_key_values(keys, found, last_is_full=True)
+
+
+def read_shared_key_values(
+    keys: ConfigKeys, found: dict[str, Any], *, last_is_full: bool = False
+) -> dict[str, Any]:
+    """Return the fields ``window`` and ``layer_variants`` of Gemma 3n.
+
+    The last layers share the keys and values of earlier layers. In Gemma 4, layers with full
+    attention have other heads, and can use keys as values; the MLP of layers with shared keys can
+    have twice the width (transformers 5.20, modeling_gemma4.py, Gemma4TextAttention).
+    """
+    layers = found["layers"]
+    indexes = layer_indexes(layers)
+    full = _full_layers(keys, layers) | ({layers - 1} if last_is_full else set())
+    first_shared = layers - keys.whole_number("num_kv_shared_layers", least=0)
+    wide = keys.boolean("use_double_wide_mlp")
+    shapes: list[dict[str, Any]] = []
+    for layer in indexes:
+        shape: dict[str, Any] = {}
+        if layer in full:
+            shape = {"full_attention": True, **_global_heads(keys, layer, found)}
+        if layer >= first_shared:
+            shape = {**shape, "shared_kv": True}
+            shape.pop("keys_as_values", None)
+            shape |= {"ffn": 2 * found["ffn"]} if wide else {}
+        shapes.append(shape)
+    fields = {"window": keys.whole_number("sliding_window")}
+    variants = _group_by_shape(shapes)
+    return fields | ({"layer_variants": variants} if variants else {})
+
+
+def _full_layers(keys: ConfigKeys, layers: int) -> set[int]:
+    """Return the indexes of layers with full attention: those of ``layer_types``, or every n-th."""
+    types, every = keys.value("layer_types"), keys.whole_number("sliding_window_pattern")
+    if types is None:
+        types = [_FULL if (n + 1) % every == 0 else "" for n in layer_indexes(layers)]
+    elif not isinstance(types, list) or len(types) != layers:
+        message = f"layer_types must list one type for each of the {layers} layers"
+        keys.add_note("K03", "layer_types", message)
+        return set()
+    return {layer for layer, name in enumerate(types) if name == _FULL}
+
+
+def _global_heads(keys: ConfigKeys, layer: int, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the heads of a layer with full attention, as far as they differ from the others.
+
+    Configs that transformers wrote list them in ``per_layer_config``, by index of the layer.
+    """
+    listed = keys.value("per_layer_config")
+    own = listed.get(str(layer)) if isinstance(listed, dict) else None
+    shape: dict[str, Any] = {}
+    as_values = keys.boolean("attention_k_eq_v")
+    head_dim, kv_heads = (keys.optional_whole_number(key) for key in _GLOBAL_KEYS)
+    if isinstance(own, dict):
+        head_dim, kv_heads = own.get("head_dim"), own.get("num_key_value_heads")
+    elif not as_values:
+        kv_heads = None
+    for field, value in (("head_dim", head_dim), ("kv_heads", kv_heads)):
+        if value not in (None, found.get(field)):
+            shape[field] = value
+    return shape | ({"keys_as_values": True} if as_values else {})
+
+
+_GLOBAL_KEYS = ("global_head_dim", "num_global_key_value_heads")
+_FULL = "full_attention"
+
+
+def _group_by_shape(shapes: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one variant per distinct non-empty shape; ``shapes`` has one entry per layer."""
+    variants: dict[str, dict[str, Any]] = {}
+    for layer, shape in enumerate(shapes, start=1):
+        if shape:
+            variant = variants.setdefault(repr(sorted(shape.items())), {"layers": [], **shape})
+            variant["layers"].append(layer)
+    return list(variants.values())
 
 
 def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:

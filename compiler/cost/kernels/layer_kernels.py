@@ -77,7 +77,10 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
         keys = max(attention.kv_heads / t, 1.0)
         # Width of values relative to keys.
         spread = attention.value_width / attention.head_dim
-        width = attention.query_projection_heads / t + (1 + spread) * keys
+        if attention.shared_kv:
+            keys = 0.0
+        kinds = 1 if attention.keys_as_values else 1 + spread
+        width = attention.query_projection_heads / t + kinds * keys
         inner = attention.heads * attention.value_width / t
         return [(tokens, width * attention.head_dim, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t
