@@ -51,6 +51,18 @@ def mean_cache_bytes_per_token(model: Model, tp: int, element_bytes: float) -> f
     )
 
 
+def windowed_cache_share(model: Model, tp: int) -> float:
+    """Return the share of the cached bytes per token that belongs to layers with a window."""
+    if not model.variants:
+        return count_windowed_layers(model) / max(model.cumulative_layer_counts[-1][0], 1)
+    sizes = [
+        (share * cache_bytes_per_token(one.attention, tp, 1.0), one.attention.window)
+        for one, share in model.attention_models
+    ]
+    windowed = sum(size for size, window in sizes if window is not None)
+    return windowed / (sum(size for size, _ in sizes) or 1.0)
+
+
 def count_windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
     """Return the number of attention layers with a sliding window in a range of layers.
 

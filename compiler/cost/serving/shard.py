@@ -268,6 +268,17 @@ def recurrent_elements(model: Model, tp: int) -> MixerWeights:
 
     Both numbers are zero if the model has only softmax attention.
     """
+    mixer = next((kind.mixer for kind in model.kinds if kind.recurrent), None)
+    if mixer is None:
+        return MixerWeights(0.0, 0.0)
+    part = _recurrent_elements(model, tp)
+    extra = multiplied_extra_weights(model, LayerKind(mixer, "none"))
+    small = sum(x.parameters for x in model.extra_weights if x.at == mixer and not x.multiplied)
+    return MixerWeights(part.projections + extra, part.unquantized + small)
+
+
+def _recurrent_elements(model: Model, tp: int) -> MixerWeights:
+    """Return the weights of one layer's recurrent mixer, without extra weights."""
     # Decay and step size of linear attention stay in 16 bit because their projection is too narrow
     # for blocks of scales (vLLM 0.33, layers/mamba/gdn). Vectors with one fp32 number per head
     # count as two 16-bit elements per number.
