@@ -51,6 +51,8 @@ class MegatronVerifier(FrameworkVerifier):
             "problem.model.attention.shared_kv": "only layer variants have it (E07)",
             "problem.model.attention.keys_as_values": "only layer variants have it (E07)",
             "problem.model.convolution": "a rule rejects other models (E07)",
+            "problem.model.attention.head_gate": "a rule rejects other models (E07)",
+            "problem.model.linear.full_rank_gates": "a rule rejects other models (E07)",
             "problem.model.linear.kind": "Megatron has one; a rule rejects others (E07)",
             "problem.model.attention.indexer": "a rule rejects other models (E07)",
             "problem.model.mamba.conv_size": "Megatron has 4; a rule rejects others (E07)",

@@ -70,6 +70,8 @@ def hybrid_model_features(model: Model) -> Iterator[str]:
     """
     if model.attention.gate:
         yield "gate on the attention output"
+    if model.attention.head_gate:
+        yield "gate per head on the attention output"
     if model.linear is not None:
         yield "linear attention"
     if model.mamba is not None:

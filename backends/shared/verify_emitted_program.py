@@ -38,6 +38,7 @@ PLAIN_DECODER = {
     "problem.model.attention.window": None,
     "problem.model.attention.sinks": False,
     "problem.model.attention.gate": False,
+    "problem.model.attention.head_gate": False,
 }
 """Path of the plan -> its value for a decoder that has only attention and MLPs in all layers."""
 

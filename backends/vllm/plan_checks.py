@@ -32,7 +32,7 @@ REMOVED = {
 """Family -> last version that supports it (model_executor/models/registry.py)."""
 WITHOUT_CLASS = frozenset(
     (
-        *("biogpt", "bitnet", "codegen", "ctrl", "diffllama", "doge", "gpt_neo"),
+        *("bailing_hybrid", "biogpt", "bitnet", "codegen", "ctrl", "diffllama", "doge", "gpt_neo"),
         *("gpt_neox_japanese", "granite_docling_text", "nanochat", "openai-gpt", "xglm", "youtu"),
     )
 )

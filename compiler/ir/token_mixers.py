@@ -72,6 +72,8 @@ class Attention:
     chunk (Llama 4)."""
     indexer: Indexer | None = None
     """Indexer that selects the keys of each query; None = all visible keys."""
+    head_gate: bool = False
+    """True if a sigmoid gate with one number per head scales the attention output (Step 3.5)."""
     shared_kv: bool = False
     """True if the layer attends to the keys and values of an earlier layer, so that it has neither
     projections nor a cache for them (Gemma 3n)."""
@@ -135,6 +137,9 @@ class LinearAttention:
     """Distance n between layers with softmax attention: layers n, 2n, ... (Qwen3-Next: n = 4); 1 if
     layer variants list the layers with linear attention."""
     kind: LinearKind = "gated-delta-net"
+    full_rank_gates: bool = False
+    """True if decay and gate of Kimi Delta Attention have projections of full rank (Ling)
+    instead of rank head dim."""
 
     @property
     def key_width(self) -> int:
@@ -152,18 +157,20 @@ class LinearAttention:
 
         All kinds project queries, keys and values. Gated DeltaNet adds the gate, and decay and
         update rate per value head; Kimi Delta Attention adds the update rate and the inputs of two
-        projections of rank head dim, for decay and gate; lightning attention adds the gate.
+        projections, for decay and gate; lightning attention adds the gate.
         """
         inputs = 2 * self.key_width + self.inner_width
         if self.kind == "kimi-delta":
-            return inputs + self.value_heads + self.key_dim + self.value_dim
+            wide = self.key_width + self.inner_width
+            ranks = wide if self.full_rank_gates else self.key_dim + self.value_dim
+            return inputs + self.value_heads + ranks
         heads = 2 * self.value_heads if self.kind == "gated-delta-net" else 0
         return inputs + self.inner_width + heads
 
     @property
     def gate_weights(self) -> int:
         """Number of weights that expand decay and gate from rank head dim to all heads."""
-        if self.kind != "kimi-delta":
+        if self.kind != "kimi-delta" or self.full_rank_gates:
             return 0
         return self.key_dim * self.key_width + self.value_dim * self.inner_width
 

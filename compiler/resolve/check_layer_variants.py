@@ -71,12 +71,33 @@ def _check_variants(facts: ModelSpec) -> Iterator[Found]:
                 causes=(Cause("model.pattern", "pattern is set here"),),
             ),
         )
+    yield from _check_shared_keys(facts, variants)
     first_use: dict[int, str] = {}
     for number, variant in enumerate(variants):
         path = f"model.layer_variants[{number}]"
         yield from _check_numbers(facts, variant, f"{path}.layers", first_use)
         yield from _check_mixer(facts, variant, path)
         yield from _check_shapes(facts, variant, path)
+
+
+def _check_shared_keys(facts: ModelSpec, variants: tuple[LayerVariantSpec, ...]) -> Iterator[Found]:
+    """Yield layers that share keys and values although no earlier layer has any."""
+    without = {
+        layer
+        for one in variants
+        if one.shared_kv or one.mixer != "attention" or not one.attention
+        for layer in one.layers
+    }
+    first = next((n for n in range(1, (facts.layers or 0) + 1) if n not in without), None)
+    for number, variant in enumerate(variants):
+        early = [layer for layer in variant.layers if first is None or layer < first]
+        if variant.shared_kv and early:
+            finding = Finding(
+                f"layer {early[0]} shares keys and values, but no earlier layer has any",
+                label="shared_kv is true",
+                help="the first layer with attention needs keys and values of its own",
+            )
+            yield f"model.layer_variants[{number}].shared_kv", finding
 
 
 def _check_mixer(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Iterator[Found]:

@@ -214,6 +214,7 @@ def _build_attention(facts: ModelSpec) -> Attention:
         # Without a sliding window all layers have full attention, so the key has no meaning.
         full_attention_every=(facts.full_attention_every or 0) if facts.window else 0,
         gate=bool(facts.attention_gate),
+        head_gate=bool(facts.head_gate),
         value_dim=facts.value_dim or 0,
         chunked=bool(facts.window_chunks),
         indexer=Indexer(**facts.indexer.model_dump()) if facts.indexer else None,

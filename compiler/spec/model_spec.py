@@ -42,6 +42,9 @@ class LinearAttentionSpec(StrictModel):
     kind: Literal["gated-delta-net", "kimi-delta", "lightning"] = "gated-delta-net"
     """Kind of linear attention: Gated DeltaNet (Qwen3-Next), Kimi Delta Attention (Kimi Linear), or
     lightning attention (MiniMax-01), which has no convolution."""
+    full_rank_gates: bool = False
+    """True if decay and gate of Kimi Delta Attention have projections of full rank instead of rank
+    key_dim."""
     key_heads: Count | None = None
     """Number of key heads, which is also the number of query heads. Required unless base sets
     it."""
@@ -277,6 +280,9 @@ class ModelSpec(StrictModel):
     """Multi-head latent attention. If absent, the model has grouped-query attention."""
     indexer: IndexerSpec | None = None
     """Indexer of sparse attention. If absent, queries attend to all visible keys."""
+    head_gate: bool | None = None
+    """True if a sigmoid gate with one number per head scales the attention output (Step 3.5). If
+    absent, false."""
     attention_gate: bool | None = None
     """True if a sigmoid gate scales the attention output (Qwen3-Next). If absent, false."""
     linear_attention: LinearAttentionSpec | None = None

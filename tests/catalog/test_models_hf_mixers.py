@@ -141,7 +141,12 @@ WRONG = [
         "no effect with mixer: convolution",
     ),
     (
-        {"layer_variants": [{"layers": [1], "shared_kv": True, "keys_as_values": True}]},
+        {"layer_variants": [{"layers": [1, 2], "shared_kv": True}]},
+        "model.layer_variants[0].shared_kv",
+        "layer 1 shares keys and values, but no earlier layer has any",
+    ),
+    (
+        {"layer_variants": [{"layers": [2], "shared_kv": True, "keys_as_values": True}]},
         "model.layer_variants[0].keys_as_values",
         "no effect with shared_kv",
     ),

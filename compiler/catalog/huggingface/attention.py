@@ -18,7 +18,7 @@ from parc.compiler.catalog.huggingface.layer_variants import (
     read_block_sparse_layers,
     read_global_layer_shapes,
     read_heads_per_layer,
-    read_rounded_mlp_width,
+    read_other_setting_of_windows,
     read_shared_indexers,
     read_shared_key_values,
     read_sliding_layer_shapes,
@@ -273,15 +273,33 @@ def _check_attention_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str,
     return {}
 
 
+def _rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the field ``ffn`` of LFM2, whose MLP width can be adjusted and rounded up.
+
+    The config key is reduced by a third, multiplied, and rounded up to whole multiples
+    (transformers 5.20, modeling_lfm2.py, Lfm2MLP).
+    """
+    if not keys.boolean("block_auto_adjust_ff_dim"):
+        keys.mark_as_read(("block_ffn_dim_multiplier", "block_multiple_of"))
+        return {}
+    width, factor = int(2 * found["ffn"] / 3), keys.value("block_ffn_dim_multiplier")
+    multiple = keys.whole_number("block_multiple_of")
+    if factor is None:
+        return {"ffn": width}
+    width = int(keys.positive_number("block_ffn_dim_multiplier") * width)
+    return {"ffn": -(-width // multiple) * multiple}
+
+
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "block_configs": read_block_configs,
     "block_sparse_layers": read_block_sparse_layers,
     "heads_per_layer": read_heads_per_layer,
     "shared_indexers": read_shared_indexers,
+    "other_setting_of_windows": read_other_setting_of_windows,
     "sliding_layer_shapes": read_sliding_layer_shapes,
     "global_layer_shapes": read_global_layer_shapes,
     "shared_key_values": read_shared_key_values,
-    "rounded_mlp_width": read_rounded_mlp_width,
+    "rounded_mlp_width": _rounded_mlp_width,
     "attention_as_wide_as_hidden": _check_attention_width,
     "falcon_heads": _falcon_head_counts,
 }

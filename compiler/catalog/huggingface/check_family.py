@@ -118,7 +118,7 @@ def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
     for section in _NESTED_FIELDS:
         for field, key in tree.get(section, {}).items():
             wanted_type, words = _OTHER_TYPES.get(field, (str, "be a config key"))
-            if section == "linear_attention":
+            if section == "linear_attention" or field in ("count", "top_k"):
                 wanted_type, words = (str, list), "be a config key or a list of config keys"
             listed = key if isinstance(key, list) else []
             if not isinstance(key, wanted_type) or key == [] or not _are_texts(listed):

@@ -169,6 +169,50 @@ def _leading_dense_layers(
     return {"experts": found["experts"] | {"first_dense_layers": dense}}
 
 
+def read_other_setting_of_windows(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``layer_variants`` and ``experts`` of Step 3.5 and 3.7.
+
+    Layers with a sliding window have another number of heads. The lists of hub configs are longer
+    than the model, by its multi-token-prediction layers; ``moe_layers_enum`` lists the layers with
+    experts (transformers 5.20, configuration_step3p7.py).
+    """
+    layers = found["layers"]
+    routed, fields = _routed_layers(keys, layers), {}
+    if "experts" in found:
+        fields = _leading_dense_layers(keys, found, routed)
+    if not all(routed):
+        fields["ffn"] = keys.whole_number("intermediate_size")
+    types = keys.value("layer_types")
+    listed = types[:layers] if isinstance(types, list) else []
+    if types is not None and len(listed) != layers:
+        message = f"layer_types must list one type for each of the {layers} layers"
+        keys.add_note("K03", "layer_types", message)
+    numbers = [layer for layer, name in enumerate(listed, 1) if name == "sliding_attention"]
+    if not numbers:
+        keys.mark_as_read(("sliding_window",))
+        return fields
+    variant: dict[str, Any] = {"layers": numbers, "window": keys.whole_number("sliding_window")}
+    key = "num_sliding_attention_heads"
+    other = "attention_other_setting.num_attention_heads"
+    heads = keys.optional_whole_number(key) or keys.optional_whole_number(other)
+    if heads not in (None, found["heads"]):
+        variant["heads"] = heads
+    return fields | {"layer_variants": [variant]}
+
+
+def _routed_layers(keys: ConfigKeys, layers: int) -> list[bool]:
+    """Return one boolean per layer: True if it has experts; by default from the fourth layer on."""
+    types, listed = keys.value("mlp_layer_types"), keys.value("moe_layers_enum")
+    if isinstance(types, list):
+        return [name == "sparse" for name in types[:layers]]
+    if isinstance(listed, str):
+        listed = [part.strip() for part in listed.split(",")]
+    if isinstance(listed, list):
+        names = {str(one) for one in listed}
+        return [str(layer) in names for layer in layer_indexes(layers)]
+    return [layer >= 3 for layer in layer_indexes(layers)]
+
+
 def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Return the field ``layer_variants`` of a model whose layers can share the selected keys.
 
@@ -184,23 +228,6 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
         return {}
     shared = [layer for layer, name in enumerate(types, start=1) if name == "shared"]
     return {"layer_variants": [{"layers": shared, "indexer": "shared"}]} if shared else {}
-
-
-def read_rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the field ``ffn`` of LFM2, whose MLP width can be adjusted and rounded up.
-
-    The config key is reduced by a third, multiplied, and rounded up to whole multiples
-    (transformers 5.20, modeling_lfm2.py, Lfm2MLP).
-    """
-    if not keys.boolean("block_auto_adjust_ff_dim"):
-        keys.mark_as_read(("block_ffn_dim_multiplier", "block_multiple_of"))
-        return {}
-    width, factor = int(2 * found["ffn"] / 3), keys.value("block_ffn_dim_multiplier")
-    multiple = keys.whole_number("block_multiple_of")
-    if factor is None:
-        return {"ffn": width}
-    width = int(keys.positive_number("block_ffn_dim_multiplier") * width)
-    return {"ffn": -(-width // multiple) * multiple}
 
 
 def read_global_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
@@ -299,19 +326,13 @@ def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     if not whole or len(listed) != layers:
         keys.add_note("K03", key, f"{key} must list one number for each of the {layers} layers")
         return {}
-    variants = [dict(one) for one in found.get("layer_variants", ())]
-    full = {layer for one in variants for layer in one["layers"]}
-    for heads in sorted({*listed} - {found["heads"]}):
-        numbers = [layer for layer, one in enumerate(listed, start=1) if one == heads]
-        for group, more in ((full, {"full_attention": True}), (set(), {})):
-            chosen = [layer for layer in numbers if (layer in full) == bool(group)]
-            if chosen and (more or not group):
-                variants.append({"layers": chosen, "heads": heads, **(more if group else {})})
-    special = {layer for one in variants if "heads" in one for layer in one["layers"]}
-    for one in variants:
-        if "heads" not in one:
-            one["layers"] = [layer for layer in one["layers"] if layer not in special]
-    variants = [one for one in variants if one["layers"]]
+    full = {layer for one in found.get("layer_variants", ()) for layer in one["layers"]}
+    shapes = (
+        ({"full_attention": True} if layer in full else {})
+        | ({"heads": heads} if heads != found["heads"] else {})
+        for layer, heads in enumerate(listed, start=1)
+    )
+    variants = _group_by_shape(shapes)
     return {"layer_variants": variants} if variants else {}
 
 

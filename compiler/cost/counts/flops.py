@@ -45,17 +45,18 @@ def projection_weights(model: Model) -> int:
     """
     attention = model.attention
     latent = attention.latent
+    gate = model.hidden * attention.heads if attention.head_gate else 0
     if latent is None:
         queries = attention.query_projection_heads * attention.head_dim
         outputs = attention.heads * attention.value_width
-        return model.hidden * (queries + attention.key_value_projection_width + outputs)
+        return gate + model.hidden * (queries + attention.key_value_projection_width + outputs)
     query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     query = model.hidden * query_dim
     if latent.q_lora_rank:
         query = latent.q_lora_rank * (model.hidden + query_dim)
     keys = model.hidden * (latent.kv_lora_rank + latent.qk_rope_dim)
     keys += latent.kv_lora_rank * attention.heads * (latent.qk_nope_dim + latent.v_dim)
-    return query + keys + attention.heads * latent.v_dim * model.hidden
+    return gate + query + keys + attention.heads * latent.v_dim * model.hidden
 
 
 def query_and_value_width(model: Model) -> int:

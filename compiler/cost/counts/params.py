@@ -101,9 +101,10 @@ def indexer_params(model: Model, indexer: Indexer) -> int:
 def attention_params(model: Model, tp: int = 1) -> int:
     """Return the number of attention parameters of one layer on one of ``tp`` ranks."""
     attention = model.attention
-    indexer = indexer_params(model, attention.indexer) if attention.indexer else 0
+    more = indexer_params(model, attention.indexer) if attention.indexer else 0
+    more += model.hidden * attention.heads // tp if attention.head_gate else 0
     if attention.latent is not None:
-        return indexer + _latent_attention_params(model, attention.latent, tp)
+        return more + _latent_attention_params(model, attention.latent, tp)
     outputs = attention.heads * attention.value_width
     # If tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that no
     # weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
@@ -112,7 +113,7 @@ def attention_params(model: Model, tp: int = 1) -> int:
     weights = model.hidden * fused + outputs // tp * model.hidden
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
     sinks = attention.heads // tp if attention.sinks else 0
-    return weights + biases + sinks + indexer + _qk_norm_params(model, attention, tp)
+    return weights + biases + sinks + more + _qk_norm_params(model, attention, tp)
 
 
 def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:

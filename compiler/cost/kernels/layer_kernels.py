@@ -105,9 +105,12 @@ def extra_gemm_shapes(
     """Return the (m, n, k) shapes of the products that only some models have, on one rank.
 
     They are the projections and scores of an indexer, the projections to and from experts on a
-    latent width, and extra weights. No rank splits them. ``sequence`` is the sequence length.
+    latent width, gates per head, and extra weights. No rank splits them. ``sequence`` is the
+    sequence length.
     """
     shapes: list[GemmShape] = []
+    if kind.mixer == "attention" and model.attention.head_gate:
+        shapes.append((tokens, model.attention.heads, model.hidden))
     indexer = model.attention.indexer if kind.mixer == "attention" else None
     if indexer is not None and not indexer.shared:
         inputs = indexer_params(model, indexer) / model.hidden
@@ -292,7 +295,9 @@ def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: fl
     mixed = 0.0
     if kind.mixer == "attention":
         mixed = 4 * (attention.heads + attention.kv_heads) * attention.head_dim
-        mixed += 6 * attention.heads * attention.head_dim if attention.gate else 0
+        mixed += (
+            6 * attention.heads * attention.head_dim if attention.gate or attention.head_gate else 0
+        )
     width = float(model.ffn.size if kind.mlp == "dense" else 0)
     if kind.routed and experts is not None:
         width = float(experts.shared_size)

@@ -115,7 +115,7 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
     if model.linear is not None:
         step = lcm(step, policy.prefix_chunk_tokens)
     # The smallest block in which one layer's keys and values are at least as large as one state.
-    tokens = step * ceil(state / (step * token_bytes))
+    tokens = step * max(ceil(state / (step * token_bytes)), 1)
     groups = _layer_groups(layers, policy)
     return CacheBlocks(tokens, tokens * token_bytes, *groups, policy.blocks_per_request)
 

@@ -240,7 +240,8 @@ def _attention_elements(model: Model, tp: int) -> MixerWeights:
     attention, hidden = model.attention, model.hidden
     latent, indexer = attention.latent, attention.indexer
     # Every rank has the whole indexer.
-    index = indexer_params(model, indexer) if indexer else 0
+    index = float(indexer_params(model, indexer) if indexer else 0)
+    index += hidden * attention.heads / tp if attention.head_gate else 0.0
     if latent is None:
         width = attention.heads * attention.value_width / tp
         queries = attention.query_projection_heads * attention.head_dim / tp
