@@ -240,6 +240,14 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
             fix="model.linear_attention.full_attention_every: 4",
         )
         yield "K03", "model.linear_attention.full_attention_every", finding
+    kinds = {
+        "conv_size": linear.kind != "lightning",
+        "full_rank_gates": linear.kind == "kimi-delta",
+    }
+    for key, has_effect in kinds.items():
+        if key in linear.model_fields_set and not has_effect:
+            path = f"model.linear_attention.{key}"
+            yield "K03", path, Finding(f"{key} has no effect with kind: {linear.kind}")
     for other in ("window", "pattern", "sinks"):
         if getattr(facts, other) and not listed:
             yield _no_effect_finding(other, "linear_attention")
