@@ -38,13 +38,6 @@ LFM2 = SIZES | {
     **{"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
     "block_auto_adjust_ff_dim": False,
 }
-GEMMA_4 = SIZES | {
-    **{"model_type": "gemma4_text", "num_hidden_layers": 6, "head_dim": 16, "sliding_window": 8},
-    **{"global_head_dim": 32, "hidden_size_per_layer_input": 16, "num_kv_shared_layers": 2},
-    **{"vocab_size_per_layer_input": 128, "use_double_wide_mlp": True},
-    "layer_types": ["sliding_attention", "full_attention"] * 3,
-}
-"""A model whose layers share keys and values, and whose class creates constants on device None."""
 UNSET_WEIGHTS = """
 import sys
 import torch
@@ -105,11 +98,8 @@ def test_fsdp_trains_experts_with_hybrid_sharding_and_saves_them(tmp_path: Path)
     assert (saved / "step-2/.metadata").exists()
 
 
-@pytest.mark.parametrize("config", [LFM2, GEMMA_4], ids=lambda config: config["model_type"])
-def test_fsdp_shards_convolutions_and_layers_that_share_keys(
-    config: dict[str, Any], tmp_path: Path
-) -> None:
-    write_files(config, {"job": {}, "layout": {"zero_stage": 3}, "emit": ["fsdp"]}, tmp_path)
+def test_fsdp_shards_layers_with_convolutions(tmp_path: Path) -> None:
+    write_files(LFM2, {"job": {}, "layout": {"zero_stage": 3}, "emit": ["fsdp"]}, tmp_path)
     output = run_script(tmp_path / "torchrun/launch.sh", "--device", "cpu", "--dtype", "fp32")
     alone = losses(reference(REFERENCE, str(tmp_path / "fsdp")))
     assert losses(output) == pytest.approx(alone, abs=2e-6)
