@@ -20,5 +20,5 @@ def service_features(model: Model) -> frozenset[str]:
     methods = DRAFT_METHODS | ({"mtp"} if model.family in MTP_FAMILIES else set())
     others = {"lora"} if model.family in LORA_FAMILIES else set()
     # Only keys and values of tokens are copied to host memory, not recurrent states.
-    others |= {"kv_offload"} if model.linear is None and model.mamba is None else set()
+    others |= {"kv_offload"} if model.recurrent is None else set()
     return frozenset((*POOLS, *others, *(f"speculative:{method}" for method in methods)))

@@ -70,10 +70,14 @@ def hybrid_model_features(model: Model) -> Iterator[str]:
     """
     if model.attention.gate:
         yield "gate on the attention output"
+    if model.attention.head_gate:
+        yield "gate per head on the attention output"
     if model.linear is not None:
         yield "linear attention"
     if model.mamba is not None:
         yield "Mamba layers"
+    if model.convolution is not None:
+        yield "layers with convolutions"
     if model.pattern:
         yield "pattern of layers of one part each"
 

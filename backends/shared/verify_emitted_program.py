@@ -23,18 +23,22 @@ PLAIN_DECODER = {
     "problem.model.left_out": "",
     "problem.model.linear": None,
     "problem.model.mamba": None,
+    "problem.model.convolution": None,
     "problem.model.pattern": "",
     "problem.model.variants": [],
     "problem.model.extra_weights": [],
     "problem.model.norm_weights": True,
     "problem.model.attention.value_dim": 0,
     "problem.model.attention.chunked": False,
+    "problem.model.attention.shared_kv": False,
+    "problem.model.attention.keys_as_values": False,
     "problem.model.attention.indexer": None,
     "problem.model.attention.latent": None,
     "problem.model.attention.qk_norm": "none",
     "problem.model.attention.window": None,
     "problem.model.attention.sinks": False,
     "problem.model.attention.gate": False,
+    "problem.model.attention.head_gate": False,
 }
 """Path of the plan -> its value for a decoder that has only attention and MLPs in all layers."""
 

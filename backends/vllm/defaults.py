@@ -79,6 +79,6 @@ def step_tokens_to_try(problem: ServingProblem) -> tuple[int, ...]:
     There are none if the buffers of an expert exchange have the size of a step, and if the model
     has recurrent states, whose blocks bound the steps (config/cache.py, mamba_cache_mode).
     """
-    has_states = problem.model.mamba is not None or problem.model.linear is not None
+    has_states = problem.model.recurrent is not None
     is_fixed = problem.pins.all2all == "deepep_low_latency"
     return () if has_states or is_fixed else STEP_TOKENS

@@ -22,11 +22,17 @@ CUSTOM_ALL_REDUCE = 2
 """Largest number of PCIe GPUs for vLLM's own all-reduce (distributed/custom_all_reduce.py)."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank (config/lora.py, MaxLoRARanks)."""
-REMOVED = {"grok": "0.24.0"}
+REMOVED = {
+    "bamba": "0.23.0",
+    "dots1": "0.23.0",
+    "grok": "0.24.0",
+    "minimax": "0.23.0",
+    "persimmon": "0.25.0",
+}
 """Family -> last version that supports it (model_executor/models/registry.py)."""
 WITHOUT_CLASS = frozenset(
     (
-        *("biogpt", "bitnet", "codegen", "ctrl", "diffllama", "doge", "gpt_neo"),
+        *("bailing_hybrid", "biogpt", "bitnet", "codegen", "ctrl", "diffllama", "doge", "gpt_neo"),
         *("gpt_neox_japanese", "granite_docling_text", "nanochat", "openai-gpt", "xglm", "youtu"),
     )
 )

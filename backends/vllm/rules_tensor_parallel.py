@@ -63,10 +63,11 @@ message: it fails while it reshapes a projection."""
 def _recurrent_head_counts(model: Model) -> Iterator[tuple[str, str, int]]:
     """Yield (spec path, name, number) for each kind of head in recurrent layers.
 
-    Recurrent layers are linear attention and Mamba layers. tp must divide each number, because vLLM
-    cannot store copies of these heads on several ranks.
+    tp must divide each number, because vLLM cannot store copies of these heads on several ranks.
     """
     linear, mamba = model.linear, model.mamba
+    if model.convolution is not None:
+        yield "model.convolution", "channels of convolutions", model.convolution.width
     if linear is not None:
         yield "model.linear_attention.key_heads", "key heads of linear attention", linear.key_heads
     if mamba is not None:

@@ -1,6 +1,5 @@
 """Intermediate representation: frozen dataclasses, one type per stage of the pipeline."""
 
-from parc.compiler.ir.attention import Attention, LatentAttention
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack, SwitchTier
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
 from parc.compiler.ir.gpu_generation import Efficiency, Generation, KernelStack, ServingEfficiency
@@ -24,8 +23,6 @@ from parc.compiler.ir.model import (
     Experts,
     FeedForward,
     LayerKind,
-    LinearAttention,
-    Mamba,
     Model,
     Position,
 )
@@ -55,6 +52,13 @@ from parc.compiler.ir.problem import (
 from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
+from parc.compiler.ir.token_mixers import (
+    Attention,
+    Convolution,
+    LatentAttention,
+    LinearAttention,
+    Mamba,
+)
 
 AnyPlan = Plan | ServingPlan
 """Input of backends and reports."""
@@ -75,6 +79,7 @@ __all__ = [
     "Candidate",
     "Cluster",
     "ContextComm",
+    "Convolution",
     "Efficiency",
     "Estimate",
     "Experts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from parc.compiler.ir.attention import Attention
+from parc.compiler.ir.token_mixers import Attention, Mixer
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +15,11 @@ class LayerVariant:
     layers: tuple[int, ...]
     """Indexes of the layers, counted from 0."""
     attention: Attention | None
-    """Attention of these layers; None if they have no token mixer."""
+    """Attention of these layers; None if they have another token mixer or none."""
     ffn_size: int | None
     """Hidden width of the dense MLP of these layers; None if they have no MLP."""
+    mixer: Mixer
+    """Token mixer of these layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,9 @@ class ExtraWeights:
     """Weights of a model part that no other field describes, such as a norm after the embedding."""
 
     name: str
-    at: Literal["layers", "attention", "dense", "experts", "embedding", "output"]
-    """Layers that have the weights: all, or those with attention, a dense MLP or routed experts. Or
-    the module next to which the model has them once."""
+    at: Literal["layers", "embedding", "output", "dense", "experts"] | Mixer
+    """Layers that have the weights: all, or those with this token mixer, a dense MLP or routed
+    experts. Or the module next to which the model has them once."""
     parameters: int
     """Number of parameters per layer, or in total at the embedding or the output."""
     multiplied: bool

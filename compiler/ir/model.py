@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from parc.compiler.ir.attention import Attention
 from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
+from parc.compiler.ir.token_mixers import Attention, Convolution, LinearAttention, Mamba, Mixer
 
 
 class LayerKind(NamedTuple):
@@ -18,8 +18,7 @@ class LayerKind(NamedTuple):
     Layers of the same kind have the same memory and cost.
     """
 
-    mixer: Literal["attention", "linear", "mamba", "none"]
-    """Token mixer: softmax attention, linear attention, Mamba (a state space model), or none."""
+    mixer: Mixer
     mlp: Literal["dense", "experts", "none"]
     variant: int = 0
     """Index into ``Model.variants``, counted from 1; 0 = the shapes that ``Model`` states."""
@@ -28,6 +27,11 @@ class LayerKind(NamedTuple):
     def routed(self) -> bool:
         """True if a layer of this kind routes tokens to experts."""
         return self.mlp == "experts"
+
+    @property
+    def recurrent(self) -> bool:
+        """True if the token mixer keeps one state per sequence instead of keys and values."""
+        return self.mixer not in ("attention", "none")
 
     @property
     def sub_layers(self) -> int:
@@ -45,90 +49,16 @@ LAYER_LETTERS = {
 }
 """Letters of ``Model.pattern``, as in Megatron-Core's hybrid layer pattern."""
 KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "experts"))
-WITHOUT_PARTS = (LayerKind("none", "experts"), LayerKind("none", "none"))
+OTHER_KINDS = (
+    *(LayerKind(mixer, mlp) for mixer in ("mamba", "convolution") for mlp in ("dense", "experts")),
+    *(LayerKind(mixer, "none") for mixer in ("linear", "convolution", "none")),
+)
 """Further kinds of layers that a layer variant can have, in addition to the kinds of a pattern."""
 # A fixed order makes reports and golden files independent of set iteration.
 KIND_ORDER = {
-    kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values(), *WITHOUT_PARTS))
+    kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values(), *OTHER_KINDS))
 }
 """Position of each layer kind in ``Model.kinds``; contains all kinds that exist, as variant 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinearAttention:
-    """Dimensions of linear attention (Gated DeltaNet, arXiv:2412.06464).
-
-    Every ``full_attention_every``-th layer has softmax attention instead.
-    """
-
-    key_heads: int
-    """Number of key heads, which is also the number of query heads. Several value heads share one
-    key head and one query head."""
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv_size: int
-    """Width of the causal convolution over queries, keys and values."""
-    full_attention_every: int
-    """Distance n between layers with softmax attention: layers n, 2n, ... (Qwen3-Next: n = 4)."""
-
-    @property
-    def key_width(self) -> int:
-        """Total width of all query heads; the total width of all key heads is the same."""
-        return self.key_heads * self.key_dim
-
-    @property
-    def inner_width(self) -> int:
-        """Total width of all value heads, which is also the width of the gate."""
-        return self.value_heads * self.value_dim
-
-    @property
-    def input_projection_width(self) -> int:
-        """Output width of the input projection of linear attention.
-
-        The projection computes the queries, keys, values and gate, and two numbers per value head:
-        the decay and the update rate.
-        """
-        # 2 x key_width: queries and keys; 2 x inner: values and gate;
-        # 2 x value_heads: decay and update rate.
-        return 2 * self.key_width + 2 * self.inner_width + 2 * self.value_heads
-
-    @property
-    def conv_channels(self) -> int:
-        """Number of channels of the causal convolution: the widths of queries, keys and values."""
-        return 2 * self.key_width + self.inner_width
-
-
-@dataclass(frozen=True, slots=True)
-class Mamba:
-    """Dimensions of a Mamba-2 layer (arXiv:2405.21060), a state space model."""
-
-    heads: int
-    head_dim: int
-    state_size: int
-    groups: int
-    """Number of groups of heads; the heads of a group share the input matrix B and the output
-    matrix C of the state."""
-    conv_size: int
-
-    @property
-    def inner_width(self) -> int:
-        """Inner width of the Mamba layer: heads x head_dim."""
-        return self.heads * self.head_dim
-
-    @property
-    def conv_channels(self) -> int:
-        """Number of channels of the convolution: the inner width, plus B and C of all groups."""
-        # B and C have state_size entries per group each.
-        return self.inner_width + 2 * self.groups * self.state_size
-
-    @property
-    def input_projection_width(self) -> int:
-        """Output width of the input projection of a Mamba layer.
-
-        The projection computes the input of the convolution, the gate, and one step size per head.
-        """
-        return self.conv_channels + self.inner_width + self.heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +167,7 @@ class Model:
     variants: tuple[LayerVariant, ...] = ()
     """Shapes of layers that differ from those above; each layer is in at most one of them."""
     extra_weights: tuple[ExtraWeights, ...] = ()
+    convolution: Convolution | None = None
     norm_weights: bool = True
     """False if norms have no parameters (OLMo)."""
 
@@ -252,7 +183,7 @@ class Model:
         found = dict(enumerate(plain))
         for number, variant in enumerate(self.variants, start=1):
             for layer in variant.layers:
-                mixer = plain[layer].mixer if variant.attention else "none"
+                mixer = variant.mixer
                 mlp = plain[layer].mlp if variant.ffn_size is not None else "none"
                 found[layer] = LayerKind(mixer, mlp, number)
         return tuple(found.values())
@@ -283,7 +214,7 @@ class Model:
             sums.append(
                 (
                     attention + (kind.mixer == "attention"),
-                    recurrent + (kind.mixer in ("linear", "mamba")),
+                    recurrent + kind.recurrent,
                     dense + (kind.mlp == "dense"),
                     routed + (kind.mlp == "experts"),
                 )
@@ -351,12 +282,17 @@ class Model:
         """Number of decoder layers with a dense MLP."""
         return self.cumulative_layer_counts[-1][2]
 
-    def recurrent_mixer(self, kind: LayerKind) -> LinearAttention | Mamba | None:
-        """Return the dimensions of the linear-attention or Mamba mixer of a layer.
+    def recurrent_mixer(self, kind: LayerKind) -> LinearAttention | Mamba | Convolution | None:
+        """Return the dimensions of the recurrent mixer of a layer of this kind.
 
-        None if a layer of this kind has another mixer.
+        None if a layer of this kind has softmax attention or no mixer.
         """
-        return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
+        return self.recurrent if kind.recurrent else None
+
+    @property
+    def recurrent(self) -> LinearAttention | Mamba | Convolution | None:
+        """Dimensions of the recurrent mixer, of which a model has at most one; None without one."""
+        return self.linear or self.mamba or self.convolution
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
         """Return (norm before the token mixer can be fused, norm before the MLP can be fused).

@@ -9,6 +9,8 @@ from parc.compiler.spec.model_spec import LayerVariantSpec, ModelSpec
 
 _SHAPES = ("heads", "kv_heads", "head_dim", "value_dim", "window", "sinks")
 """Keys of a variant that describe grouped-query attention."""
+_SECTIONS = {"linear": "linear_attention", "mamba": "mamba", "convolution": "convolution"}
+"""Recurrent token mixer -> section of the model that describes it."""
 Found = tuple[str, Finding]
 """(spec path, finding)."""
 
@@ -32,14 +34,25 @@ def _check_parts(facts: ModelSpec) -> Iterator[Found]:
                 fix="model.window: 8192",
             ),
         )
-    routed = facts.experts is not None
+    absent = [mixer for mixer, section in _SECTIONS.items() if getattr(facts, section) is None]
+    if facts.experts is None:
+        absent.append("experts")
+    variants = facts.layer_variants or ()
+    if facts.convolution and all(one.mixer != "convolution" for one in variants):
+        finding = Finding(
+            "no layer has a convolution",
+            label="model.convolution has no effect without mixer: convolution",
+            help="list the layers: layer_variants: [{layers: [1, 2], mixer: convolution}]",
+        )
+        yield "model.convolution", finding
     for number, extra in enumerate(facts.extra_weights or ()):
-        if extra.at == "experts" and not routed:
+        if extra.at in absent:
+            part = "experts" if extra.at == "experts" else f"the token mixer {extra.at}"
             yield (
                 f"model.extra_weights[{number}].at",
                 Finding(
-                    f"no layer has experts, to which the weights of {extra.name!r} belong",
-                    label="at is experts",
+                    f"no layer has {part}, to which the weights of {extra.name!r} belong",
+                    label=f"at is {extra.at}",
                     help="valid values here: layers, attention, dense, embedding, output",
                 ),
             )
@@ -48,22 +61,57 @@ def _check_parts(facts: ModelSpec) -> Iterator[Found]:
 def _check_variants(facts: ModelSpec) -> Iterator[Found]:
     """Yield the problems of ``layer_variants``."""
     variants = facts.layer_variants or ()
-    for other in ("pattern", "linear_attention"):
-        if variants and getattr(facts, other):
-            yield (
-                "model.layer_variants",
-                Finding(
-                    f"layer_variants cannot be combined with {other}",
-                    label=f"contradicts model.{other}",
-                    help=f"remove model.layer_variants or model.{other}",
-                    causes=(Cause(f"model.{other}", f"{other} is set here"),),
-                ),
-            )
+    if variants and facts.pattern:
+        yield (
+            "model.layer_variants",
+            Finding(
+                "layer_variants cannot be combined with pattern",
+                label="contradicts model.pattern",
+                help="remove model.layer_variants or model.pattern",
+                causes=(Cause("model.pattern", "pattern is set here"),),
+            ),
+        )
+    yield from _check_shared_keys(facts, variants)
     first_use: dict[int, str] = {}
     for number, variant in enumerate(variants):
         path = f"model.layer_variants[{number}]"
         yield from _check_numbers(facts, variant, f"{path}.layers", first_use)
+        yield from _check_mixer(facts, variant, path)
         yield from _check_shapes(facts, variant, path)
+
+
+def _check_shared_keys(facts: ModelSpec, variants: tuple[LayerVariantSpec, ...]) -> Iterator[Found]:
+    """Yield layers that share keys and values although no earlier layer has any."""
+    without = {
+        layer
+        for one in variants
+        if one.shared_kv or one.mixer != "attention" or not one.attention
+        for layer in one.layers
+    }
+    first = next((n for n in range(1, (facts.layers or 0) + 1) if n not in without), None)
+    for number, variant in enumerate(variants):
+        early = [layer for layer in variant.layers if first is None or layer < first]
+        if variant.shared_kv and early:
+            finding = Finding(
+                f"layer {early[0]} shares keys and values, but no earlier layer has any",
+                label="shared_kv is true",
+                help="the first layer with attention needs keys and values of its own",
+            )
+            yield f"model.layer_variants[{number}].shared_kv", finding
+
+
+def _check_mixer(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Iterator[Found]:
+    """Yield a token mixer of the variant that no section of the model describes."""
+    section = _SECTIONS.get(variant.mixer)
+    if section is not None and getattr(facts, section) is None:
+        finding = Finding(
+            f"mixer: {variant.mixer} needs model.{section}, which is not set",
+            help=f"describe these layers in model.{section}",
+        )
+        yield f"{path}.mixer", finding
+    if section is not None and not variant.attention:
+        finding = Finding("mixer has no effect with attention: false", help="remove one of them")
+        yield f"{path}.mixer", finding
 
 
 def _check_numbers(
@@ -102,7 +150,10 @@ def _check_shapes(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Ite
         )
         yield f"{path}.kv_heads", finding
     given = [key for key in _SHAPES if getattr(variant, key) is not None]
+    given += [key for key in ("shared_kv", "keys_as_values") if getattr(variant, key)]
     other = "latent" if facts.latent else "" if variant.attention else "attention: false"
+    if variant.mixer != "attention":
+        other = f"mixer: {variant.mixer}"
     if given and other:
         yield (
             f"{path}.{given[0]}",
@@ -111,6 +162,8 @@ def _check_shapes(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Ite
     if variant.indexer != "own" and facts.indexer is None:
         message = f"indexer: {variant.indexer} has no effect without model.indexer"
         yield f"{path}.indexer", Finding(message)
+    if variant.shared_kv and variant.keys_as_values:
+        yield f"{path}.keys_as_values", Finding("keys_as_values has no effect with shared_kv")
     if variant.ffn is not None and not variant.mlp:
         yield f"{path}.ffn", Finding("ffn has no effect with mlp: false", help="remove ffn")
     if variant.full_attention and (facts.window is None or variant.window is not None):

@@ -22,6 +22,8 @@ _REQUIRED_LATENT = ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
 _REQUIRED_LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim")
 _REQUIRED_INDEXER = ("heads", "head_dim", "top_k")
 _REQUIRED_MAMBA = ("heads", "head_dim", "state_size")
+RECURRENT_SECTIONS = ("linear_attention", "mamba", "convolution")
+"""Sections of recurrent token mixers, of which a model can have one."""
 # Fields of grouped-query attention. Latent attention replaces it, so they would have no effect.
 _NOT_WITH_LATENT = (
     *("kv_heads", "head_dim", "value_dim", "qkv_bias", "attention_output_bias", "sinks", "window"),
@@ -201,7 +203,18 @@ def _check_router(experts: ExpertsSpec) -> list[Found]:
 
 
 def _check_hybrid_layers(facts: ModelSpec) -> Iterator[Found]:
-    """Yield the problems of the linear attention, the Mamba layers and the layer pattern."""
+    """Yield the problems of the recurrent layers and of the layer pattern."""
+    sections = [key for key in RECURRENT_SECTIONS if getattr(facts, key) is not None]
+    for other in sections[1:]:
+        finding = Finding(
+            f"a model cannot have both {sections[0]} and {other}",
+            label=f"contradicts model.{sections[0]}",
+            help=f"remove model.{sections[0]} or model.{other}",
+            causes=(Cause(f"model.{sections[0]}", f"{sections[0]} is set here"),),
+        )
+        yield "K03", f"model.{other}", finding
+    if len(sections) > 1:
+        return
     if facts.linear_attention is not None:
         yield from _check_linear_attention(facts, facts.linear_attention)
     if facts.mamba is not None:
@@ -219,20 +232,29 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
             label=f"{values} % {keys} = {values % keys}, must be 0",
         )
         yield "K03", "model.linear_attention.value_heads", finding
-    if linear.full_attention_every == 1:
+    listed = any(one.mixer == "linear" for one in facts.layer_variants or ())
+    if linear.full_attention_every == 1 and not listed:
         finding = Finding(
             "no layer has linear attention",
             label="with full_attention_every 1, every layer has full attention",
             fix="model.linear_attention.full_attention_every: 4",
         )
         yield "K03", "model.linear_attention.full_attention_every", finding
-    for other in ("latent", "window", "pattern", "sinks"):
-        if getattr(facts, other):
+    kinds = {
+        "conv_size": linear.kind != "lightning",
+        "full_rank_gates": linear.kind == "kimi-delta",
+    }
+    for key, has_effect in kinds.items():
+        if key in linear.model_fields_set and not has_effect:
+            path = f"model.linear_attention.{key}"
+            yield "K03", path, Finding(f"{key} has no effect with kind: {linear.kind}")
+    for other in ("window", "pattern", "sinks"):
+        if getattr(facts, other) and not listed:
             yield _no_effect_finding(other, "linear_attention")
 
 
 def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
-    """Check the groups of Mamba heads, and that the pattern contains Mamba layers."""
+    """Check the groups of Mamba heads, and that some layers are Mamba layers."""
     heads, groups = mamba.heads or 1, mamba.groups
     if heads % groups:
         finding = Finding(
@@ -240,10 +262,11 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
             label=f"{heads} % {groups} = {heads % groups}, must be 0",
         )
         yield "K03", "model.mamba.groups", finding
-    if "M" not in (facts.pattern or ""):
+    listed = any(one.mixer == "mamba" for one in facts.layer_variants or ())
+    if "M" not in (facts.pattern or "") and not listed:
         finding = Finding(
             "no layer is a Mamba layer",
-            label="model.mamba has no effect without an M in model.pattern",
+            label="model.mamba has no effect without an M in model.pattern or mixer: mamba",
             fix='model.pattern: "M-M*-..."',
         )
         yield "K03", "model.mamba", finding

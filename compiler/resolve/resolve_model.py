@@ -12,22 +12,27 @@ from parc.compiler.catalog.find_model import Library, find_model
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir.attention import Attention, Indexer, LatentAttention
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.model import (
     Experts,
     FeedForward,
-    LinearAttention,
-    Mamba,
     Model,
     Position,
+)
+from parc.compiler.ir.token_mixers import (
+    Attention,
+    Convolution,
+    Indexer,
+    LatentAttention,
+    LinearAttention,
+    Mamba,
 )
 from parc.compiler.resolve.check_layer_variants import check_layer_variants
 from parc.compiler.resolve.check_model import check_model
 from parc.compiler.spec.model_spec import ExpertsSpec, LayerVariantSpec, ModelSpec, PositionSpec
 
-_NESTED = ("experts", "indexer", "latent", "linear_attention", "mamba", "position")
+_NESTED = ("experts", "indexer", "latent", "linear_attention", "mamba", "convolution", "position")
 
 
 def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:
@@ -124,7 +129,7 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
 
     ``check_model`` must have accepted ``facts``, so required numbers are never None here.
     """
-    linear, mamba = facts.linear_attention, facts.mamba
+    linear, mamba, convolution = facts.linear_attention, facts.mamba, facts.convolution
     attention = _build_attention(facts)
     return Model(
         name=facts.name or "custom",
@@ -152,6 +157,9 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
         left_out=unsupported_parts,
         linear=LinearAttention(**linear.model_dump()) if linear else None,
         mamba=Mamba(**mamba.model_dump()) if mamba else None,
+        convolution=Convolution(width=facts.hidden or 0, **convolution.model_dump())
+        if convolution
+        else None,
         pattern=facts.pattern or "",
         norm_weights=facts.norm_weights is not False,
         variants=tuple(_build_variant(attention, facts, one) for one in facts.layer_variants or ()),
@@ -175,12 +183,14 @@ def _build_variant(attention: Attention, facts: ModelSpec, spec: LayerVariantSpe
         changes["indexer"] = shared if spec.indexer == "shared" else None
     if spec.full_attention:
         changes["window"] = None
+    changes |= {"shared_kv": spec.shared_kv, "keys_as_values": spec.keys_as_values}
     # The distance between layers with full attention describes the layers without a variant.
     changed = replace(attention, full_attention_every=0, **changes)
     return LayerVariant(
         layers=tuple(layer - 1 for layer in spec.layers),
-        attention=changed if spec.attention else None,
+        attention=changed if spec.attention and spec.mixer == "attention" else None,
         ffn_size=(spec.ffn or facts.ffn or 0) if spec.mlp else None,
+        mixer=spec.mixer if spec.attention else "none",
     )
 
 
@@ -204,6 +214,7 @@ def _build_attention(facts: ModelSpec) -> Attention:
         # Without a sliding window all layers have full attention, so the key has no meaning.
         full_attention_every=(facts.full_attention_every or 0) if facts.window else 0,
         gate=bool(facts.attention_gate),
+        head_gate=bool(facts.head_gate),
         value_dim=facts.value_dim or 0,
         chunked=bool(facts.window_chunks),
         indexer=Indexer(**facts.indexer.model_dump()) if facts.indexer else None,

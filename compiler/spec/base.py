@@ -38,6 +38,8 @@ Count = Annotated[int, Field(ge=1, le=2**20)]
 """Parallel size, or a count of hosts, GPUs, layers or heads; at most 2^20."""
 PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
 """Width, length in tokens, batch in sequences, or number of steps; at most 10^9."""
+Parameters = Annotated[int, Field(ge=1, le=10**12)]
+"""Number of parameters of a model part; at most 10^12."""
 CountOrZero = Annotated[int, Field(ge=0, le=2**20)]
 """Count that can be 0; at most 2^20."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=10**9)]

@@ -12,6 +12,7 @@ from parc.compiler.spec.base import (
     NonNegativeFloat,
     NonNegativeInt,
     NotBool,
+    Parameters,
     PositiveFloat,
     PositiveInt,
     StrictModel,
@@ -36,8 +37,14 @@ class LatentSpec(StrictModel):
 
 
 class LinearAttentionSpec(StrictModel):
-    """Linear attention (Gated DeltaNet), which replaces softmax attention in most layers."""
+    """Linear attention, which replaces softmax attention in most layers."""
 
+    kind: Literal["gated-delta-net", "kimi-delta", "lightning"] = "gated-delta-net"
+    """Kind of linear attention: Gated DeltaNet (Qwen3-Next), Kimi Delta Attention (Kimi Linear), or
+    lightning attention (MiniMax-01), which has no convolution."""
+    full_rank_gates: bool = False
+    """True if decay and gate of Kimi Delta Attention have projections of full rank instead of rank
+    key_dim."""
     key_heads: Count | None = None
     """Number of key heads, which is also the number of query heads. Required unless base sets
     it."""
@@ -52,11 +59,12 @@ class LinearAttentionSpec(StrictModel):
     """Kernel width of the causal convolution over queries, keys and values."""
     full_attention_every: Count = 4
     """Distance n between layers with softmax attention: layers n, 2n, ... (counted from 1) have
-    softmax attention, and all other layers linear attention."""
+    softmax attention, and all other layers linear attention. 1 if layer_variants lists the layers
+    with linear attention."""
 
 
 class MambaSpec(StrictModel):
-    """Dimensions of the Mamba-2 layers, which the layer pattern marks with the letter M."""
+    """Dimensions of the Mamba-2 layers, which pattern or layer_variants list."""
 
     heads: Count | None = None
     """Number of heads. Required unless base sets it."""
@@ -68,6 +76,15 @@ class MambaSpec(StrictModel):
     """Number of groups of heads. The heads of a group share the matrices B and C of the state."""
     conv_size: Count = 4
     """Kernel width of the causal convolution."""
+
+
+class ConvolutionSpec(StrictModel):
+    """Short causal convolution between two gates (LFM2), in layers listed in layer_variants."""
+
+    conv_size: Count = 3
+    """Kernel width, in tokens."""
+    bias: bool = False
+    """True if the convolution and its projections have biases."""
 
 
 class ExpertsSpec(StrictModel):
@@ -153,7 +170,10 @@ class LayerVariantSpec(StrictModel):
     layers: Annotated[tuple[Count, ...], Field(min_length=1, max_length=4096)]
     """Numbers of the layers, counted from 1."""
     attention: bool = True
-    """False if the layers have no attention."""
+    """False if the layers have no token mixer."""
+    mixer: Literal["attention", "linear", "mamba", "convolution"] = "attention"
+    """Token mixer of the layers: softmax attention, or the one that model.linear_attention,
+    model.mamba or model.convolution describes."""
     mlp: bool = True
     """False if the layers have no MLP."""
     heads: Count | None = None
@@ -172,6 +192,11 @@ class LayerVariantSpec(StrictModel):
     """True if the layers ignore model.window and attend to the whole context."""
     sinks: bool | None = None
     """True if each head has a learned attention sink."""
+    shared_kv: bool = False
+    """True if the layers attend to the keys and values of an earlier layer, and have no projections
+    and no cache for them (Gemma 3n)."""
+    keys_as_values: bool = False
+    """True if values are the projected keys, so that values have no projection (Gemma 4)."""
     indexer: Literal["own", "shared", "none"] = "own"
     """shared if the layers have no indexer, because they attend to the keys that the indexer of an
     earlier layer selected. none if they attend to all visible keys."""
@@ -182,11 +207,21 @@ class ExtraWeightsSpec(StrictModel):
 
     name: str
     """Name of the model part, for messages: norm after the embedding."""
-    parameters: PositiveInt
+    parameters: Parameters
     """Number of parameters per layer, or in total at the embedding or the output."""
-    at: Literal["layers", "attention", "dense", "experts", "embedding", "output"] = "layers"
-    """Layers that have the weights: all layers, or those with attention, a dense MLP or routed
-    experts. Or embedding or output, next to which the model has the weights once."""
+    at: Literal[
+        "layers",
+        "attention",
+        "linear",
+        "mamba",
+        "convolution",
+        "dense",
+        "experts",
+        "embedding",
+        "output",
+    ] = "layers"
+    """Layers that have the weights: all layers, or those with this token mixer, a dense MLP or
+    routed experts. Or embedding or output, next to which the model has the weights once."""
     multiplied: bool = False
     """True if each token is multiplied with all of these weights, as in a linear layer."""
 
@@ -245,13 +280,20 @@ class ModelSpec(StrictModel):
     """Multi-head latent attention. If absent, the model has grouped-query attention."""
     indexer: IndexerSpec | None = None
     """Indexer of sparse attention. If absent, queries attend to all visible keys."""
+    head_gate: bool | None = None
+    """True if a sigmoid gate with one number per head scales the attention output (Step 3.5). If
+    absent, false."""
     attention_gate: bool | None = None
     """True if a sigmoid gate scales the attention output (Qwen3-Next). If absent, false."""
     linear_attention: LinearAttentionSpec | None = None
     """Linear attention layers between the softmax attention layers (Qwen3-Next). If absent, the
     model has none."""
     mamba: MambaSpec | None = None
-    """Mamba-2 layers (Nemotron-H), which require pattern. If absent, the model has none."""
+    """Mamba-2 layers (Nemotron-H), which pattern or layer_variants list. If absent, the model has
+    none."""
+    convolution: ConvolutionSpec | None = None
+    """Layers with a short convolution instead of attention (LFM2), which layer_variants lists. If
+    absent, the model has none."""
     pattern: Annotated[str, StringConstraints(pattern=r"^[M*E-]+$", max_length=4096)] | None = None
     """Layer pattern of a model in which each layer is either a token mixer or an MLP, one letter
     per layer: M for Mamba, * for attention, - for a dense MLP, E for experts. If absent, each layer

@@ -41,11 +41,6 @@ def findings(text, tmp_path):
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
         (DEEPSEEK_V3 | {"norm_topk_prob": False}, "only with normalized scores"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "biases"),
-        (
-            {"model_type": "qwen3_next", "num_hidden_layers": 3}
-            | {"layer_types": ["full_attention", "linear_attention", "linear_attention"]},
-            "evenly spaced",
-        ),
     ],
 )
 def test_an_unsupported_structure_is_an_error(config, words, tmp_path):

@@ -125,8 +125,8 @@ def test_mimo_has_the_parameters_of_qwen2_without_token_prediction():
         ({"model_type": "smollm3", "use_sliding_window": True}, "use_sliding_window"),
         ({"model_type": "falcon", "alibi": True}, "alibi"),
         ({"model_type": "olmoe", "clip_qkv": 8.0}, "clip_qkv"),
-        ({"model_type": "granitemoehybrid", "layer_types": ["mamba"] * 32}, "Mamba"),
-        ({"model_type": "granitemoehybrid"}, "Mamba"),
+        ({"model_type": "granitemoehybrid", "mamba_proj_bias": True}, "mamba_proj_bias"),
+        ({"model_type": "lfm2_moe", "norm_topk_prob": False}, "not normalized"),
         ({"model_type": "minimax_m2", "attn_type_list": [0, 1]}, "attn_type_list"),
         ({"model_type": "minimax_m2", "use_qk_norm": False}, "use_qk_norm"),
         ({"model_type": "minimax_m2", "scoring_func": "softmax"}, "scoring_func"),
@@ -227,8 +227,8 @@ def test_a_missing_part_is_reported_with_the_existing_ones(part):
 def test_a_part_without_a_supported_family_is_explained():
     helps = [
         model_spec_from_config(WRAPPED | {"text_config": inner}, "x").notes[0].help
-        for inner in ({}, {"model_type": "gemma4_text"}, {"model_type": "brand_new"})
+        for inner in ({}, {"model_type": "qwen4_exp_text"}, {"model_type": "brand_new"})
     ]
     assert "has no model_type" in helps[0]
-    assert REFUSED["gemma4_text"] in helps[1]
+    assert REFUSED["qwen4_exp_text"] in helps[1]
     assert "which is not supported" in helps[2]

@@ -67,6 +67,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"model\.family": ("llama", "gemma2"),
     r"model\.layer_variants": ([{"layers": [1], "ffn": 512}], [{"layers": [1, 2], "mlp": False}]),
     r"model\.layer_variants\[\]\.layers": ([1, 2], [1, 2, 3, 4]),
+    r"model\.convolution": ({"conv_size": 3}, {"conv_size": 4}),
+    r"model\.layer_variants\[\]\.mixer": ("convolution", "attention"),
     r"model\.layer_variants\[\]\.(ffn|window)": (512, 1024),
     r"model\.layer_variants\[\]\.(heads|kv_heads)": (16, 8),
     r"model\.extra_weights": (
@@ -172,7 +174,8 @@ NVL72 = {"cluster": {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}}
 BLOCKS = {"granularity": "full", "method": "block", "layers": 3}
 LEVELS = [{"name": "leaf"}, {"name": "pod"}, {"name": "core"}]
 INDEXER = {"heads": 32, "head_dim": 128, "top_k": 512}
-VARIANTS = [{"layers": [1, 2, 3], "ffn": 4096}]
+VARIANTS = [{"layers": [2, 3, 4], "ffn": 4096}]
+CONVOLUTIONS = [{"layers": [1, 2, 3], "mixer": "convolution"}]
 EXTRA = [{"name": "one", "parameters": 10**8}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
 DRAFT = {"job.speculative": {"method": "draft-model", "checkpoint": "one", "model": "llama-3-8b"}}
@@ -199,6 +202,11 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
         r"model\.layer_variants\[\]\.indexer",
         (LATENT, SERVED_LATENT),
         {"model.layer_variants": VARIANTS, "model.indexer": INDEXER},
+    ),
+    (
+        r"model\.(convolution(\..*)?|layer_variants\[\]\.mixer)",
+        (PLAIN, SERVICE),
+        {"model.layer_variants": CONVOLUTIONS, "model.convolution": {}},
     ),
     (r"model\.extra_weights\[\]\..*", (PLAIN, SERVICE), {"model.extra_weights": EXTRA}),
     (r"model\.position\.(original_max_positions|mscale.*|scaling_factor)", (), YARN),

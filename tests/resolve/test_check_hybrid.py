@@ -39,8 +39,22 @@ EXPERTS = NEMOTRON_NANO["experts"]
             "model.linear_attention.full_attention_every",
             "no layer has linear attention",
         ),
+        (
+            QWEN3_NEXT,
+            {"linear_attention": {**LINEAR, "kind": "lightning", "conv_size": 4}},
+            "model.linear_attention.conv_size",
+            "no effect with kind: lightning",
+        ),
+        (
+            QWEN3_NEXT,
+            {"linear_attention": {**LINEAR, "full_rank_gates": True}},
+            "model.linear_attention.full_rank_gates",
+            "no effect with kind: gated-delta-net",
+        ),
         (QWEN3_NEXT, {"window": 4096}, "model.window", "no effect with linear_attention"),
-        (QWEN3_NEXT, {"mamba": MAMBA}, "model.mamba", "no layer is a Mamba layer"),
+        (QWEN3_NEXT, {"mamba": MAMBA}, "model.mamba", "cannot have both"),
+        (QWEN3_NEXT, {"convolution": {}}, "model.convolution", "cannot have both"),
+        (NEMOTRON_NANO, {"pattern": "E*" * 26}, "model.mamba", "no layer is a Mamba layer"),
         (
             NEMOTRON_NANO,
             {"mamba": {**MAMBA, "groups": 7}},

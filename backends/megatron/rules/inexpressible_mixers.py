@@ -77,10 +77,19 @@ def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
 
 
 def _inexpressible_linear_attention(model: Model) -> Iterator[Fault]:
-    """Yield (code, spec path, finding) if the activation of the MLP is not SiLU.
+    """Yield (code, spec path, finding) for linear attention that no flag can express.
 
-    Megatron's GatedDeltaNet uses the MLP's activation in a convolution that supports only SiLU.
+    Megatron has Gated DeltaNet, which uses the MLP's activation in a convolution that supports
+    only SiLU.
     """
+    linear = model.linear
+    if linear is not None and linear.kind != "gated-delta-net":
+        yield _inexpressible_feature(
+            ("E07", "model.linear_attention.kind"),
+            f"Megatron has no flag for the linear attention of {model.name}",
+            f"kind {linear.kind}, must be gated-delta-net",
+            ("Gated DeltaNet", model),
+        )
     if model.ffn.activation != "silu":
         yield _inexpressible_feature(
             ("E03", "model.activation"),

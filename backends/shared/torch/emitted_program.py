@@ -29,7 +29,7 @@ _REMOTE_CODE = (
 _NO_CAUSAL_CLASS = (
     *("glm4v_text", "glm4v_moe_text", "qwen2_vl_text", "qwen2_5_vl_text"),
     *("qwen3_vl_text", "qwen3_vl_moe_text", "glm_image_text", "glm_ocr_text", "molmo2_text"),
-    *("cosmos3_edge_text", "granite_docling_text"),
+    *("cosmos3_edge_text", "granite_docling_text", "step3p5"),
 )
 MissingParts = Callable[[Model], Sequence[str]]
 """Function that returns descriptions of the features which PARC's decoder for a target lacks."""

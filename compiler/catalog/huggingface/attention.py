@@ -1,7 +1,6 @@
 """Attention and layer pattern of a Hugging Face config, as fields of ``ModelSpec``.
 
-Covers sliding windows, latent attention, numbers of heads that need a special rule and, for hybrid
-models, Gated DeltaNet layers and lists of layer types.
+Covers sliding windows, latent attention, and numbers of heads that need a special rule.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ from typing import Any
 from parc.compiler.catalog.huggingface.config_keys import (
     ConfigKeys,
     format_value,
-    valid_values_help,
 )
 from parc.compiler.catalog.huggingface.layer_variants import (
     layer_indexes,
     read_block_configs,
     read_block_sparse_layers,
+    read_global_layer_shapes,
     read_heads_per_layer,
+    read_other_setting_of_windows,
     read_shared_indexers,
+    read_shared_key_values,
     read_sliding_layer_shapes,
 )
 
@@ -272,17 +273,21 @@ def _check_attention_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str,
     return {}
 
 
-def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Add a note (K02) if some layers are Mamba layers, as in some Granite 4 models."""
-    types = keys.value("layer_types")
-    complete = isinstance(types, list) and len(types) == found["layers"]
-    if not complete or any(name not in ("attention", _FULL) for name in types):
-        keys.add_note(
-            "K02",
-            "layer_types",
-            "layer_types lists Mamba layers, which PARC does not support in this family",
-        )
-    return {}
+def _rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the field ``ffn`` of LFM2, whose MLP width can be adjusted and rounded up.
+
+    The config key is reduced by a third, multiplied, and rounded up to whole multiples
+    (transformers 5.20, modeling_lfm2.py, Lfm2MLP).
+    """
+    if not keys.boolean("block_auto_adjust_ff_dim"):
+        keys.mark_as_read(("block_ffn_dim_multiplier", "block_multiple_of"))
+        return {}
+    width, factor = int(2 * found["ffn"] / 3), keys.value("block_ffn_dim_multiplier")
+    multiple = keys.whole_number("block_multiple_of")
+    if factor is None:
+        return {"ffn": width}
+    width = int(keys.positive_number("block_ffn_dim_multiplier") * width)
+    return {"ffn": -(-width // multiple) * multiple}
 
 
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
@@ -290,9 +295,12 @@ SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]
     "block_sparse_layers": read_block_sparse_layers,
     "heads_per_layer": read_heads_per_layer,
     "shared_indexers": read_shared_indexers,
+    "other_setting_of_windows": read_other_setting_of_windows,
     "sliding_layer_shapes": read_sliding_layer_shapes,
+    "global_layer_shapes": read_global_layer_shapes,
+    "shared_key_values": read_shared_key_values,
+    "rounded_mlp_width": _rounded_mlp_width,
     "attention_as_wide_as_hidden": _check_attention_width,
-    "attention_layers_only": _check_only_attention_layers,
     "falcon_heads": _falcon_head_counts,
 }
 """Name of a special reader (``readers`` in a family file) -> function.
@@ -300,55 +308,3 @@ SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]
 The functions implement rules that the other sections cannot express. Each gets the fields that were
 read before, and returns the fields to add or replace.
 """
-
-
-_LETTERS = {
-    "linear_attention": "M",
-    "mamba": "M",
-    "full_attention": "*",
-    "attention": "*",
-    "mlp": "-",
-    "moe": "E",
-}
-"""Layer type in the config key ``layers_block_type`` -> letter of the pattern. Some types have two
-names, from before and since transformers 5."""
-
-
-def read_linear_attention(
-    keys: ConfigKeys, names: Mapping[str, str], layers: int
-) -> dict[str, Any]:
-    """Return the fields of section ``linear_attention`` of ``ModelSpec``.
-
-    The interval of layers with full attention is read from ``layer_types``. If the config lacks
-    this key, the interval is read from the config key that the family declares.
-    """
-    found = {field: keys.whole_number(key) for field, key in names.items()}
-    every = full_attention_every(keys, "linear_attention", layers)
-    if every == 0:
-        keys.add_note("K02", "layer_types", "layer_types lists no layer with full attention")
-    return found | {"full_attention_every": every or found["full_attention_every"]}
-
-
-def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
-    """Return the layer pattern in Megatron's letters, one letter per layer.
-
-    Return an empty pattern after adding a note if the pattern is missing or invalid.
-    """
-    letters, types = keys.value(names["letters"]), keys.value(names["types"])
-    layers = keys.optional_whole_number(names["layers"])
-    key = names["letters"] if types is None else names["types"]
-    if isinstance(types, list):
-        letters = "".join(_LETTERS.get(name, "?") for name in types if isinstance(name, str))
-    elif types is not None:
-        letters = None
-    if letters is None or letters in ("", [], {}):
-        keys.add_note("K03", key, f"{key} is missing; it defines the type of each layer")
-        return ""
-    if not isinstance(letters, str) or set(letters) - {*_LETTERS.values()}:
-        valid = _LETTERS if types is not None else dict.fromkeys(_LETTERS.values())
-        keys.add_note("K02", key, f"{key} has unsupported layer types", valid_values_help(valid))
-        return ""
-    if layers not in (None, len(letters)):
-        message = f"{key} lists {len(letters)} layers, but {names['layers']} is {layers}"
-        keys.add_note("K03", names["layers"], message)
-    return letters

@@ -14,7 +14,8 @@ from parc.compiler.catalog.huggingface.position import POSITION_FORMS
 
 _MAPPINGS = (
     *("defaults", "keys", "constants", "switches", "position", "latent", "linear_attention"),
-    *("mamba", "indexer", "layer_pattern", "experts", "requires", "assumed"),
+    *("mamba", "convolution", "layer_mixers", "indexer", "layer_pattern", "experts"),
+    *("requires", "assumed"),
 )
 _LISTS = ("readers", "ignored_keys", "extra_weights")
 _TEXTS = ("source", "window", "unsupported_parts", "assumed_constants")
@@ -23,11 +24,10 @@ _NEEDED_SECTIONS = ("source", "defaults", "keys", "position")
 _NEEDED_FIELDS = ("hidden", "heads", "vocab", "activation")
 _NESTED_FIELDS = {
     "latent": ("q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim"),
-    "linear_attention": (
-        *("key_heads", "value_heads", "key_dim", "value_dim", "conv_size"),
-        "full_attention_every",
-    ),
+    "linear_attention": (*("key_heads", "value_heads", "key_dim", "value_dim"),),
     "mamba": ("heads", "head_dim", "state_size", "groups", "conv_size"),
+    "convolution": ("conv_size", "bias"),
+    "layer_mixers": ("mixer", "types", "default_every"),
     "indexer": ("heads", "head_dim", "top_k"),
     "layer_pattern": ("letters", "types", "layers"),
     "experts": ("count", "top_k", "size"),
@@ -35,6 +35,9 @@ _NESTED_FIELDS = {
 }
 """Section of a family file -> keys that are required if the file has this section."""
 _OPTIONAL_FIELDS = {
+    "linear_attention": ("conv_size", "full_attention_every"),
+    "mamba": ("expand",),
+    "layer_mixers": ("attention_layers", "first_layer", "flags"),
     "experts": (
         *("shared_size", "shared_count", "shared_width", "shared_gate", "first_dense_layers"),
         *("layer_types", "dense_layers", "expert_layers", "last_layer", "every", "router"),
@@ -54,6 +57,8 @@ _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "dense_if_null": (bool, "be true or false"),
     "dense_if_zero": (bool, "be true or false"),
     "shared_gate": (bool, "be true or false"),
+    "default_every": (int, "be a whole number"),
+    "first_layer": (int, "be a whole number"),
     "shared_count": ((int, str), "be a whole number or a config key"),
     "requires": (dict, "be a mapping"),
 }
@@ -113,8 +118,15 @@ def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
     for section in _NESTED_FIELDS:
         for field, key in tree.get(section, {}).items():
             wanted_type, words = _OTHER_TYPES.get(field, (str, "be a config key"))
-            if not isinstance(key, wanted_type):
+            if section == "linear_attention" or field in ("count", "top_k"):
+                wanted_type, words = (str, list), "be a config key or a list of config keys"
+            listed = key if isinstance(key, list) else []
+            if not isinstance(key, wanted_type) or key == [] or not _are_texts(listed):
                 raise FamilyError(file, f"{section}.{field} must {words}")
+
+
+def _are_texts(values: Collection[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:

@@ -241,6 +241,13 @@ def check_positive_number(keys: ConfigKeys, key: str, value: Any, *, label: str 
     return 1.0
 
 
+def first_key_with_value(keys: ConfigKeys, names: str | list[str]) -> str:
+    """Return the first key of ``names`` with a value; the last key if all have no value."""
+    listed = [names] if isinstance(names, str) else names
+    values = {name: keys.value(name) for name in listed}
+    return next((name for name, value in values.items() if value is not None), listed[-1])
+
+
 def valid_values_help(values: Iterable[str]) -> str:
     """Return a help text that lists ``values`` as the valid values."""
     return f"valid values: {', '.join(values)}"

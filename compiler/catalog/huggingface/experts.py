@@ -9,7 +9,11 @@ from collections.abc import Callable, Mapping
 from operator import eq
 from typing import Any
 
-from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, format_value
+from parc.compiler.catalog.huggingface.config_keys import (
+    ConfigKeys,
+    first_key_with_value,
+    format_value,
+)
 
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 _SOFTMAX_METHODS = {"greedy": "all", "group_limited_greedy": "groups"}
@@ -22,15 +26,15 @@ keys."""
 
 def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] | None:
     """Return the fields of section ``experts`` of ``ModelSpec``; None for a dense model."""
-    count = keys.value(names["count"])
-    if (names.get("dense_if_null") and count is None) or (
-        names.get("dense_if_zero") and keys.whole_number(names["count"], least=0) == 0
+    count, top_k = (first_key_with_value(keys, names[field]) for field in ("count", "top_k"))
+    if (names.get("dense_if_null") and keys.value(count) is None) or (
+        names.get("dense_if_zero") and keys.whole_number(count, least=0) == 0
     ):
         return None
     size = keys.whole_number(names["size"])
     found: dict[str, Any] = {
-        "count": keys.uniform_whole_number(names["count"]),
-        "top_k": keys.uniform_whole_number(names["top_k"]),
+        "count": keys.uniform_whole_number(count),
+        "top_k": keys.uniform_whole_number(top_k),
         "size": size,
         "shared_size": _shared_expert_width(keys, names, size),
     }

@@ -47,9 +47,19 @@ class Family:
     """Field of ``LatentSpec`` -> config key."""
     linear_attention: Mapping[str, str] = field(default_factory=dict)
     """Field of ``LinearAttentionSpec`` -> config key; layers without linear attention have full
-    attention."""
+    attention. Without ``full_attention_every``, section ``layer_mixers`` is required."""
     mamba: Mapping[str, str] = field(default_factory=dict)
-    """Field of ``MambaSpec`` -> config key; requires section ``layer_pattern``."""
+    """Field of ``MambaSpec`` -> config key, and ``expand``, the config key of the ratio of inner
+    width to hidden size. Requires section ``layer_pattern`` or ``layer_mixers``."""
+    convolution: Mapping[str, str] = field(default_factory=dict)
+    """Field of ``ConvolutionSpec`` -> config key; requires section ``layer_mixers``."""
+    layer_mixers: Mapping[str, Any] = field(default_factory=dict)
+    """Layers with another token mixer than attention. ``mixer``: their token mixer. ``types``:
+    config key of a list of names, in which the other layers are attention layers. If the config
+    lacks it: ``attention_layers``, config key of the indexes of attention layers, or ``flags``,
+    config key of a list with 1 for attention. ``first_layer``: index of the first layer in
+    ``attention_layers``, if it is not 0. If the config has none of them: every ``default_every``-th
+    layer has attention, from the first one on; 0 for no layer."""
     indexer: Mapping[str, str] = field(default_factory=dict)
     """Field of ``IndexerSpec`` -> config key."""
     extra_weights: tuple[Mapping[str, Any], ...] = ()

@@ -36,14 +36,14 @@ def read_extra_weights(
         if condition is not None and not keys.value(condition):
             continue
         parts = (
-            prod(_factor_value(keys, one, found) for one in part) for part in entry["parameters"]
+            prod(read_factor(keys, one, found) for one in part) for part in entry["parameters"]
         )
         kept = {key: entry[key] for key in ("name", "at", "multiplied") if key in entry}
         weights.append({**kept, "parameters": sum(parts)})
     return weights
 
 
-def _factor_value(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
+def read_factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
     """Return the value of a number, a config key, or a field such as ``model.hidden``."""
     if isinstance(factor, int):
         return factor
@@ -169,6 +169,50 @@ def _leading_dense_layers(
     return {"experts": found["experts"] | {"first_dense_layers": dense}}
 
 
+def read_other_setting_of_windows(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``layer_variants`` and ``experts`` of Step 3.5 and 3.7.
+
+    Layers with a sliding window have another number of heads. The lists of hub configs are longer
+    than the model, by its multi-token-prediction layers; ``moe_layers_enum`` lists the layers with
+    experts (transformers 5.20, configuration_step3p7.py).
+    """
+    layers = found["layers"]
+    routed, fields = _routed_layers(keys, layers), {}
+    if "experts" in found:
+        fields = _leading_dense_layers(keys, found, routed)
+    if not all(routed):
+        fields["ffn"] = keys.whole_number("intermediate_size")
+    types = keys.value("layer_types")
+    listed = types[:layers] if isinstance(types, list) else []
+    if types is not None and len(listed) != layers:
+        message = f"layer_types must list one type for each of the {layers} layers"
+        keys.add_note("K03", "layer_types", message)
+    numbers = [layer for layer, name in enumerate(listed, 1) if name == "sliding_attention"]
+    if not numbers:
+        keys.mark_as_read(("sliding_window",))
+        return fields
+    variant: dict[str, Any] = {"layers": numbers, "window": keys.whole_number("sliding_window")}
+    key = "num_sliding_attention_heads"
+    other = "attention_other_setting.num_attention_heads"
+    heads = keys.optional_whole_number(key) or keys.optional_whole_number(other)
+    if heads not in (None, found["heads"]):
+        variant["heads"] = heads
+    return fields | {"layer_variants": [variant]}
+
+
+def _routed_layers(keys: ConfigKeys, layers: int) -> list[bool]:
+    """Return one boolean per layer: True if it has experts; by default from the fourth layer on."""
+    types, listed = keys.value("mlp_layer_types"), keys.value("moe_layers_enum")
+    if isinstance(types, list):
+        return [name == "sparse" for name in types[:layers]]
+    if isinstance(listed, str):
+        listed = [part.strip() for part in listed.split(",")]
+    if isinstance(listed, list):
+        names = {str(one) for one in listed}
+        return [str(layer) in names for layer in layer_indexes(layers)]
+    return [layer >= 3 for layer in layer_indexes(layers)]
+
+
 def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Return the field ``layer_variants`` of a model whose layers can share the selected keys.
 
@@ -186,6 +230,89 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     return {"layer_variants": [{"layers": shared, "indexer": "shared"}]} if shared else {}
 
 
+def read_global_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``window`` and ``layer_variants`` of Gemma 4.
+
+    In addition to ``read_shared_key_values``, the last layer always has full attention.
+    """
+    return read_shared_key_values(keys, found, last_is_full=True)
+
+
+def read_shared_key_values(
+    keys: ConfigKeys, found: dict[str, Any], *, last_is_full: bool = False
+) -> dict[str, Any]:
+    """Return the fields ``window`` and ``layer_variants`` of Gemma 3n.
+
+    The last layers share the keys and values of earlier layers. In Gemma 4, layers with full
+    attention have other heads, and can use keys as values; the MLP of layers with shared keys can
+    have twice the width (transformers 5.20, modeling_gemma4.py, Gemma4TextAttention).
+    """
+    layers = found["layers"]
+    indexes = layer_indexes(layers)
+    full = _full_layers(keys, layers) | ({layers - 1} if last_is_full else set())
+    first_shared = layers - keys.whole_number("num_kv_shared_layers", least=0)
+    wide = keys.boolean("use_double_wide_mlp")
+    shapes: list[dict[str, Any]] = []
+    for layer in indexes:
+        shape: dict[str, Any] = {}
+        if layer in full:
+            shape = {"full_attention": True, **_global_heads(keys, layer, found)}
+        if layer >= first_shared:
+            shape = {**shape, "shared_kv": True}
+            shape.pop("keys_as_values", None)
+            shape |= {"ffn": 2 * found["ffn"]} if wide else {}
+        shapes.append(shape)
+    fields = {"window": keys.whole_number("sliding_window")}
+    variants = _group_by_shape(shapes)
+    return fields | ({"layer_variants": variants} if variants else {})
+
+
+def _full_layers(keys: ConfigKeys, layers: int) -> set[int]:
+    """Return the indexes of layers with full attention: those of ``layer_types``, or every n-th."""
+    types, every = keys.value("layer_types"), keys.whole_number("sliding_window_pattern")
+    if types is None:
+        types = [_FULL if (n + 1) % every == 0 else "" for n in layer_indexes(layers)]
+    elif not isinstance(types, list) or len(types) != layers:
+        message = f"layer_types must list one type for each of the {layers} layers"
+        keys.add_note("K03", "layer_types", message)
+        return set()
+    return {layer for layer, name in enumerate(types) if name == _FULL}
+
+
+def _global_heads(keys: ConfigKeys, layer: int, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the heads of a layer with full attention, as far as they differ from the others.
+
+    Configs that transformers wrote list them in ``per_layer_config``, by index of the layer.
+    """
+    listed = keys.value("per_layer_config")
+    own = listed.get(str(layer)) if isinstance(listed, dict) else None
+    shape: dict[str, Any] = {}
+    as_values = keys.boolean("attention_k_eq_v")
+    head_dim, kv_heads = (keys.optional_whole_number(key) for key in _GLOBAL_KEYS)
+    if isinstance(own, dict):
+        head_dim, kv_heads = own.get("head_dim"), own.get("num_key_value_heads")
+    elif not as_values:
+        kv_heads = None
+    for field, value in (("head_dim", head_dim), ("kv_heads", kv_heads)):
+        if value not in (None, found.get(field)):
+            shape[field] = value
+    return shape | ({"keys_as_values": True} if as_values else {})
+
+
+_GLOBAL_KEYS = ("global_head_dim", "num_global_key_value_heads")
+_FULL = "full_attention"
+
+
+def _group_by_shape(shapes: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one variant per distinct non-empty shape; ``shapes`` has one entry per layer."""
+    variants: dict[str, dict[str, Any]] = {}
+    for layer, shape in enumerate(shapes, start=1):
+        if shape:
+            variant = variants.setdefault(repr(sorted(shape.items())), {"layers": [], **shape})
+            variant["layers"].append(layer)
+    return list(variants.values())
+
+
 def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Return the field ``layer_variants`` of a model with a number of heads for each layer.
 
@@ -199,19 +326,13 @@ def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     if not whole or len(listed) != layers:
         keys.add_note("K03", key, f"{key} must list one number for each of the {layers} layers")
         return {}
-    variants = [dict(one) for one in found.get("layer_variants", ())]
-    full = {layer for one in variants for layer in one["layers"]}
-    for heads in sorted({*listed} - {found["heads"]}):
-        numbers = [layer for layer, one in enumerate(listed, start=1) if one == heads]
-        for group, more in ((full, {"full_attention": True}), (set(), {})):
-            chosen = [layer for layer in numbers if (layer in full) == bool(group)]
-            if chosen and (more or not group):
-                variants.append({"layers": chosen, "heads": heads, **(more if group else {})})
-    special = {layer for one in variants if "heads" in one for layer in one["layers"]}
-    for one in variants:
-        if "heads" not in one:
-            one["layers"] = [layer for layer in one["layers"] if layer not in special]
-    variants = [one for one in variants if one["layers"]]
+    full = {layer for one in found.get("layer_variants", ()) for layer in one["layers"]}
+    shapes = (
+        ({"full_attention": True} if layer in full else {})
+        | ({"heads": heads} if heads != found["heads"] else {})
+        for layer, heads in enumerate(listed, start=1)
+    )
+    variants = _group_by_shape(shapes)
     return {"layer_variants": variants} if variants else {}
 
 

@@ -9,14 +9,23 @@ from parc.compiler.catalog.huggingface.attention import (
     SPECIAL_READERS,
     WINDOW_FORMS,
     read_latent_attention,
-    read_layer_pattern,
-    read_linear_attention,
 )
-from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, format_value
+from parc.compiler.catalog.huggingface.config_keys import (
+    ConfigKeys,
+    first_key_with_value,
+    format_value,
+)
 from parc.compiler.catalog.huggingface.experts import read_experts
 from parc.compiler.catalog.huggingface.family import Family
 from parc.compiler.catalog.huggingface.layer_variants import read_extra_weights
 from parc.compiler.catalog.huggingface.position import read_position
+from parc.compiler.catalog.huggingface.token_mixers import (
+    add_layer_mixers,
+    read_convolution,
+    read_layer_pattern,
+    read_linear_attention,
+    read_mamba,
+)
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -33,7 +42,7 @@ ACTIVATIONS = {
 FIELD_READERS: dict[str, Callable[[ConfigKeys, str], Any]] = {
     "layers": ConfigKeys.whole_number,
     "hidden": ConfigKeys.whole_number,
-    "ffn": ConfigKeys.whole_number,
+    "ffn": ConfigKeys.uniform_whole_number,
     "vocab": ConfigKeys.whole_number,
     "heads": ConfigKeys.whole_number,
     "kv_heads": ConfigKeys.optional_whole_number,
@@ -55,15 +64,7 @@ def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     keys.mark_as_read(family.ignored_keys)
     _check_required_and_assumed_values(keys, family)
     found = _fields_of_section_keys(keys, family)
-    if family.layer_pattern:
-        found |= _layer_pattern_fields(keys, family)
-    if family.latent:
-        found["latent"] = read_latent_attention(keys, family.latent)
-    if family.indexer:
-        found["indexer"] = {field: keys.whole_number(key) for field, key in family.indexer.items()}
-    if family.linear_attention:
-        names = family.linear_attention
-        found["linear_attention"] = read_linear_attention(keys, names, found["layers"])
+    found = _add_token_mixers(keys, family, found)
     if family.window:
         found |= WINDOW_FORMS[family.window](keys, found["layers"])
     if found.get("value_dim") == found.get("head_dim"):
@@ -76,6 +77,27 @@ def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     found = _add_constants(keys, family, found)
     extra = read_extra_weights(keys, family.extra_weights, found)
     return found | ({"extra_weights": extra} if extra else {})
+
+
+def _add_token_mixers(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``found`` and those of the token mixers other than grouped-query attention.
+
+    These are latent attention, indexers, linear attention, Mamba, convolutions and the lists of
+    layers that have them.
+    """
+    if family.layer_pattern:
+        found |= _layer_pattern_fields(keys, family)
+    if family.latent:
+        found["latent"] = read_latent_attention(keys, family.latent)
+    if family.indexer:
+        found["indexer"] = {field: keys.whole_number(key) for field, key in family.indexer.items()}
+    if family.linear_attention:
+        found |= read_linear_attention(keys, family.linear_attention, found)
+    if family.mamba and not family.layer_pattern:
+        found["mamba"] = read_mamba(keys, family.mamba, found)
+    if family.convolution:
+        found["convolution"] = read_convolution(keys, family.convolution)
+    return add_layer_mixers(keys, family.layer_mixers, found) if family.layer_mixers else found
 
 
 def _check_required_and_assumed_values(keys: ConfigKeys, family: Family) -> None:
@@ -114,18 +136,12 @@ def _fields_of_section_keys(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     if family.layer_pattern:  # only some patterns have an MLP, others may lack its width
         fields = {field: key for field, key in fields if field != "ffn"}.items()
     for field, names in fields:
-        key = names if isinstance(names, str) else _first_key_with_value(keys, names)
+        key = first_key_with_value(keys, names)
         if field == "ffn" and family.ffn_to_hidden and keys.value(key) is None:
             found[field] = family.ffn_to_hidden * found["hidden"]
         elif (value := FIELD_READERS[field](keys, key)) is not None:
             found[field] = value
     return found
-
-
-def _first_key_with_value(keys: ConfigKeys, names: list[str]) -> str:
-    """Return the first key of ``names`` with a value; the last key if all have no value."""
-    values = {name: keys.value(name) for name in names}
-    return next((name for name, value in values.items() if value is not None), names[-1])
 
 
 def _layer_pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _SCALINGS = {
     "linear": "linear",
     "yarn": "yarn",
     "mrope": "none",
+    # A fraction of each head is rotated, with the frequencies of the whole head (Gemma 4).
+    "proportional": "none",
 }
 
 # Values that PARC emits and Megatron assumes; other values are noted (transformers,

@@ -5,16 +5,16 @@ Grouped-query attention stores 2 x head dim elements per token for each key-valu
 stores one vector of kv_lora_rank + qk_rope_dim elements per token, in full on every tensor-parallel
 rank (arXiv:2405.04434). A sliding window limits the tokens that a layer stores.
 
-The recurrent state of linear attention and Mamba does not grow with the sequence: the recurrence
-stores one matrix per head, the convolution stores the inputs of its last tokens. Both are split
-over tp with the heads (vLLM 0.33, layers/mamba/mamba_utils.py).
+The recurrent state of linear attention, Mamba and short convolutions does not grow with the
+sequence: a recurrence stores one matrix per head, a convolution stores the inputs of its last
+tokens. Both are split over tp with the heads (vLLM 0.33, layers/mamba/mamba_utils.py).
 """
 
 from __future__ import annotations
 
-from parc.compiler.ir.attention import Attention, Indexer
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.model import Model
+from parc.compiler.ir.token_mixers import Attention, Indexer
 
 INDEX_SCALE_BLOCK = 128
 """Number of elements of an index key that share one scale."""
@@ -33,6 +33,8 @@ def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -
     ``element_bytes`` is the size of one cached number in bytes.
     """
     latent, indexer = attention.latent, attention.indexer
+    if attention.shared_kv:
+        return 0.0
     index = index_key_bytes(indexer) if indexer else 0.0
     if latent is not None:
         return (latent.kv_lora_rank + latent.qk_rope_dim) * element_bytes + index
@@ -47,6 +49,18 @@ def mean_cache_bytes_per_token(model: Model, tp: int, element_bytes: float) -> f
         share * cache_bytes_per_token(one.attention, tp, element_bytes)
         for one, share in model.attention_models
     )
+
+
+def windowed_cache_share(model: Model, tp: int) -> float:
+    """Return the share of the cached bytes per token that belongs to layers with a window."""
+    if not model.variants:
+        return count_windowed_layers(model) / max(model.cumulative_layer_counts[-1][0], 1)
+    sizes = [
+        (share * cache_bytes_per_token(one.attention, tp, 1.0), one.attention.window)
+        for one, share in model.attention_models
+    ]
+    windowed = sum(size for size, window in sizes if window is not None)
+    return windowed / (sum(size for size, _ in sizes) or 1.0)
 
 
 def count_windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
@@ -95,7 +109,10 @@ def recurrent_state_bytes(model: Model, engine: EngineConstants, tp: int) -> flo
     states = engine.states
     like_activations = model.family in states.activation_width_families
     element_bytes = ACTIVATION_BYTES if like_activations else states.bytes_per_element
-    linear, mamba = model.linear, model.mamba
+    linear, mamba, convolution = model.linear, model.mamba, model.convolution
+    if convolution is not None:
+        # The inputs of the previous conv_size - 1 tokens (vLLM 0.33, short_conv_state_shape).
+        return convolution.width / tp * (convolution.conv_size - 1) * ACTIVATION_BYTES
     if linear is not None:
         state = linear.value_heads * linear.key_dim * linear.value_dim / tp
         # The convolution needs the inputs of the previous conv_size - 1 tokens.

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from parc.compiler.cost.counts.params import indexer_params
-from parc.compiler.ir import LayerKind, Mamba, Model, Problem
+from parc.compiler.ir import Convolution, LayerKind, Mamba, Model, Problem
 
 CAUSAL = 0.5
 """Share of the attention matrix that is not masked by causal attention."""
@@ -23,7 +23,7 @@ class LayerFlops:
     """Forward FLOPs of one layer over a number of tokens, by part of the layer."""
 
     attention_projections: float
-    """Projections of the mixer: attention, linear attention or Mamba."""
+    """Projections of the token mixer."""
     attention_core: float
     """Attention core, delta rule or scan."""
     mlp: float
@@ -45,17 +45,18 @@ def projection_weights(model: Model) -> int:
     """
     attention = model.attention
     latent = attention.latent
+    gate = model.hidden * attention.heads if attention.head_gate else 0
     if latent is None:
-        keys = (attention.query_projection_heads + attention.kv_heads) * attention.head_dim
-        values = (attention.heads + attention.kv_heads) * attention.value_width
-        return model.hidden * (keys + values)
+        queries = attention.query_projection_heads * attention.head_dim
+        outputs = attention.heads * attention.value_width
+        return gate + model.hidden * (queries + attention.key_value_projection_width + outputs)
     query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     query = model.hidden * query_dim
     if latent.q_lora_rank:
         query = latent.q_lora_rank * (model.hidden + query_dim)
     keys = model.hidden * (latent.kv_lora_rank + latent.qk_rope_dim)
     keys += latent.kv_lora_rank * attention.heads * (latent.qk_nope_dim + latent.v_dim)
-    return query + keys + attention.heads * latent.v_dim * model.hidden
+    return gate + query + keys + attention.heads * latent.v_dim * model.hidden
 
 
 def query_and_value_width(model: Model) -> int:
@@ -121,8 +122,7 @@ def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> 
 def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, float]:
     """Return (FLOPs of the projections, FLOPs of the core) of a token mixer in the forward pass.
 
-    The FLOPs are per token. The token mixer is attention, linear attention or Mamba; ``sequence``
-    is the number of tokens per sequence.
+    The FLOPs are per token. ``sequence`` is the number of tokens per sequence.
     """
     # Two FLOPs per weight and token, and two per element of the core and visible key.
     extra = 2 * multiplied_extra_weights(model, kind)
@@ -137,6 +137,13 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
         # Operations of the Mamba scan as Megatron-LM counts them: 7 per element of the state.
         return projections + extra, 7 * part.inner_width * part.state_size
     convolution = 2 * part.conv_size * part.conv_channels
+    if isinstance(part, Convolution):
+        # One product per channel for each of the two gates.
+        return projections + extra, convolution + 2 * part.inner_width
+    projections += 2 * part.gate_weights
+    if part.kind == "lightning":
+        # Two products per element of the state: keys times values, and queries times state.
+        return projections + extra, 4 * part.value_heads * part.key_dim * part.value_dim
     # The delta rule as Megatron-LM counts it: 4 products of 2 FLOPs per element of a state of
     # value_dim x value_dim.
     return projections + extra, convolution + 8 * part.value_heads * part.value_dim**2

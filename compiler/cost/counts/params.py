@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from parc.compiler.ir.attention import Attention, Indexer, LatentAttention
-from parc.compiler.ir.model import (
-    DENSE,
-    FeedForward,
-    LayerKind,
+from parc.compiler.ir.model import DENSE, FeedForward, LayerKind, Model
+from parc.compiler.ir.token_mixers import (
+    Attention,
+    Convolution,
+    Indexer,
+    LatentAttention,
     LinearAttention,
     Mamba,
-    Model,
 )
 
 
@@ -101,44 +101,62 @@ def indexer_params(model: Model, indexer: Indexer) -> int:
 def attention_params(model: Model, tp: int = 1) -> int:
     """Return the number of attention parameters of one layer on one of ``tp`` ranks."""
     attention = model.attention
-    indexer = indexer_params(model, attention.indexer) if attention.indexer else 0
+    more = indexer_params(model, attention.indexer) if attention.indexer else 0
+    more += model.hidden * attention.heads // tp if attention.head_gate else 0
     if attention.latent is not None:
-        return indexer + _latent_attention_params(model, attention.latent, tp)
+        return more + _latent_attention_params(model, attention.latent, tp)
     outputs = attention.heads * attention.value_width
     # If tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that no
     # weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
     queries = attention.query_projection_heads * attention.head_dim
-    fused = queries + attention.kv_heads * (attention.head_dim + attention.value_width)
-    fused //= tp
+    fused = (queries + attention.key_value_projection_width) // tp
     weights = model.hidden * fused + outputs // tp * model.hidden
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
     sinks = attention.heads // tp if attention.sinks else 0
-    return weights + biases + sinks + indexer + _qk_norm_params(model, attention, tp)
+    return weights + biases + sinks + more + _qk_norm_params(model, attention, tp)
 
 
 def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
     """Return the number of parameters of a layer's token mixer on one of ``tp`` ranks.
 
-    The token mixer is attention, linear attention or Mamba. The norm before it is not counted.
+    The norm before the token mixer is not counted.
     """
     if kind.mixer == "attention":
         return attention_params(model, tp)
     part = model.recurrent_mixer(kind)
     if isinstance(part, LinearAttention):
-        return _linear_attention_params(model.hidden, part, tp) + norm_params(model, part.value_dim)
+        shards = tp if part.kind == "lightning" else 1  # its norm covers the heads of all ranks
+        norm = norm_params(model, part.norm_width) // shards
+        return _linear_attention_params(model.hidden, part, tp) + norm
+    if isinstance(part, Convolution):
+        return _convolution_params(model.hidden, part, tp)
     return 0 if part is None else _mamba_params(model.hidden, part, tp)
 
 
 def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> int:
     """Return the number of parameters of one linear-attention mixer on one of ``tp`` ranks.
 
-    They are the weights of the projections and of the convolution, and one decay and one step size
-    per head. The norm of the head outputs is not counted.
+    They are the weights of the projections and of the convolution, and the parameters of the decay.
+    The norm of the outputs is not counted.
     """
-    # In Megatron-Core 0.19 (ssm/gated_delta_net), projections and convolution have no bias.
+    # Projections and convolution have no bias (Megatron-Core 0.19, ssm/gated_delta_net;
+    # transformers 5.20, modeling_kimi_linear.py and modeling_minimax.py).
     convolution = linear.conv_channels * linear.conv_size
     projections = hidden * (linear.input_projection_width + linear.inner_width)
-    return (projections + convolution + 2 * linear.value_heads) // tp
+    projections += linear.gate_weights
+    return (projections + convolution + linear.decay_parameters) // tp
+
+
+def _convolution_params(hidden: int, part: Convolution, tp: int) -> int:
+    """Return the number of parameters of one short convolution on one of ``tp`` ranks.
+
+    They are the weights of the two projections and of the convolution, and their biases
+    (transformers 5.20, modeling_lfm2.py, Lfm2ShortConv).
+    """
+    columns = part.input_projection_width
+    split = hidden * (columns + part.inner_width) + part.conv_channels * part.conv_size
+    biases = (columns + part.conv_channels) // tp + hidden if part.bias else 0
+    return split // tp + biases
 
 
 def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
@@ -162,7 +180,7 @@ def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
     if attention.qk_norm == "none":
         return 0
     if attention.qk_norm == "head":
-        return 2 * norm_params(model, attention.head_dim)
+        return (1 if attention.shared_kv else 2) * norm_params(model, attention.head_dim)
     # At least one key-value head is on every rank, even if tp exceeds their number.
     heads = attention.heads // tp + max(attention.kv_heads // tp, 1)
     return norm_params(model, heads * attention.head_dim)

@@ -77,7 +77,10 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
         keys = max(attention.kv_heads / t, 1.0)
         # Width of values relative to keys.
         spread = attention.value_width / attention.head_dim
-        width = attention.query_projection_heads / t + (1 + spread) * keys
+        if attention.shared_kv:
+            keys = 0.0
+        kinds = 1 if attention.keys_as_values else 1 + spread
+        width = attention.query_projection_heads / t + kinds * keys
         inner = attention.heads * attention.value_width / t
         return [(tokens, width * attention.head_dim, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t
@@ -102,9 +105,12 @@ def extra_gemm_shapes(
     """Return the (m, n, k) shapes of the products that only some models have, on one rank.
 
     They are the projections and scores of an indexer, the projections to and from experts on a
-    latent width, and extra weights. No rank splits them. ``sequence`` is the sequence length.
+    latent width, gates per head, and extra weights. No rank splits them. ``sequence`` is the
+    sequence length.
     """
     shapes: list[GemmShape] = []
+    if kind.mixer == "attention" and model.attention.head_gate:
+        shapes.append((tokens, model.attention.heads, model.hidden))
     indexer = model.attention.indexer if kind.mixer == "attention" else None
     if indexer is not None and not indexer.shared:
         inputs = indexer_params(model, indexer) / model.hidden
@@ -289,7 +295,9 @@ def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: fl
     mixed = 0.0
     if kind.mixer == "attention":
         mixed = 4 * (attention.heads + attention.kv_heads) * attention.head_dim
-        mixed += 6 * attention.heads * attention.head_dim if attention.gate else 0
+        mixed += (
+            6 * attention.heads * attention.head_dim if attention.gate or attention.head_gate else 0
+        )
     width = float(model.ffn.size if kind.mlp == "dense" else 0)
     if kind.routed and experts is not None:
         width = float(experts.shared_size)

@@ -1,10 +1,10 @@
-"""FLOPs and bytes per token of recurrent layers: Gated DeltaNet and Mamba-2.
+"""FLOPs and bytes per token of linear attention, Mamba-2 and short convolutions.
 
-Both types of layers process chunks of tokens: a chunk needs matrix products, and passes a state to
-the next chunk (Yang et al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024, arXiv:2405.21060,
-section 6). There are many small kernels, so that the times of matrix products and memory traffic
-add up. Tensor parallelism divides the heads. Context parallelism also divides heads and gives a
-rank all tokens for its heads, which is the same amount of work.
+Linear attention and Mamba-2 process chunks of tokens: a chunk needs matrix products, and passes a
+state to the next chunk (Yang et al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024,
+arXiv:2405.21060, section 6). There are many small kernels, so that the times of matrix products and
+memory traffic add up. Tensor parallelism divides the heads. Context parallelism also divides heads
+and gives a rank all tokens for its heads, which is the same amount of work.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.cost.kernels.layer_kernels import STREAM_SHARE, ForwardBackward
-from parc.compiler.ir import LayerKind, LinearAttention, Mamba, Model
+from parc.compiler.ir import Convolution, LayerKind, LinearAttention, Mamba, Model
 
 LINEAR_CHUNK = 64
 """Tokens per chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py)."""
+LIGHTNING_CHUNK = 256
+"""Tokens per chunk of lightning attention (vLLM 0.33, layers/lightning_attn.py: BLOCK)."""
 MAMBA_CHUNK = 128
 """Tokens per chunk (Megatron-Core, ssm/mamba_mixer.py: chunk_size)."""
 MATRIX_SHARE = 0.35
@@ -46,6 +48,8 @@ class Recurrence:
     """Memory traffic of convolution, norms and gate, forward."""
     kept_bytes: float
     """Bytes saved for the backward pass, without the input of the layer."""
+    gate_weights: int = 0
+    """Weights that expand decay and gate to all heads (Kimi Delta Attention)."""
 
 
 def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
@@ -55,7 +59,9 @@ def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
     """
     part = model.recurrent_mixer(kind)
     if isinstance(part, LinearAttention):
-        return _gated_delta_net(part)
+        return _lightning_attention(part) if part.kind == "lightning" else _delta_rule(part)
+    if isinstance(part, Convolution):
+        return _convolution(part)
     return None if part is None else _mamba2(part)
 
 
@@ -71,10 +77,12 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
     return ForwardBackward(tokens * seconds, BACKWARD_FACTOR * tokens * seconds)
 
 
-def _gated_delta_net(linear: LinearAttention) -> Recurrence:
-    """Return the projection widths of a Gated DeltaNet mixer, and its FLOPs and bytes per token.
+def _delta_rule(linear: LinearAttention) -> Recurrence:
+    """Return the projection widths, FLOPs and bytes per token of Gated DeltaNet or Kimi Delta.
 
-    FLOPs and bytes are counted as in the kernels of flash-linear-attention.
+    FLOPs and bytes are counted as in the kernels of flash-linear-attention. Kimi Delta Attention
+    has the same products, and a decay in fp32 for each channel of the keys
+    (flash-linear-attention, ops/kda/chunk.py).
     """
     # K: keys, V: values, Q: queries, T: the inverse of a triangular matrix, S: the state. Products
     # inside a chunk: the scores of keys and of queries, W = T K, U = T V, scores times values.
@@ -86,12 +94,15 @@ def _gated_delta_net(linear: LinearAttention) -> Recurrence:
     state = heads * keys * values
     # Written and read once more if queries and keys are repeated for several value heads.
     repeated = 2 * wide if linear.value_heads > linear.key_heads else 0
+    # The decay of each channel is written, and read by the kernels of scores and state.
+    decay = 4 * wide if linear.kind == "kimi-delta" else 0
     return Recurrence(
         projected=linear.input_projection_width,
         inner=linear.inner_width,
         flops=2 * chunk * heads * (3 * keys + 2 * values) + 6 * state,
         scanned_bytes=2 * (7 * wide + 6 * linear.inner_width + 2 * state / chunk)
-        + 12 * heads * chunk,
+        + 12 * heads * chunk
+        + 3 * decay,
         streamed_bytes=4 * linear.conv_channels
         + 8 * linear.key_width
         + 4 * repeated
@@ -99,7 +110,43 @@ def _gated_delta_net(linear: LinearAttention) -> Recurrence:
         kept_bytes=2
         * (linear.input_projection_width + linear.conv_channels + 2 * wide + chunk * heads)
         + 2 * 2 * linear.inner_width
-        + 8 * heads,
+        + 8 * heads
+        + decay,
+        gate_weights=linear.gate_weights,
+    )
+
+
+def _lightning_attention(linear: LinearAttention) -> Recurrence:
+    """Return the widths, FLOPs and bytes per token of lightning attention.
+
+    A chunk has the products of scores and values, and two products with the state (Qin et al. 2024,
+    arXiv:2401.04658, algorithm 1). Projection, output, norm and gate are saved.
+    """
+    wide, chunk = linear.key_width + linear.inner_width, LIGHTNING_CHUNK
+    state = linear.value_heads * linear.key_dim * linear.value_dim
+    return Recurrence(
+        projected=linear.input_projection_width,
+        inner=linear.inner_width,
+        flops=2 * chunk * wide + 4 * state,
+        scanned_bytes=4 * wide + 8 * state / chunk,
+        streamed_bytes=6 * linear.inner_width,
+        kept_bytes=2 * (linear.input_projection_width + 2 * linear.inner_width),
+    )
+
+
+def _convolution(part: Convolution) -> Recurrence:
+    """Return the widths, FLOPs and bytes per token of a short convolution between two gates.
+
+    The gates read two elements per channel and write one, the convolution reads and writes one
+    (transformers 5.20, modeling_lfm2.py). Projection, convolved input and output are saved.
+    """
+    return Recurrence(
+        projected=part.input_projection_width,
+        inner=part.inner_width,
+        flops=0.0,
+        scanned_bytes=0.0,
+        streamed_bytes=2 * 8 * part.width,
+        kept_bytes=2 * (part.input_projection_width + 2 * part.width),
     )
 
 

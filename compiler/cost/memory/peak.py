@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from parc.compiler.cost.counts.params import extra_params
 from parc.compiler.cost.memory.activations import (
     LayerActivations,
     backward_working_bytes,
@@ -213,8 +214,11 @@ def gathered_weight_bytes(
     table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
     model, unit = cost_model.problem.model, program.unit_bytes
     ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
+    # Other tables next to the embedding or the output, such as per-layer embeddings.
+    extra = load.embedding * extra_params(model, "embedding")
+    extra += load.loss * extra_params(model, "output")
     live = min(program.live_parameters, sum(cost_model.stage_parameters(layout, load)))
-    head = (program.head_unit_bytes or unit) * ends
+    head = (program.head_unit_bytes or unit) * (ends + extra)
     if load.loss and load.embedding and not model.tied_embeddings:
         head += program.root_bytes * ends
     # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).

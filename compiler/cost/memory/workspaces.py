@@ -213,9 +213,8 @@ def _attention_weight_shapes(model: Model, tp: int) -> WeightShapes:
     attention, hidden = model.attention, model.hidden
     latent, heads = attention.latent, attention.heads // tp
     if latent is None:
-        fused = (
-            (attention.query_projection_heads + 2 * attention.kv_heads) * attention.head_dim // tp
-        )
+        queries = attention.query_projection_heads * attention.head_dim
+        fused = (queries + attention.key_value_projection_width) // tp
         return {(fused, hidden), (hidden, heads * attention.head_dim)}
     query = heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     rank = latent.q_lora_rank or hidden

@@ -177,8 +177,7 @@ def recurrent_layer_seconds(deployment: Deployment, decode: float, prefill: floa
     state = recurrent_state_bytes(model, deployment.engine, layout.tp)
     # The state is read and written once per token.
     seconds = 2 * decode * state / rate
-    kinds = (kind for kind in model.kinds if kind.mixer in ("linear", "mamba"))
-    part = next((found for kind in kinds if (found := recurrence_of_layer(model, kind))), None)
+    part = next(filter(None, (recurrence_of_layer(model, kind) for kind in model.kinds)), None)
     if part is None or not prefill:
         return seconds
     tokens = prefill / layout.tp

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from math import ceil, lcm
 
 from parc.compiler.cost.counts.cache import (
-    count_windowed_layers,
     mean_cache_bytes_per_token,
     recurrent_state_bytes,
+    windowed_cache_share,
 )
 from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
 from parc.compiler.cost.serving.shard import (
@@ -115,7 +115,7 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
     if model.linear is not None:
         step = lcm(step, policy.prefix_chunk_tokens)
     # The smallest block in which one layer's keys and values are at least as large as one state.
-    tokens = step * ceil(state / (step * token_bytes))
+    tokens = step * max(ceil(state / (step * token_bytes)), 1)
     groups = _layer_groups(layers, policy)
     return CacheBlocks(tokens, tokens * token_bytes, *groups, policy.blocks_per_request)
 
@@ -195,7 +195,7 @@ def request_cache_bytes(
     per_token /= layout.dcp
     if window is None or window >= tokens:
         return per_token * tokens + per_sequence
-    short = count_windowed_layers(model) / max(LayerCounts.in_range(model).attention, 1)
+    short = windowed_cache_share(model, layout.tp)
     return per_token * ((1 - short) * tokens + short * window * layout.dcp) + per_sequence
 
 

@@ -43,10 +43,7 @@ KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class MixerWeights:
-    """Weight elements of the token mixer of one layer on one rank.
-
-    The token mixer is attention, linear attention or Mamba.
-    """
+    """Weight elements of the token mixer of one layer on one rank."""
 
     projections: float
     """Weights of linear layers, which quantized formats store in fewer bits."""
@@ -61,7 +58,7 @@ class LayerCounts:
     attention: float
     """Layers that store keys and values of every token."""
     recurrent: float
-    """Layers of linear attention or Mamba, which store one state per sequence."""
+    """Layers of linear attention, Mamba or convolutions, which store one state per sequence."""
     dense: float
     """Layers with a dense MLP."""
     routed: float
@@ -73,7 +70,7 @@ class LayerCounts:
         mixers, mlps = [kind.mixer for kind in kinds], [kind.mlp for kind in kinds]
         return cls(
             attention=mixers.count("attention"),
-            recurrent=mixers.count("linear") + mixers.count("mamba"),
+            recurrent=sum(kind.recurrent for kind in kinds),
             dense=mlps.count("dense"),
             routed=mlps.count("experts"),
         )
@@ -100,7 +97,7 @@ class LayerCounts:
 
     @property
     def token_mixers(self) -> float:
-        """Return the number of token mixers: attention, linear attention and Mamba."""
+        """Return the number of layers with a token mixer."""
         return self.attention + self.recurrent
 
     @property
@@ -118,7 +115,7 @@ class RankWeights:
     attention: MixerWeights
     """Attention of one layer."""
     recurrent: MixerWeights
-    """Linear attention or Mamba of one layer; zeros for models without them."""
+    """Recurrent mixer of one layer; zeros for models without one."""
     norm: float
     """Norms of one residual block."""
     mlp: float
@@ -243,7 +240,8 @@ def _attention_elements(model: Model, tp: int) -> MixerWeights:
     attention, hidden = model.attention, model.hidden
     latent, indexer = attention.latent, attention.indexer
     # Every rank has the whole indexer.
-    index = indexer_params(model, indexer) if indexer else 0
+    index = float(indexer_params(model, indexer) if indexer else 0)
+    index += hidden * attention.heads / tp if attention.head_gate else 0.0
     if latent is None:
         width = attention.heads * attention.value_width / tp
         queries = attention.query_projection_heads * attention.head_dim / tp
@@ -251,6 +249,10 @@ def _attention_elements(model: Model, tp: int) -> MixerWeights:
         keys = groups * (attention.head_dim + attention.value_width) / 2
         # Norms per head have the same weights for all heads: one for queries, one for keys.
         norms = 2 * attention.head_dim if attention.qk_norm == "head" else 0.0
+        if attention.shared_kv:
+            keys, norms = 0.0, norms / 2
+        elif attention.keys_as_values:
+            keys /= 2
         biases = (queries + 2 * keys) * attention.qkv_bias
         return MixerWeights(index + hidden * (queries + width + 2 * keys), norms + biases)
     query = latent.qk_nope_dim + latent.qk_rope_dim
@@ -265,13 +267,32 @@ def _attention_elements(model: Model, tp: int) -> MixerWeights:
 def recurrent_elements(model: Model, tp: int) -> MixerWeights:
     """Return the number of weights of one layer's recurrent mixer on one of ``tp`` ranks.
 
-    The recurrent mixer is linear attention or Mamba. Both numbers are zero if the model has
-    neither.
+    Both numbers are zero if the model has only softmax attention.
     """
+    mixer = next((kind.mixer for kind in model.kinds if kind.recurrent), None)
+    if mixer is None:
+        return MixerWeights(0.0, 0.0)
+    part = _recurrent_elements(model, tp)
+    extra = multiplied_extra_weights(model, LayerKind(mixer, "none"))
+    small = sum(x.parameters for x in model.extra_weights if x.at == mixer and not x.multiplied)
+    return MixerWeights(part.projections + extra, part.unquantized + small)
+
+
+def _recurrent_elements(model: Model, tp: int) -> MixerWeights:
+    """Return the weights of one layer's recurrent mixer, without extra weights."""
     # Decay and step size of linear attention stay in 16 bit because their projection is too narrow
     # for blocks of scales (vLLM 0.33, layers/mamba/gdn). Vectors with one fp32 number per head
     # count as two 16-bit elements per number.
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
+    if (part := model.convolution) is not None:
+        rows = (part.input_projection_width + part.inner_width) / tp
+        small = part.conv_channels * part.conv_size / tp
+        biases = (part.input_projection_width + part.conv_channels) / tp + hidden
+        return MixerWeights(hidden * rows, small + biases * part.bias)
+    if linear is not None and linear.kind != "gated-delta-net":
+        wide = hidden * (linear.input_projection_width + linear.inner_width) + linear.gate_weights
+        small = linear.conv_channels * linear.conv_size + 2 * linear.decay_parameters
+        return MixerWeights(wide / tp, small / tp + linear.norm_width)
     if linear is not None:
         narrow = 2 * linear.value_heads
         wide = linear.input_projection_width - narrow + linear.inner_width

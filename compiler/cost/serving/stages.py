@@ -8,7 +8,7 @@ refuses to start unless one request of the maximum length fits.
 from __future__ import annotations
 
 from parc.compiler.cost.counts.cache import count_windowed_layers, round_up_to_blocks
-from parc.compiler.cost.counts.params import norm_params
+from parc.compiler.cost.counts.params import extra_params, norm_params
 from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
 from parc.compiler.cost.serving.memory import (
     CacheBlocks,
@@ -155,8 +155,11 @@ def _stage_weights_bytes(
     stage, first, layers = place
     matrices = _vocabulary_matrices(model, setup.engine.sharding, stage, pp)
     counts = LayerCounts.in_range(model, first, layers)
-    final = 2 * norm_params(model, model.hidden) if stage == pp - 1 else 0.0
-    return layers_bytes(model, whole, setup, counts) + 2 * (matrices * whole.head) + final
+    # Engines split only tables of the vocabulary; the others are assumed to be whole on each rank.
+    ends = extra_params(model, "embedding") if stage == 0 else 0
+    if stage == pp - 1:
+        ends += norm_params(model, model.hidden) + extra_params(model, "output")
+    return layers_bytes(model, whole, setup, counts) + 2 * (matrices * whole.head + ends)
 
 
 def fullest_stage_memory(

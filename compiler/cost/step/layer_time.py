@@ -193,6 +193,10 @@ def _gemm_shapes(
         inner = part.inner / layout.tp
         projected = part.projected / layout.tp
         shapes += [(tokens, projected, model.hidden), (tokens, model.hidden, inner)]
+        if part.gate_weights and model.linear is not None:
+            # The projections of decay and gate have rank head dim.
+            rank = model.linear.value_dim
+            shapes.append((tokens, part.gate_weights / rank / layout.tp, rank))
     width = model.ffn.size if kind.mlp == "dense" else 0
     if kind.routed and model.experts is not None:
         width = model.experts.shared_size

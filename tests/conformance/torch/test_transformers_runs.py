@@ -34,6 +34,10 @@ ERNIE = SIZES | {
     "tie_word_embeddings": False,
 }
 """A model whose class sets the router to zeros, where it is created and nowhere else."""
+LFM2 = SIZES | {
+    **{"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
+    "block_auto_adjust_ff_dim": False,
+}
 UNSET_WEIGHTS = """
 import sys
 import torch
@@ -92,6 +96,14 @@ def test_fsdp_trains_experts_with_hybrid_sharding_and_saves_them(tmp_path: Path)
     assert written["architectures"] == ["MixtralForCausalLM"]
     assert (saved / "hugging-face/model.safetensors").exists()
     assert (saved / "step-2/.metadata").exists()
+
+
+def test_fsdp_shards_layers_with_convolutions(tmp_path: Path) -> None:
+    write_files(LFM2, {"job": {}, "layout": {"zero_stage": 3}, "emit": ["fsdp"]}, tmp_path)
+    output = run_script(tmp_path / "torchrun/launch.sh", "--device", "cpu", "--dtype", "fp32")
+    alone = losses(reference(REFERENCE, str(tmp_path / "fsdp")))
+    assert losses(output) == pytest.approx(alone, abs=2e-6)
+    assert len(set(alone)) == 3
 
 
 def test_fsdp_keeps_weights_that_are_set_only_where_they_are_created(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ Runs under the Python that has torch and transformers; imports neither PARC nor 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,11 @@ def built(config: Any) -> tuple[Any, int]:
         tied = getattr(config, "tie_word_embeddings", False)
         head = 0 if tied else config.vocab_size * config.hidden_size
         return AutoModel.from_config(config), head
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        # A text part that only the class of the whole model builds, such as Step 3.5.
+        module = import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
+        model = getattr(module, type(config).__name__.replace("Config", "Model"))
+        return model(config), config.vocab_size * config.hidden_size
     return AutoModelForCausalLM.from_config(config), 0
 
 
