@@ -23,6 +23,7 @@ from parc.compiler.cost.memory.peak import (
     low_precision_copy_bytes,
     memory_model_at_zero_stage,
     optimizer_step_bytes,
+    table_excess_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
     library_workspace_bytes,
@@ -138,13 +139,15 @@ class PeakMemoryCache:
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
         """Return (dense parameters, expert parameters, extra bytes) per group of equal stages.
 
-        Extra bytes are the memory of quantized copies of the weights, and of placeholder gradients.
+        Extra bytes are the memory of quantized copies of the weights, of placeholder gradients, and
+        of vocabulary matrices that have more bytes per weight than all other weights.
         """
         cost_model, program = self._cost_model, self._program
         return tuple(
             (
                 *cost_model.stage_parameters(layout, kind.load),
-                self._others
+                table_excess_bytes(cost_model, layout, kind.load, program)
+                + self._others
                 * (
                     low_precision_copy_bytes(cost_model, layout, kind.load, program)
                     + placeholder_gradient_bytes(cost_model, layout, kind.load, program)

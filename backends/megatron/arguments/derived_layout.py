@@ -5,6 +5,7 @@ A function that returns None or False omits the flag; True emits the flag withou
 
 from __future__ import annotations
 
+from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.expert_mesh import DEFAULT_ORDER
 from parc.compiler.ir import Layout, Problem
@@ -145,13 +146,24 @@ def fp8_recipe(problem: Problem, layout: Layout) -> str | None:
 
 
 def fp8_parameters(problem: Problem, layout: Layout) -> bool:
-    """Return True to store and gather weights in fp8, which needs the distributed optimizer.
+    """Return True to store weights in fp8 or mxfp8, which needs the distributed optimizer."""
+    stored = stores_low_precision_weights(problem.job) and problem.job.precision != "nvfp4"
+    return stored and distributed_optimizer(problem, layout)
 
-    With blockwise scales, Megatron-Bridge gathers 16-bit weights (mixed_precision.py,
-    bf16_with_fp8_subchannel_scaling_mixed).
+
+def fp4_parameters(problem: Problem, layout: Layout) -> bool:
+    """Return True to store weights in nvfp4, which needs the distributed optimizer."""
+    stored = stores_low_precision_weights(problem.job) and problem.job.precision == "nvfp4"
+    return stored and distributed_optimizer(problem, layout)
+
+
+def reused_gradient_buffer(problem: Problem, layout: Layout) -> bool:
+    """Return True to gather weights through the gradient buffer, which mxfp8 weights need.
+
+    Weights in mxfp8 cannot be views of a buffer (param_and_grad_buffer.py), so their 16-bit values
+    are gathered; optimizer_config.py recommends this buffer.
     """
-    plain = problem.job.precision == "fp8" and problem.job.fp8_recipe != "blockwise"
-    return plain and distributed_optimizer(problem, layout)
+    return problem.job.precision == "mxfp8" and fp8_parameters(problem, layout)
 
 
 def amax_history(problem: Problem, layout: Layout) -> int | None:

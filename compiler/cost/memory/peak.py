@@ -84,7 +84,31 @@ def weight_gradient_optimizer_bytes(
     weights, gradients, optimizer = (
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
+    weights += table_excess_bytes(cost_model, layout, load, program)
     return weights, gradients, optimizer
+
+
+def table_excess_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes by which embedding and output projection exceed ``StateBytes.weight``.
+
+    The result is 0 if both are stored in the format of all other weights, and under ZeRO-3, where
+    the sharded difference is small.
+    """
+    state = program.state
+    if state.table is None or layout.zero_stage >= 3:
+        return 0.0
+    return (state.table - state.weight) * _table_parameters(cost_model, layout, load)
+
+
+def _table_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the number of parameters of embedding and output projection on a rank of a stage."""
+    model = cost_model.problem.model
+    rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+    # Stages without the embedding have their own copy of a tied output projection.
+    tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
+    return tables * rows * model.hidden / layout.tp
 
 
 def cached_layer_activations(
@@ -233,15 +257,13 @@ def low_precision_copy_bytes(
     if not program.state.cast or layout.zero_stage >= 3:
         return 0.0
     dense, expert = cost_model.stage_parameters(layout, load)
-    model = cost_model.problem.model
-    table = (
-        cost_model.framework.padded_vocab(cost_model.problem, layout.tp) * model.hidden / layout.tp
-    )
-    # Vocabulary matrices on this stage: embedding and output projection are not cast, unless
-    # configured.
-    tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
-    tables -= load.loss and program.state.casts_head
-    return program.state.cast * max(dense + expert - tables * table, 0.0)
+    # Vocabulary matrices are not cast, unless configured.
+    uncast = _table_parameters(cost_model, layout, load)
+    if load.loss and program.state.casts_head:
+        model = cost_model.problem.model
+        rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+        uncast -= rows * model.hidden / layout.tp
+    return program.state.cast * max(dense + expert - uncast, 0.0)
 
 
 def _cached_static_bytes(

@@ -20,20 +20,24 @@ from tests.compiled import plan_of
 FULL = Recompute("full", (), "block", 3)
 SELECTIVE = Recompute("selective", ("core_attn", "layernorm"), None, None)
 FP8 = "+--fp8-format hybrid +--fp8-recipe tensorwise +--fp8-param-gather"
+FP4 = "+--fp4-format e2m1 +--fp4-recipe nvfp4"
+BF16_MOMENTS = "+--use-precision-aware-optimizer +--exp-avg-dtype bf16 +--exp-avg-sq-dtype bf16"
 FLEX = "+--moe-token-dispatcher-type flex ---moe-token-dispatcher-type alltoall"
 JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("dense", {"gradient_precision": "bf16"}, "+--grad-reduce-in-bf16"),
-    (
-        "dense",
-        {"moment_precision": "bf16"},
-        "+--use-precision-aware-optimizer +--exp-avg-dtype bf16 +--exp-avg-sq-dtype bf16",
-    ),
+    ("dense", {"moment_precision": "bf16"}, BF16_MOMENTS),
     ("dense", {"precision": "fp16"}, "+--fp16 ---bf16"),
     ("dense", {"precision": "fp16", "gradient_precision": "bf16"}, "+--fp16 ---bf16"),
     ("dense", {"precision": "fp8"}, FP8),
     ("routed", {"precision": "fp8"}, f"{FP8} +--moe-router-padding-for-quantization"),
-    ("dense", {"precision": "mxfp8"}, "+--fp8-format e4m3 +--fp8-recipe mxfp8"),
-    ("dense", {"precision": "nvfp4"}, "+--fp4-format e2m1 +--fp4-recipe nvfp4"),
+    (
+        "dense",
+        {"precision": "mxfp8"},
+        "+--fp8-format e4m3 +--fp8-recipe mxfp8 +--fp8-param-gather "
+        "+--reuse-grad-buf-for-mxfp8-param-ag",
+    ),
+    ("dense", {"precision": "nvfp4"}, f"{FP4} +--fp4-param-gather"),
+    ("dense", {"precision": "nvfp4", "moment_precision": "bf16"}, f"{FP4} {BF16_MOMENTS}"),
     ("dense", {"moe_dispatcher": "deepep"}, ""),
     ("routed", {"moe_dispatcher": "deepep"}, f"{FLEX} +--moe-flex-dispatcher-backend deepep"),
     ("routed", {"moe_dispatcher": "hybridep"}, f"{FLEX} +--moe-flex-dispatcher-backend hybridep"),

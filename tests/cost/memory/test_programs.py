@@ -253,6 +253,30 @@ def test_settings_of_recipes_change_the_memory_of_megatron() -> None:
     assert blockwise.saved_bytes == 1.03125
 
 
+def test_weights_are_stored_in_low_precision_only_where_megatron_can_gather_them() -> None:
+    problem = compiled.plan_of(SPEC).problem
+
+    def states(**changes: Any) -> tuple[StateBytes, StateBytes]:
+        job = replace(problem.job, **changes)
+        program = megatron_memory_model(replace(problem, job=job))
+        return program.state, program.for_zero_stage(0).state
+
+    # Two copies of an mxfp8 weight with scales per 32 values, and no 16-bit weight; the vocabulary
+    # matrices keep 16 bits.
+    sharded, replicated = states(precision="mxfp8")
+    assert (sharded.weight, sharded.cast, sharded.table) == (2 * (1 + 1 / 32), 0.0, 2.0)
+    assert (replicated.weight, replicated.cast) == (2.0, 2 * (1 + 1 / 32))
+    sharded, _ = states(precision="nvfp4")
+    assert (sharded.weight, sharded.cast) == (2 * (1 / 2 + 1 / 16), 0.0)
+    # Neither the precision-aware optimizer nor blockwise scales work with low-precision weights.
+    for kept in (
+        {"precision": "nvfp4", "moment_precision": "bf16"},
+        {"precision": "fp8", "fp8_recipe": "blockwise"},
+    ):
+        assert states(**kept)[0].weight == 2.0
+        assert states(**kept)[0].table is None
+
+
 def test_buffers_of_overlap_grow_with_the_micro_batch_and_need_tensor_parallelism() -> None:
     job = {**SPEC["job"], "tp_overlap": True}
     for tp, micro_batch, tokens in ((4, 1, 1536), (4, 2, 3072), (1, 1, 0)):
