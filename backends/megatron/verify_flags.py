@@ -64,6 +64,7 @@ SWITCHES = frozenset(
         "sequence-parallel",
         "squared-relu",
         "swiglu",
+        "te-rng-tracker",
         "tp-comm-overlap",
         "untie-embeddings-and-output-weights",
         "use-distributed-optimizer",
@@ -171,6 +172,7 @@ TEXTS: Mapping[str, str | None] = {
     "async-strategy": "nvrx",
     "attention-backend": "auto",
     "ckpt-format": "torch_dist",
+    "cuda-graph-impl": "none",
     "exp-avg-dtype": "fp32",
     "exp-avg-sq-dtype": "fp32",
     "experimental-attention-variant": None,
@@ -211,6 +213,8 @@ TEXTS: Mapping[str, str | None] = {
 
 LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
     "cp-comm-type": (str, ("p2p",)),
+    "cuda-graph-modules": (str, ()),
+    "cuda-graph-scope": (str, ()),
     "data-path": (str, ()),
     "hierarchical-context-parallel-sizes": (int, ()),
     "offload-modules": (str, ()),

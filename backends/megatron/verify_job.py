@@ -67,6 +67,11 @@ def _zero_stage(settings: ParsedFlags) -> Any:
     return switch if isinstance(switch, RejectedFlagValues) else int(switch)
 
 
+def _cuda_graphs(settings: ParsedFlags) -> Any:
+    known = {"none": False, "transformer_engine": True}
+    return known.get(str(settings["cuda-graph-impl"]), settings["cuda-graph-impl"])
+
+
 def _profiled_steps(settings: ParsedFlags) -> Any:
     if settings["profile"] is not True:
         return settings["profile"] or None
@@ -102,6 +107,7 @@ SHOWN: tuple[Shown, ...] = (
         lambda s: "tp-cp-ep-pp-dp" if s["use-tp-pp-dp-mapping"] else "tp-cp-ep-dp-pp",
     ),
     (f"{LAYOUT}.zero_stage", "use-distributed-optimizer", _zero_stage),
+    (f"{LAYOUT}.cuda_graphs", "cuda-graph-impl", _cuda_graphs),
     (
         f"{RECOMPUTE}.granularity",
         "recompute-granularity",
@@ -216,7 +222,38 @@ def _overlaps_shared_experts(fields: PlanFields) -> bool:
     return kept and not hidden and fields[f"{LAYOUT}.ep"] > 1
 
 
+def _graph_modules(fields: PlanFields) -> tuple[str, ...]:
+    """Return the parts of layers that the graphs of the plan contain."""
+    if not fields[f"{LAYOUT}.cuda_graphs"]:
+        return ()
+    letters, overlapped = fields[f"{MODEL}.pattern"], _overlaps_dispatch(fields)
+    dense = not fields.routed or not all(fields[f"{MODEL}.experts.pattern"])
+    low = fields[f"{JOB}.precision"] in ("fp8", "mxfp8", "nvfp4")
+    contained = {
+        "attn": "*" in letters if letters else True,
+        "mamba": "M" in letters,
+        # TransformerConfig: the dispatch of another micro-batch excludes dense MLPs.
+        "mlp": ("-" in letters if letters else dense) and not overlapped,
+        "moe_router": fields.routed,
+        # Padded tokens of an all-to-all have a size that the host has to know.
+        "moe_preprocess": fields.routed and (_uses_deduplicating_dispatcher(fields) or not low),
+    }
+    return tuple(module for module, is_contained in contained.items() if is_contained)
+
+
 IMPLIED: tuple[Implied, ...] = (
+    (
+        "cuda-graph-modules",
+        f"{LAYOUT}.cuda_graphs",
+        # Megatron 0.18 renamed --cuda-graph-scope.
+        lambda f: _graph_modules(f) if f.version >= (0, 18) else (),
+    ),
+    (
+        "cuda-graph-scope",
+        f"{LAYOUT}.cuda_graphs",
+        lambda f: () if f.version >= (0, 18) else _graph_modules(f),
+    ),
+    ("te-rng-tracker", f"{LAYOUT}.cuda_graphs", lambda f: f[f"{LAYOUT}.cuda_graphs"]),
     ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _data_parallel_replicas),
     ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
     ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _cp_hierarchy_flag),

@@ -51,13 +51,13 @@ def _fp8_recipe_flag(fields: PlanFields) -> str:
 
 def _stores_fp8(fields: PlanFields) -> bool:
     scaled = _scaled_by(fields, "tensorwise", "delayed")
-    return (scaled or fields[f"{JOB}.precision"] == "mxfp8") and fields[STAGE] > 0
+    return bool((scaled or fields[f"{JOB}.precision"] == "mxfp8") and fields[STAGE] > 0)
 
 
 def _stores_fp4(fields: PlanFields) -> bool:
     # The precision-aware optimizer, which bf16 moments need, has no shards of nvfp4 weights.
     whole = fields[f"{JOB}.moment_precision"] == "fp32"
-    return fields[f"{JOB}.precision"] == "nvfp4" and whole and fields[STAGE] > 0
+    return bool(fields[f"{JOB}.precision"] == "nvfp4" and whole and fields[STAGE] > 0)
 
 
 SHOWN: tuple[Shown, ...] = ((f"{JOB}.precision", "bf16", _precision),)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
@@ -24,39 +23,11 @@ from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.memory_cache import PeakMemoryCache, StageActivations
 from parc.compiler.search.rank_layouts import ROUNDING, Survivor
 from parc.compiler.search.rule_cache import RuleCache
-from parc.compiler.search.stage_shapes import StageShape
+from parc.compiler.search.stage_shapes import CheckedMesh, CheckedSplit, StageShape
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
 COVERED_BY_SIBLING = "recompute"
 """Key for the number of layouts that are left out because a sibling with less recompute fits."""
-
-
-@dataclass(slots=True, eq=False)
-class CheckedSplit:
-    """Split of the layers into pipeline stages, with the results of rules that read only stages."""
-
-    vpp: int
-    split: PipelineSplit
-    shape: StageShape
-    first: int
-    """Index of the first rule that all layouts with this split violate."""
-    levels: tuple[int, ...]
-    """Index of the first violated rule for each recompute level."""
-    valid: bool
-    """True if no recompute level violates a rule, and no rule reads the whole layout."""
-
-
-@dataclass(slots=True, eq=False)
-class CheckedMesh:
-    """Parallel sizes with the micro-batch sizes to try, and the first rule that each violates."""
-
-    degrees: ParallelSizes
-    batches: list[tuple[int, int, int]]
-    """(micro-batch size, micro-batches per step, index of the first violated rule) of each
-    micro-batch size."""
-    static: dict[StageShape, tuple[float, ...]]
-    """For each shape of the stages, the bytes per group of equal stages that do not depend on the
-    micro-batch; empty if these bytes do not fit."""
 
 
 class LayoutFilter:
@@ -205,16 +176,32 @@ class LayoutFilter:
             if not static:
                 layout = self.build_layout(point)
                 static, step = self._memory.static_bytes(layout, split.shape)
+            held = static
+            if self.space.constants["cuda_graphs"]:
+                held = self._memory.with_graphs(static, self.build_layout(point), split.shape)
             cell, left = self._activations(split, point)
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
                 if violated[level] == self._valid:
-                    stages = zip(static, flights, rows, strict=True)
+                    stages = zip(held, flights, rows, strict=True)
                     peak = max(
                         fixed + flight * each + once for fixed, flight, (each, once) in stages
                     )
                     # limit - left is the size of the buffers between stages.
                     yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
+
+    def least_seconds(self, survivors: list[Survivor]) -> float:
+        """Return the seconds per step of the fastest of ``survivors`` in this search space.
+
+        The layouts are those of another variant of the framework. Their memory and the rules are
+        not checked.
+        """
+        times = []
+        for row in survivors:
+            point = row.point._replace(split=0)
+            found = {split.vpp: split.shape for split in self._stage_splits(point.pp)}
+            times.append(self._step_seconds(point, found[point.vpp], self._micro_batches(point)))
+        return min(times)
 
     def seconds_without_recompute(self, point: LayoutPoint) -> float:
         """Return the seconds per step of a surviving layout if it recomputes nothing."""
@@ -342,6 +329,8 @@ class LayoutFilter:
             for position in violated:
                 lost[position] += 1
             return
+        if self.space.constants["cuda_graphs"]:
+            static = self._memory.with_graphs(static, self.build_layout(point), split.shape)
         cell, left = self._activations(split, point)
         flights = split.shape.in_flight_at_peak(split.vpp, count)
         for level, rows in enumerate(cell.levels):

@@ -44,6 +44,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     that explains why; without ``sink``, nothing is explained, which saves most of the time.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
+    tie = problem.goals.tie
     if report_excess_chunks(problem, cost_model.framework, sink or Sink()):
         return None
     rules = all_rules(problem, cost_model.framework)
@@ -62,7 +63,8 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         for index, space in enumerate(spaces):
             # Rules do not read the memory, so without oversized layouts the result stays the same.
             is_decided = index in filters and not filters[index].dropped_counts[OVERSIZED]
-            if variants[index].last_resort is last_resort and not is_decided:
+            is_tried = variants[index].last_resort is last_resort and not variants[index].refines
+            if is_tried and not is_decided:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
@@ -75,6 +77,14 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     else:
         best = find_best_survivor(cost_model, filters, survivors)
+        others = {
+            index: LayoutFilter(cost_model, rules, limit_bytes, spaces[index], end)
+            for index, variant in enumerate(variants)
+            if variant.refines
+        }
+        if refined := _search_refinements(filters, others, survivors, best[1] / (1 + tie)):
+            survivors += refined
+            best = find_best_survivor(cost_model, filters, survivors)
         survivors += search_other_splits(cost_model, filters, survivors, best)
         if len(spaces[0].levels) > spaces[0].sibling_levels:
             survivors += _search_partial_recompute(cost_model, filters, survivors)
@@ -86,6 +96,26 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
         ranked=tuple(_plan_candidates(cost_model, ranked)),
     )
+
+
+def _search_refinements(
+    filters: dict[int, LayoutFilter],
+    others: dict[int, LayoutFilter],
+    survivors: list[Survivor],
+    most_seconds: float,
+) -> list[Survivor]:
+    """Return the layouts of variants that make a survivor faster than ``most_seconds``.
+
+    ``others`` contains the filters of these variants, by index. Those that are used are added to
+    ``filters``.
+    """
+    found: list[Survivor] = []
+    for index, one in others.items():
+        if one.least_seconds(survivors) < most_seconds:
+            filters[index] = one
+            one.filter_all_layouts()
+            found += [row._replace(variant=index) for row in one.survivors]
+    return found
 
 
 def _search_partial_recompute(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, work_per_micro_batch
-from parc.compiler.ir import Model, Schedule
+from parc.compiler.ir import Model, PipelineSplit, Schedule
+from parc.compiler.search.enumerate_layouts import ParallelSizes
 
 LOADS = tuple(item.name for item in fields(StageContents) if item.name not in ("chunks", "counts"))
 
@@ -99,3 +100,31 @@ def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGrou
     if any(own < other for own, other in zip(large.load.counts, small.load.counts, strict=True)):
         return False
     return all(getattr(large.load, name) >= getattr(small.load, name) for name in LOADS)
+
+
+@dataclass(slots=True, eq=False)
+class CheckedSplit:
+    """Split of the layers into pipeline stages, with the results of rules that read only stages."""
+
+    vpp: int
+    split: PipelineSplit
+    shape: StageShape
+    first: int
+    """Index of the first rule that all layouts with this split violate."""
+    levels: tuple[int, ...]
+    """Index of the first violated rule for each recompute level."""
+    valid: bool
+    """True if no recompute level violates a rule, and no rule reads the whole layout."""
+
+
+@dataclass(slots=True, eq=False)
+class CheckedMesh:
+    """Parallel sizes with the micro-batch sizes to try, and the first rule that each violates."""
+
+    degrees: ParallelSizes
+    batches: list[tuple[int, int, int]]
+    """(micro-batch size, micro-batches per step, index of the first violated rule) of each
+    micro-batch size."""
+    static: dict[StageShape, tuple[float, ...]]
+    """For each shape of the stages, the bytes per group of equal stages that do not depend on the
+    micro-batch; empty if these bytes do not fit."""

@@ -5,6 +5,7 @@ A function that returns None or False omits the flag; True emits the flag withou
 
 from __future__ import annotations
 
+from parc.backends.megatron.graphs import MODULES, captured_graphs
 from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.expert_mesh import DEFAULT_ORDER
@@ -192,6 +193,19 @@ def fp4_format(problem: Problem, layout: Layout) -> str | None:
 def fp4_recipe(problem: Problem, layout: Layout) -> str | None:
     """Return "nvfp4", the scaling recipe of NVFP4; None for other precisions."""
     return "nvfp4" if problem.job.precision == "nvfp4" else None
+
+
+def graph_implementation(problem: Problem, layout: Layout) -> str | None:
+    """Return "transformer_engine" for CUDA graphs of layers; None without CUDA graphs."""
+    return "transformer_engine" if layout.cuda_graphs else None
+
+
+def graph_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
+    """Return the modules that the CUDA graph of a layer contains; None without CUDA graphs."""
+    if not layout.cuda_graphs:
+        return None
+    parts = captured_graphs(problem, layout).parts
+    return tuple(module for part, module in MODULES.items() if part in parts)
 
 
 def recompute_granularity(problem: Problem, layout: Layout) -> str | None:

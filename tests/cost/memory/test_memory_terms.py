@@ -15,12 +15,8 @@ from parc.compiler.cost.counts.cache import (
     round_up_to_blocks,
 )
 from parc.compiler.cost.memory.activations import layer_activations, saved_activation_bytes
-from parc.compiler.cost.memory.peak import (
-    memory_model_at_zero_stage,
-    peak_bytes,
-    peak_stage,
-    weight_gradient_optimizer_bytes,
-)
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage, peak_bytes, peak_stage
+from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     DENSE,

@@ -20,14 +20,16 @@ from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memo
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import (
-    gathered_weight_bytes,
     logits_bytes,
-    low_precision_copy_bytes,
     memory_model_at_zero_stage,
-    optimizer_step_bytes,
     peak_bytes,
     peak_stage,
     stage_memory,
+)
+from parc.compiler.cost.memory.states import (
+    gathered_weight_bytes,
+    low_precision_copy_bytes,
+    optimizer_step_bytes,
 )
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import DENSE, Plan, ProgramMemory
