@@ -24,6 +24,14 @@ LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 
 def captured_graphs(problem: Problem, layout: Layout) -> CapturedGraphs:
     """Return the parts of a layer in its graph, and the micro-batches with graphs of their own."""
+    # TECudaGraphHelper captures one micro-batch without a pipeline, otherwise all of a step.
+    every = layout.pp > 1 or (problem.job.moe_overlap and layout.ep > 1)
+    count = layout.micro_batches(problem.job.global_batch) if every else 1
+    return CapturedGraphs(captured_parts(problem, layout), count)
+
+
+def captured_parts(problem: Problem, layout: Layout) -> frozenset[LayerPart]:
+    """Return the parts of a layer in its graph. They depend on the expert parallel size."""
     job, model, parts = problem.job, problem.model, set[LayerPart]()
     overlaps = job.moe_overlap and layout.ep > 1
     for kind in model.kinds:
@@ -42,10 +50,7 @@ def captured_graphs(problem: Problem, layout: Layout) -> CapturedGraphs:
         apart = layout.ep > 1 and not job.deduplicates_dispatch and not overlaps
         if model.experts is not None and model.experts.shared_size and not apart:
             parts.add("shared_experts")
-    # TECudaGraphHelper captures one micro-batch without a pipeline, otherwise all of a step.
-    every = layout.pp > 1 or overlaps
-    count = layout.micro_batches(job.global_batch) if every else 1
-    return CapturedGraphs(frozenset(parts), count)
+    return frozenset(parts)
 
 
 def graph_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
@@ -76,9 +81,9 @@ def graph_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
 
 def _frees_norm_output(problem: Problem, layout: Layout) -> bool:
     """Return True if a graph does not contain the output of the norm before the experts."""
-    experts, graphs = problem.model.experts, captured_graphs(problem, layout)
-    if experts is None or "preparation" not in graphs.parts:
+    experts, parts = problem.model.experts, captured_parts(problem, layout)
+    if experts is None or "preparation" not in parts:
         return False
-    if experts.shared_size and "shared_experts" not in graphs.parts:
+    if experts.shared_size and "shared_experts" not in parts:
         return False
     return not problem.job.deduplicates_dispatch or bool(experts.latent_size)

@@ -78,13 +78,15 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     else:
         best = find_best_survivor(cost_model, filters, survivors)
         others = {
-            index: LayoutFilter(cost_model, rules, limit_bytes, spaces[index], end)
+            index: LayoutFilter(cost_model, rules, limit_bytes, spaces[index], filters[0].end)
             for index, variant in enumerate(variants)
             if variant.refines
         }
-        if refined := _search_refinements(filters, others, survivors, best[1] / (1 + tie)):
+        compared = [row for row in survivors if best[0] in (0, row.point.world)]
+        if refined := _search_refinements(filters, others, compared, best[1] / (1 + tie)):
             survivors += refined
             best = find_best_survivor(cost_model, filters, survivors)
+        dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
         survivors += search_other_splits(cost_model, filters, survivors, best)
         if len(spaces[0].levels) > spaces[0].sibling_levels:
             survivors += _search_partial_recompute(cost_model, filters, survivors)

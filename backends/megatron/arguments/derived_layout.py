@@ -5,10 +5,12 @@ A function that returns None or False omits the flag; True emits the flag withou
 
 from __future__ import annotations
 
-from parc.backends.megatron.graphs import MODULES, captured_graphs
+from parc.backends.megatron.capabilities import core_version
+from parc.backends.megatron.graphs import MODULES, captured_parts
 from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.expert_mesh import DEFAULT_ORDER
+from parc.backends.shared.versions import parse_version
 from parc.compiler.ir import Layout, Problem
 
 OFFLOAD_MODULES = {
@@ -204,8 +206,17 @@ def graph_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
     """Return the modules that the CUDA graph of a layer contains; None without CUDA graphs."""
     if not layout.cuda_graphs:
         return None
-    parts = captured_graphs(problem, layout).parts
+    parts = captured_parts(problem, layout)
     return tuple(module for part, module in MODULES.items() if part in parts)
+
+
+def graph_scope(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
+    """Return the value of ``graph_modules`` for Megatron 0.17, which has this flag only.
+
+    Megatron 0.18 renamed the flag and accepts the old name only for compatibility.
+    """
+    old = parse_version(core_version(problem)) < (0, 18)
+    return graph_modules(problem, layout) if old else None
 
 
 def recompute_granularity(problem: Problem, layout: Layout) -> str | None:
