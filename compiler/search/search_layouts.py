@@ -44,7 +44,6 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     that explains why; without ``sink``, nothing is explained, which saves most of the time.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
-    tie = problem.goals.tie
     if report_excess_chunks(problem, cost_model.framework, sink or Sink()):
         return None
     rules = all_rules(problem, cost_model.framework)
@@ -77,13 +76,8 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     else:
         best = find_best_survivor(cost_model, filters, survivors)
-        others = {
-            index: LayoutFilter(cost_model, rules, limit_bytes, spaces[index], filters[0].end)
-            for index, variant in enumerate(variants)
-            if variant.refines
-        }
-        compared = [row for row in survivors if best[0] in (0, row.point.world)]
-        if refined := _search_refinements(filters, others, compared, best[1] / (1 + tie)):
+        refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
+        if refined := _search_refinements(cost_model, filters, refining, survivors, best):
             survivors += refined
             best = find_best_survivor(cost_model, filters, survivors)
         dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
@@ -101,19 +95,25 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
 
 
 def _search_refinements(
+    cost_model: CostModel,
     filters: dict[int, LayoutFilter],
-    others: dict[int, LayoutFilter],
+    spaces: dict[int, LayoutSpace],
     survivors: list[Survivor],
-    most_seconds: float,
+    world_and_seconds: tuple[int, float],
 ) -> list[Survivor]:
-    """Return the layouts of variants that make a survivor faster than ``most_seconds``.
+    """Return the layouts of variants that make a survivor faster by more than ``goals.tie``.
 
-    ``others`` contains the filters of these variants, by index. Those that are used are added to
-    ``filters``.
+    ``spaces`` contains the search spaces of these variants, by index. The filters of those that are
+    used are added to ``filters``. ``world_and_seconds`` is the number of GPUs, or 0 for any, and
+    the step time of the fastest survivor.
     """
-    found: list[Survivor] = []
-    for index, one in others.items():
-        if one.least_seconds(survivors) < most_seconds:
+    found, first = list[Survivor](), next(iter(filters.values()))
+    world, best = world_and_seconds
+    rows = [row for row in survivors if world in (0, row.point.world)]
+    for index, space in spaces.items():
+        limit_bytes = memory_limit_bytes(cost_model)
+        one = LayoutFilter(cost_model, first.rules, limit_bytes, space, first.end)
+        if one.least_seconds(rows) * (1 + cost_model.problem.goals.tie) < best:
             filters[index] = one
             one.filter_all_layouts()
             found += [row._replace(variant=index) for row in one.survivors]
