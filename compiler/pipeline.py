@@ -206,10 +206,11 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     check_placement(plan, sink)
     advise_dispatch_library(cost_model, plan, sink)
     advise_riskier_layout(cost_model, plan, sink)
-    advise_lower_precision(cost_model, plan, sink)
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)
+    if not sink.failed():
+        advise_lower_precision(cost_model, plan, sink)
 
 
 def plan_job(
