@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from parc.backends.megatron.programs import has_fused_attention
 from parc.compiler.ir import Generation, Job, Problem, ProgramMemory, StateBytes
 
 BLOCK_BYTES = 512
@@ -79,6 +80,7 @@ def _memory_of_job(
     precision, generation = problem.job.precision, problem.cluster.generation
     gradients = problem.job.gradient_bytes
     program = with_gradient_bytes(build(precision, generation), gradients, precision)
+    program = replace(program, fused_attention=has_fused_attention(problem))
     if precision == "fp8" and problem.job.fp8_recipe == "blockwise":
         state = replace(program.state, cast=BLOCKWISE_COPIES)
         program = replace(program, state=state, saved_bytes=BLOCKWISE_SAVED_BYTES)
@@ -97,7 +99,7 @@ def _memory_of_job(
 
 
 def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
-    """Return the memory model of Megatron with fp32 gradients, flash attention and unfused loss."""
+    """Return the memory model of Megatron with fp32 gradients, fused attention and unfused loss."""
     state = StateBytes(2.0, 4.0, 12.0, low_precision_copy_bytes(precision, generation))
     # fp16: 2 + 2 bytes on each rank and 16 sharded, including fp32 copies of the gradients
     # (Megatron's 4 + 16/d).
