@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
+    CapturedGraphs,
     Gpu,
     GradientExchange,
     GroupFamily,
@@ -193,6 +194,17 @@ class CostTraits(Protocol):
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after the framework has padded the vocabulary."""
+
+
+@runtime_checkable
+class GraphCapture(Protocol):
+    """Optional part of a framework; without it, the framework captures no CUDA graphs."""
+
+    def captured_graphs(self, problem: Problem, layout: Layout) -> CapturedGraphs:
+        """Return the CUDA graphs that a rank captures if ``layout.cuda_graphs`` is true.
+
+        The parts must not depend on the recompute setting.
+        """
 
 
 class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Hashable, Protocol):

@@ -80,8 +80,12 @@ def read_recipes(names: Sequence[str] = ()) -> Iterator[Recipe]:
 
 
 def _plan_of_row(row: PublishedLayout, entry: Mapping[str, Any]) -> Plan:
-    """Return the plan of a row of ``published_layouts.csv`` with the recipe's job settings."""
-    settings = [f"job.{name}={json.dumps(value)}" for name, value in entry.get("job", {}).items()]
+    """Return the plan of a row of ``published_layouts.csv`` with the recipe's own settings."""
+    settings = [
+        f"{section}.{name}={json.dumps(value)}"
+        for section in ("job", "layout")
+        for name, value in entry.get(section, {}).items()
+    ]
     changed = replace(row, overrides=(*row.overrides, *settings))
     plan, errors = plan_row(changed, row.pins)
     if plan is None:

@@ -161,7 +161,8 @@ def spec_text(row: PublishedLayout, pins: dict[str, Any], ample_memory_gpu: str 
                 "gradient_precision": row.gradient_precision,
                 **row.dispatch,
             },
-            "layout": pins,
+            # The sources state no graphs of layers; an override sets them where a recipe does.
+            "layout": {"cuda_graphs": False, **pins},
             "emit": ["megatron"],
         }
     )

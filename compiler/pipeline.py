@@ -11,7 +11,11 @@ from typing import Any
 from parc.backends.base import ConfigPrograms
 from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
-from parc.compiler.checks.advise_faster_layout import advise_dispatch_library, advise_riskier_layout
+from parc.compiler.checks.advise_faster_layout import (
+    advise_dispatch_library,
+    advise_lower_precision,
+    advise_riskier_layout,
+)
 from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -215,6 +219,8 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)
+    if not sink.failed():
+        advise_lower_precision(cost_model, plan, sink)
 
 
 def plan_job(

@@ -63,6 +63,7 @@ FIXED = {
     "layout.sequence_parallel": False,
     "layout.order": "tp-cp-ep-dp-pp",
     "layout.cp_comm": "a2a",
+    "layout.cuda_graphs": False,
     "layout.offload.activations": [],
     "layout.recompute.modules": [],
     "layout.split.count_embedding": False,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.backends.base import LaunchCommand
 from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import report_advice
@@ -18,6 +20,7 @@ from parc.backends.megatron.capabilities import (
     VERSIONS,
     recompute_levels,
 )
+from parc.backends.megatron.graphs import captured_graphs
 from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
 from parc.backends.megatron.stages import split
@@ -28,6 +31,7 @@ from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
+    CapturedGraphs,
     GradientExchange,
     GroupFamily,
     KernelStack,
@@ -64,12 +68,20 @@ class Megatron:
         return meshes.ORDERS
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
-        """Return the only variant: Megatron's distributed optimizer over all replicas.
+        """Return the distributed optimizer over all replicas, without and with CUDA graphs.
 
-        ``cp_comm`` is None in this variant, so that PARC chooses the fastest context-parallel
-        exchange.
+        ``cp_comm`` is None, so that PARC chooses the fastest context-parallel exchange. The variant
+        with CUDA graphs is only tried where it saves time.
         """
-        return apply_pins(problem, (LayoutVariant(cp_comm=None),))
+        plain = LayoutVariant(cp_comm=None)
+        if "cuda-graphs" not in self.strategies:
+            return apply_pins(problem, (plain,))
+        graphs = replace(plain, cuda_graphs=True, refines=True)
+        return apply_pins(problem, (plain, graphs))
+
+    def captured_graphs(self, problem: Problem, layout: Layout) -> CapturedGraphs:
+        """Return the CUDA graphs that TransformerEngine captures for the layers of a rank."""
+        return captured_graphs(problem, layout)
 
     def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return the recompute settings to try: none, cheap modules, costly modules, all layers."""

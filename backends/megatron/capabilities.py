@@ -35,6 +35,7 @@ STRATEGIES: dict[str, str] = {
     "recompute-selective": "--recompute-granularity selective",
     "recompute-full": "--recompute-granularity full",
     "offload-activations": "--fine-grained-activation-offloading",
+    "cuda-graphs": "--cuda-graph-impl transformer_engine",
 }
 
 

@@ -6,10 +6,11 @@ Megatron-LM's functional-test records for workspaces and cached casts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from parc.backends.megatron.programs import has_fused_attention
-from parc.compiler.ir import Generation, Problem, ProgramMemory, StateBytes
+from parc.compiler.ir import Generation, Job, Problem, ProgramMemory, StateBytes
 
 BLOCK_BYTES = 512
 """Smallest block of torch's caching allocator, in bytes."""
@@ -52,15 +53,35 @@ def user_buffer_bytes(precision: str) -> float:
 def megatron_memory_model(problem: Problem) -> ProgramMemory:
     """Return the memory model of the job.
 
-    An fp8 job stores the weights in fp8, unless scales are blockwise.
+    With the distributed optimizer, jobs in low precision may store their weights in it.
     """
+    program = _memory_of_job(problem, megatron_memory)
+    if stores_low_precision_weights(problem.job):
+        return replace(_memory_of_job(problem, low_precision_weight_memory), replicated=program)
+    return program
+
+
+def stores_low_precision_weights(job: Job) -> bool:
+    """Return True if the distributed optimizer keeps and gathers weights in low precision.
+
+    As in Megatron-Bridge (mixed_precision.py), fp8 with blockwise scales keeps 16-bit weights. So
+    does nvfp4 with bf16 moments, because the precision-aware optimizer has no shard of a weight in
+    nvfp4 (distrib_optimizer.py, _build_model_and_main_param_groups).
+    """
+    if job.precision == "fp8":
+        return job.fp8_recipe != "blockwise"
+    return job.precision == "mxfp8" or (job.precision == "nvfp4" and job.moment_precision == "fp32")
+
+
+def _memory_of_job(
+    problem: Problem, build: Callable[[str, Generation], ProgramMemory]
+) -> ProgramMemory:
+    """Return the memory model ``build(precision, generation)`` with the settings of the job."""
     precision, generation = problem.job.precision, problem.cluster.generation
-    blockwise = precision == "fp8" and problem.job.fp8_recipe == "blockwise"
-    build = megatron_fp8_memory if precision == "fp8" and not blockwise else megatron_memory
     gradients = problem.job.gradient_bytes
     program = with_gradient_bytes(build(precision, generation), gradients, precision)
     program = replace(program, fused_attention=has_fused_attention(problem))
-    if blockwise:
+    if precision == "fp8" and problem.job.fp8_recipe == "blockwise":
         state = replace(program.state, cast=BLOCKWISE_COPIES)
         program = replace(program, state=state, saved_bytes=BLOCKWISE_SAVED_BYTES)
     if problem.job.moment_precision == "bf16":
@@ -96,25 +117,29 @@ def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
     )
 
 
-def megatron_fp8_memory(precision: str, generation: Generation) -> ProgramMemory:
-    """Return the memory model of Megatron with ``--fp8-param-gather``.
+def low_precision_weight_memory(precision: str, generation: Generation) -> ProgramMemory:
+    """Return the memory model of Megatron with ``--fp8-param-gather`` or ``--fp4-param-gather``.
 
-    The weights are stored only in fp8, without a 16-bit copy.
+    The weights are stored only in the low precision, without a 16-bit copy. The buffer from which
+    16-bit weights of mxfp8 are gathered is that of the gradients
+    (``--reuse-grad-buf-for-mxfp8-param-ag``).
     """
-    state = fp8_state_bytes(precision, generation)
+    state = low_precision_state_bytes(precision, generation)
     return replace(
-        megatron_memory(precision, generation), name="megatron fp8 parameters", state=state
+        megatron_memory(precision, generation), name="megatron low-precision weights", state=state
     )
 
 
-def fp8_state_bytes(precision: str, generation: Generation) -> StateBytes:
-    """Return the bytes per parameter of all model states with ``--fp8-param-gather``.
+def low_precision_state_bytes(precision: str, generation: Generation) -> StateBytes:
+    """Return the bytes per parameter of all model states with weights in low precision.
 
-    The weights are stored in fp8; the fp32 master weights are sharded with the optimizer state.
+    The fp32 master weights are sharded with the optimizer state. Embedding and output projection
+    keep 16 bits, because only linear layers of TransformerEngine have other weights.
     """
-    # A weight takes at least one byte; on some GPUs TransformerEngine also keeps a transposed copy
-    # (Generation.fp8_cast_bytes).
-    return StateBytes(max(low_precision_copy_bytes(precision, generation), 1.0), 4.0, 12.0)
+    # In fp8, a weight takes at least one byte; on some GPUs TransformerEngine also keeps a
+    # transposed copy (Generation.fp8_cast_bytes).
+    copies = low_precision_copy_bytes(precision, generation)
+    return StateBytes(max(copies, 1.0), 4.0, 12.0, table=2.0)
 
 
 def low_precision_copy_bytes(precision: str, generation: Generation) -> float:

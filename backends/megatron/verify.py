@@ -80,6 +80,9 @@ class MegatronVerifier(FrameworkVerifier):
         # validate_args: with TransformerEngine 2.10 and newer, offload requires its first version.
         if layout["offload"]["activations"]:
             environment["NVTE_CPU_OFFLOAD_V1"] = "1"
+        # validate_args requires it for CUDA graphs in expandable segments of memory.
+        if layout["cuda_graphs"]:
+            environment["NCCL_GRAPH_REGISTER"] = "0"
         return LaunchedProgram(
             program=shlex.quote(plan["problem"]["launch"]["program"]),
             arguments='"${MEGATRON_ARGS[@]}"',

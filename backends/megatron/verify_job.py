@@ -13,18 +13,6 @@ JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
 LAUNCH = "problem.launch"
 ARGS = f"{LAUNCH}.args"
 """Plan path under which a flag is reported if no other field of the plan sets the flag."""
-PRECISIONS: dict[object, str] = {
-    (True, False, None, None): "bf16",
-    (False, True, None, None): "fp16",
-    (False, False, None, None): "fp32",
-    **{
-        (True, False, ("hybrid", recipe), None): "fp8"
-        for recipe in ("tensorwise", "delayed", "blockwise")
-    },
-    (True, False, ("e4m3", "mxfp8"), None): "mxfp8",
-    (True, False, None, ("e2m1", "nvfp4")): "nvfp4",
-}
-"""(bf16, fp16, format and recipe of fp8, format and recipe of fp4) -> precision of the plan."""
 
 
 PARTS = {
@@ -49,17 +37,6 @@ def _flag_translator(flag: str, names: dict[str, str]) -> Callable[[ParsedFlags]
         return f"--{flag} {value}" if value in names.values() else names.get(value, value)
 
     return read
-
-
-def _precision(settings: ParsedFlags) -> Any:
-    eight, four = settings["fp8-format"], settings["fp4-format"]
-    key = (
-        settings["bf16"],
-        settings["fp16"],
-        (eight, settings["fp8-recipe"]) if eight is not None else None,
-        (four, settings["fp4-recipe"]) if four is not None else None,
-    )
-    return PRECISIONS.get(key, "no precision that a plan can have")
 
 
 def _recompute_modules(settings: ParsedFlags) -> Any:
@@ -88,6 +65,11 @@ def _zero_stage(settings: ParsedFlags) -> Any:
     # Only Megatron-FSDP, which no plan uses, shards gradients or weights.
     switch = settings["use-distributed-optimizer"]
     return switch if isinstance(switch, RejectedFlagValues) else int(switch)
+
+
+def _cuda_graphs(settings: ParsedFlags) -> Any:
+    known = {"none": False, "transformer_engine": True}
+    return known.get(str(settings["cuda-graph-impl"]), settings["cuda-graph-impl"])
 
 
 def _profiled_steps(settings: ParsedFlags) -> Any:
@@ -125,6 +107,7 @@ SHOWN: tuple[Shown, ...] = (
         lambda s: "tp-cp-ep-pp-dp" if s["use-tp-pp-dp-mapping"] else "tp-cp-ep-dp-pp",
     ),
     (f"{LAYOUT}.zero_stage", "use-distributed-optimizer", _zero_stage),
+    (f"{LAYOUT}.cuda_graphs", "cuda-graph-impl", _cuda_graphs),
     (
         f"{RECOMPUTE}.granularity",
         "recompute-granularity",
@@ -168,7 +151,6 @@ SHOWN: tuple[Shown, ...] = (
         "lr-wsd-decay-iters",
         lambda s: s["lr-wsd-decay-iters"] or 0,
     ),
-    (f"{JOB}.precision", "bf16", _precision),
     (f"{LAUNCH}.tensorboard_dir", "tensorboard-dir", lambda s: s["tensorboard-dir"]),
     (f"{LAUNCH}.wandb_project", "wandb-project", lambda s: s["wandb-project"]),
     (f"{LAUNCH}.profile", "profile", _profiled_steps),
@@ -202,10 +184,6 @@ def _moe_dispatcher(fields: PlanFields) -> str:
     return "flex" if _uses_deduplicating_dispatcher(fields) else "alltoall"
 
 
-def _low_precision_field(*names: str) -> Callable[[PlanFields], bool]:
-    return lambda f: f[f"{JOB}.precision"] in names
-
-
 def _hybrid_layer_spec(fields: PlanFields) -> tuple[str, ...]:
     if not fields[f"{MODEL}.pattern"]:
         return ()
@@ -217,16 +195,6 @@ def _hybrid_layer_spec(fields: PlanFields) -> tuple[str, ...]:
 def _warmup_steps(fields: PlanFields) -> Any:
     whole = fields[f"{JOB}.warmup_fraction"] is None
     return fields[f"{JOB}.warmup_steps"] if whole else 0
-
-
-def _scaled_by(fields: PlanFields, *recipes: str) -> bool:
-    return fields[f"{JOB}.precision"] == "fp8" and fields[f"{JOB}.fp8_recipe"] in recipes
-
-
-def _fp8_recipe_flag(fields: PlanFields) -> str:
-    # The parser's default also applies if no operand is scaled.
-    own = {"fp8": fields[f"{JOB}.fp8_recipe"], "mxfp8": "mxfp8"}
-    return str(own.get(fields[f"{JOB}.precision"], "delayed"))
 
 
 def _saves_in_background(fields: PlanFields) -> bool:
@@ -254,7 +222,38 @@ def _overlaps_shared_experts(fields: PlanFields) -> bool:
     return kept and not hidden and fields[f"{LAYOUT}.ep"] > 1
 
 
+def _graph_modules(fields: PlanFields) -> tuple[str, ...]:
+    """Return the parts of layers that the graphs of the plan contain."""
+    if not fields[f"{LAYOUT}.cuda_graphs"]:
+        return ()
+    letters, overlapped = fields[f"{MODEL}.pattern"], _overlaps_dispatch(fields)
+    dense = not fields.routed or not all(fields[f"{MODEL}.experts.pattern"])
+    low = fields[f"{JOB}.precision"] in ("fp8", "mxfp8", "nvfp4")
+    contained = {
+        "attn": "*" in letters if letters else True,
+        "mamba": "M" in letters,
+        # TransformerConfig: the dispatch of another micro-batch excludes dense MLPs.
+        "mlp": ("-" in letters if letters else dense) and not overlapped,
+        "moe_router": fields.routed,
+        # Padded tokens of an all-to-all have a size that the host has to know.
+        "moe_preprocess": fields.routed and (_uses_deduplicating_dispatcher(fields) or not low),
+    }
+    return tuple(module for module, is_contained in contained.items() if is_contained)
+
+
 IMPLIED: tuple[Implied, ...] = (
+    (
+        "cuda-graph-modules",
+        f"{LAYOUT}.cuda_graphs",
+        # Megatron 0.18 renamed --cuda-graph-scope.
+        lambda f: _graph_modules(f) if f.version >= (0, 18) else (),
+    ),
+    (
+        "cuda-graph-scope",
+        f"{LAYOUT}.cuda_graphs",
+        lambda f: () if f.version >= (0, 18) else _graph_modules(f),
+    ),
+    ("te-rng-tracker", f"{LAYOUT}.cuda_graphs", lambda f: f[f"{LAYOUT}.cuda_graphs"]),
     ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _data_parallel_replicas),
     ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
     ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _cp_hierarchy_flag),
@@ -282,39 +281,6 @@ IMPLIED: tuple[Implied, ...] = (
         f"{JOB}.moe_imbalance",
         lambda f: f.routed and not f[f"{JOB}.data"] and f[f"{JOB}.moe_imbalance"] == 1,
     ),
-    (
-        "moe-router-padding-for-quantization",
-        f"{JOB}.precision",
-        lambda f: f.routed and _low_precision_field("fp8", "mxfp8", "nvfp4")(f),
-    ),
-    (
-        "grad-reduce-in-bf16",
-        f"{JOB}.gradient_precision",
-        # With fp16 weights, gradients are reduced in fp16, and the flag has no effect.
-        lambda f: f[f"{JOB}.gradient_precision"] == "bf16" and not _low_precision_field("fp16")(f),
-    ),
-    ("exp-avg-sq-dtype", f"{JOB}.moment_precision", lambda f: f[f"{JOB}.moment_precision"]),
-    (
-        "use-precision-aware-optimizer",
-        f"{JOB}.moment_precision",
-        lambda f: f[f"{JOB}.moment_precision"] != "fp32",
-    ),
-    (
-        "fp8-param-gather",
-        f"{JOB}.precision",
-        lambda f: _scaled_by(f, "tensorwise", "delayed") and f[f"{LAYOUT}.zero_stage"] > 0,
-    ),
-    (
-        "fp8-amax-history-len",
-        f"{JOB}.fp8_recipe",
-        lambda f: 1024 if _scaled_by(f, "delayed") else 1,
-    ),
-    (
-        "fp8-amax-compute-algo",
-        f"{JOB}.fp8_recipe",
-        lambda f: "max" if _scaled_by(f, "delayed") else "most_recent",
-    ),
-    ("fp8-recipe", f"{JOB}.fp8_recipe", _fp8_recipe_flag),
     (
         "tp-comm-overlap",
         f"{JOB}.tp_overlap",

@@ -17,9 +17,14 @@ def apply_pins(problem: Problem, offered: Iterable[LayoutVariant]) -> tuple[Layo
     pins = problem.pins
     written = {
         name: getattr(pins, name)
-        for name in ("zero_stage", "dp_shard", "schedule", "cp_comm", "offload", "zero_plus")
+        for name in (
+            *("zero_stage", "dp_shard", "schedule", "cp_comm", "offload", "zero_plus"),
+            "cuda_graphs",
+        )
         if getattr(pins, name) is not None
     }
+    if "cuda_graphs" in written:
+        written["refines"] = False
     if pins.cp_a2a not in (None, 1):
         # Groups are only relevant for this communication, so that setting them implies the choice.
         written.setdefault("cp_comm", "a2a+p2p")

@@ -34,6 +34,7 @@ _FIXED = {
     "layout.offload.nvme_path": "",
     "layout.offload.optimizer": "none",
     "layout.offload.parameters": "none",
+    "layout.cuda_graphs": False,
     "layout.zero_plus.hpz": 1,
     "layout.zero_plus.quantized_gradients": False,
     "layout.zero_plus.quantized_weights": False,

@@ -57,6 +57,7 @@ def layout_of(
         cp_a2a=1,
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
+        cuda_graphs=False,
     )
 
 

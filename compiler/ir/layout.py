@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from parc.compiler.ir.model import LayerPart
+
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
@@ -114,6 +116,16 @@ NO_ZERO_PLUS = ZeroPlus(hpz=1, quantized_weights=False, quantized_gradients=Fals
 
 
 @dataclass(frozen=True, slots=True)
+class CapturedGraphs:
+    """CUDA graphs that a framework captures for each layer of a rank."""
+
+    parts: frozenset[LayerPart]
+    """Parts of a layer that its graph contains."""
+    micro_batches: int
+    """Number of micro-batches per step with graphs of their own; 1 if all replay the same graph."""
+
+
+@dataclass(frozen=True, slots=True)
 class LayoutVariant:
     """Combination of framework options other than parallel sizes.
 
@@ -130,8 +142,12 @@ class LayoutVariant:
     """Communication of context parallelism; None = the fastest one that the framework supports."""
     offload: Offload = NO_OFFLOAD
     zero_plus: ZeroPlus = NO_ZERO_PLUS
+    cuda_graphs: bool = False
     last_resort: bool = False
     """True if the search evaluates the variant only if no other variant fits in memory."""
+    refines: bool = False
+    """True if the search evaluates the variant only if it makes a layout of the other variants
+    faster by more than ``goals.tie``."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +183,9 @@ class Layout:
     ring between these groups has cp / cp_a2a members."""
     offload: Offload
     zero_plus: ZeroPlus
+    cuda_graphs: bool
+    """True if CUDA graphs replay the parts of each layer whose shapes never change, so that the
+    host launches fewer kernels."""
 
     @cached_property
     def dp(self) -> int:

@@ -39,6 +39,18 @@ class LayerKind(NamedTuple):
         return (self.mixer != "none") + (self.mlp != "none")
 
 
+LayerPart = Literal[
+    "attention",
+    "mamba",
+    "mlp",
+    "router",
+    "preparation",
+    "dispatch",
+    "experts",
+    "shared_experts",
+]
+"""Part of a decoder layer. ``attention`` includes linear attention; ``preparation`` prepares the
+dispatch of tokens to experts, which ``dispatch`` sends and combines."""
 DENSE = LayerKind("attention", "dense")
 ROUTED = LayerKind("attention", "experts")
 LAYER_LETTERS = {

@@ -173,6 +173,7 @@ class Pins:
     cp_a2a: int | None = None
     offload: Offload | None = None
     zero_plus: ZeroPlus | None = None
+    cuda_graphs: bool | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     pipeline_layout: str | None = None

@@ -24,6 +24,9 @@ class StateBytes:
     micro-batches and never sharded."""
     casts_head: bool = False
     """True if the output projection has a low-precision copy too."""
+    table: float | None = None
+    """Bytes per weight of the embedding and the output projection if ``weight`` describes weights
+    in low precision, which these two never have; None if they are stored like all other weights."""
     step: float = 0.0
     """Bytes per parameter of the fp32 gradients that the optimizer copies from 16-bit gradients
     after the backward pass; sharded like the optimizer state. In fp16 these copies are counted in

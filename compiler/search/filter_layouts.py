@@ -188,11 +188,14 @@ class LayoutFilter:
             if not static:
                 layout = self.build_layout(point)
                 static, step = self._memory.static_bytes(layout, split.shape)
+            held = static
+            if self.space.constants["cuda_graphs"]:
+                held = self._memory.with_graphs(static, self.build_layout(point), split.shape)
             cell, left = self._activations(split, point)
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
                 if violated[level] == self._valid:
-                    stages = zip(static, flights, rows, strict=True)
+                    stages = zip(held, flights, rows, strict=True)
                     peak = max(
                         fixed + flight * each + once for fixed, flight, (each, once) in stages
                     )
@@ -203,6 +206,19 @@ class LayoutFilter:
         """Return the seconds per step of ``point``, as ``Survivor`` defines them."""
         _, shape = self._splits[point.pp, point.vpp][point.split]
         return self._step_seconds(point, shape, self._micro_batches(point))
+
+    def least_seconds(self, survivors: list[Survivor]) -> float:
+        """Return the seconds per step of the fastest of ``survivors`` in this search space.
+
+        The layouts are those of another variant of the framework. Their memory and the rules are
+        not checked.
+        """
+        times = []
+        for row in survivors:
+            point = row.point._replace(split=0)
+            found = {split.vpp: split.shape for split in self._stage_splits(point.pp)}
+            times.append(self._step_seconds(point, found[point.vpp], self._micro_batches(point)))
+        return min(times)
 
     def best_split_seconds(self, point: LayoutPoint, seconds: float, layers: int = 0) -> float:
         """Return about the seconds per step of ``point`` with the best of all stage splits.
@@ -327,6 +343,8 @@ class LayoutFilter:
             for position in violated:
                 lost[position] += 1
             return
+        if self.space.constants["cuda_graphs"]:
+            static = self._memory.with_graphs(static, self.build_layout(point), split.shape)
         cell, left = self._activations(split, point)
         flights = split.shape.in_flight_at_peak(split.vpp, count)
         for level, rows in enumerate(cell.levels):

@@ -70,6 +70,7 @@ class LayoutSpace:
             "cp_a2a": 1,
             "offload": variant.offload,
             "zero_plus": variant.zero_plus,
+            "cuda_graphs": variant.cuda_graphs,
         }
         levels = recompute_levels(problem, framework)
         sibling_levels = len(levels)

@@ -18,13 +18,17 @@ from parc.compiler.cost.memory.peak import (
     MemoryEnd,
     cached_layer_activations,
     communicator_and_context_bytes,
-    gathered_weight_bytes,
     logits_bytes,
-    low_precision_copy_bytes,
     memory_model_at_zero_stage,
+)
+from parc.compiler.cost.memory.states import (
+    gathered_weight_bytes,
+    low_precision_copy_bytes,
     optimizer_step_bytes,
+    table_excess_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
+    graph_node_bytes,
     library_workspace_bytes,
     output_projection_buffer_bytes,
     overlap_buffer_bytes,
@@ -169,16 +173,27 @@ class PeakMemoryCache:
         )
         return tuple(static), max(in_step)
 
+    def with_graphs(
+        self, static: tuple[float, ...], layout: Layout, shape: StageShape
+    ) -> tuple[float, ...]:
+        """Return ``static``, a result of ``static_bytes``, and the bytes of all CUDA graphs."""
+        return tuple(
+            fixed + self._others * graph_node_bytes(self._cost_model, layout, kind.load)
+            for fixed, kind in zip(static, shape.peak_candidates, strict=True)
+        )
+
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
         """Return (dense parameters, expert parameters, extra bytes) per group of equal stages.
 
-        Extra bytes are the memory of quantized copies of the weights, and of placeholder gradients.
+        Extra bytes are the memory of quantized copies of the weights, of placeholder gradients, and
+        of vocabulary matrices that have more bytes per weight than all other weights.
         """
         cost_model, program = self._cost_model, self._program
         return tuple(
             (
                 *cost_model.stage_parameters(layout, kind.load),
-                self._others
+                table_excess_bytes(cost_model, layout, kind.load, program)
+                + self._others
                 * (
                     low_precision_copy_bytes(cost_model, layout, kind.load, program)
                     + placeholder_gradient_bytes(cost_model, layout, kind.load, program)

@@ -36,6 +36,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "cp_a2a": ("tp", "cp"),
     "offload": (),
     "zero_plus": (),
+    "cuda_graphs": (),
 }
 """For each field of a layout, the fields of a point that determine it within one search space."""
 

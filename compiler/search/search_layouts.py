@@ -62,7 +62,8 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         for index, space in enumerate(spaces):
             # Rules do not read the memory, so without oversized layouts the result stays the same.
             is_decided = index in filters and not filters[index].dropped_counts[OVERSIZED]
-            if variants[index].last_resort is last_resort and not is_decided:
+            is_tried = variants[index].last_resort is last_resort and not variants[index].refines
+            if is_tried and not is_decided:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
@@ -76,12 +77,9 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     else:
-        best = find_best_survivor(cost_model, filters, survivors)
-        survivors += search_near_misses(cost_model, filters, best)
-        best = find_best_survivor(cost_model, filters, survivors)
-        survivors += search_other_splits(cost_model, filters, survivors, best)
-        if len(spaces[0].levels) > spaces[0].sibling_levels:
-            survivors += _search_partial_recompute(cost_model, filters, survivors)
+        refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
+        survivors = _with_improvements(cost_model, filters, refining, survivors)
+        dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     builds = {index: one.build_layout for index, one in filters.items()}
     ranking = LayoutRanking(cost_model, builds, spaces[0].levels)
     ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
@@ -90,6 +88,56 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
         ranked=tuple(_plan_candidates(cost_model, ranked)),
     )
+
+
+def _with_improvements(
+    cost_model: CostModel,
+    filters: dict[int, LayoutFilter],
+    refining: dict[int, LayoutSpace],
+    survivors: list[Survivor],
+) -> list[Survivor]:
+    """Return ``survivors`` and the layouts that are compared with the fastest of them.
+
+    These are layouts that fit only with another stage split, layouts of the variants in
+    ``refining``, faster stage splits, and layouts that recompute only some layers.
+    """
+    best = find_best_survivor(cost_model, filters, survivors)
+    found = [*survivors, *search_near_misses(cost_model, filters, best)]
+    best = find_best_survivor(cost_model, filters, found)
+    if refined := _search_refinements(cost_model, filters, refining, found, best):
+        found += refined
+        best = find_best_survivor(cost_model, filters, found)
+    found += search_other_splits(cost_model, filters, found, best)
+    space = next(iter(filters.values())).space
+    if len(space.levels) > space.sibling_levels:
+        found += _search_partial_recompute(cost_model, filters, found)
+    return found
+
+
+def _search_refinements(
+    cost_model: CostModel,
+    filters: dict[int, LayoutFilter],
+    spaces: dict[int, LayoutSpace],
+    survivors: list[Survivor],
+    world_and_seconds: tuple[int, float],
+) -> list[Survivor]:
+    """Return the layouts of variants that make a survivor faster by more than ``goals.tie``.
+
+    ``spaces`` contains the search spaces of these variants, by index. The filters of those that are
+    used are added to ``filters``. ``world_and_seconds`` is the number of GPUs, or 0 for any, and
+    the step time of the fastest survivor.
+    """
+    found, first = list[Survivor](), next(iter(filters.values()))
+    world, best = world_and_seconds
+    rows = [row for row in survivors if world in (0, row.point.world)]
+    for index, space in spaces.items():
+        limit_bytes = memory_limit_bytes(cost_model)
+        one = LayoutFilter(cost_model, first.rules, limit_bytes, space, first.end)
+        if one.least_seconds(rows) * (1 + cost_model.problem.goals.tie) < best:
+            filters[index] = one
+            one.filter_all_layouts()
+            found += [row._replace(variant=index) for row in one.survivors]
+    return found
 
 
 def _search_partial_recompute(

@@ -18,7 +18,7 @@ parc: 1
 name: my-run
 model: llama-3-70b
 cluster: {node: dgx-h100, nodes: 32}
-job: {sequence_length: 8192, global_batch: 1024}
+job: {sequence_length: 8192, global_batch: 1024, precision: bf16}
 layout: {tp: 6}
 """
 COMMANDS = (

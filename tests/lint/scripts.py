@@ -206,6 +206,8 @@ CASES: tuple[Case, ...] = (
     ("B01", MEGATRON, (_size("--global-batch-size", 128, 130),), "--global-batch-size"),
     ("R04", MEGATRON, (_more("--fp16"),), "--bf16"),
     ("R06", MEGATRON, (("--use-distributed-optimizer", "--fp8-param-gather"),), "--fp8-param"),
+    ("R06", MEGATRON, (_more("--fp4-param-gather"),), "--fp4-param-gather"),
+    ("R06", MEGATRON, (_more("--reuse-grad-buf-for-mxfp8-param-ag"),), "--reuse-grad-buf"),
     ("R08", MEGATRON, (_more("--recompute-granularity full"),), "--recompute"),
     ("R08", MEGATRON, (_more("--recompute-method uniform"),), "--recompute-method"),
     (

@@ -104,6 +104,7 @@ def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> L
         cp_a2a=1,
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
+        cuda_graphs=False,
     )
 
 

@@ -52,6 +52,13 @@ def sift(cost_model: CostModel) -> tuple[int, dict[str, int], list[Row]]:
         if not rows:
             lost, rows = sift_families(cost_model, families, high=False)
         dropped += lost
+    if rows and (families := list(refined_families(cost_model, rows))):
+        limit = memory_limit_bytes(cost_model)
+        high = all(peak_bytes(cost_model, row[2], HIGH) <= limit for row in rows)
+        lost, more = sift_families(cost_model, families, high=high)
+        enumerated += sum(len(family) for family in families)
+        dropped += lost
+        rows += more
     return enumerated, {code: count for code, count in dropped.items() if count}, rows
 
 
@@ -194,12 +201,30 @@ def block_layouts(layout: Layout) -> Iterator[Layout]:
             yield replace(layout, recompute=Recompute("full", (), "block", count))
 
 
+def refined_families(cost_model: CostModel, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
+    """Yield the siblings with CUDA graphs if graphs alone make the best of ``rows`` faster."""
+    problem, framework = cost_model.problem, cost_model.framework
+    few = problem.goals.maximize == "fewest-gpus"
+    world, best = min((row[2].world if few else 0, row[0]) for row in rows)
+    fastest = fastest_exchange(cost_model, all_rules(problem, framework))
+    for variant in framework.layout_variants(problem):
+        graphs = (
+            step_time(cost_model, replace(row[2], cuda_graphs=True), is_bound=True).total_seconds
+            for row in rows
+            if world in (0, row[2].world)
+        )
+        if variant.refines and min(graphs) * (1 + problem.goals.tie) < best:
+            yield from sibling_layouts(
+                LayoutSpace.for_variant(problem, framework, variant, fastest)
+            )
+
+
 def families_of(cost_model: CostModel, last: bool) -> Iterator[tuple[Layout, ...]]:
     """Yield the groups of siblings of the variants that are, or are not, a last resort."""
     problem, framework = cost_model.problem, cost_model.framework
     fastest = fastest_exchange(cost_model, all_rules(problem, framework))
     for variant in framework.layout_variants(problem):
-        if variant.last_resort is last:
+        if variant.last_resort is last and not variant.refines:
             yield from sibling_layouts(
                 LayoutSpace.for_variant(problem, framework, variant, fastest)
             )
@@ -209,16 +234,15 @@ def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
     """The twenty best; the simplest of those within ``goals.tie`` leads."""
     few = cost_model.problem.goals.maximize == "fewest-gpus"
     variants = [
-        (one.zero_stage, one.offload)
+        (one.zero_stage, one.offload, one.cuda_graphs)
         for one in cost_model.framework.layout_variants(cost_model.problem)
     ]
 
     def simple(layout: Layout) -> tuple[int, ...]:
         own = cost_model.framework.find_split(cost_model.problem, layout.pp, layout.vpp)
         is_other = own is not None and layout.split != own
-        return simplicity(
-            layout, variants.index((layout.zero_stage, layout.offload)), is_other=is_other
-        )
+        variant = variants.index((layout.zero_stage, layout.offload, layout.cuda_graphs))
+        return simplicity(layout, variant, is_other=is_other)
 
     rows = sorted(rows, key=lambda row: (row[2].world if few else 0, row[0], simple(row[2])))
     best = rows[0]

@@ -27,6 +27,7 @@ BAD_COUNT: dict[str, Any] = {
     "model": "llama-3-8b",
     "cluster": {"node": "dgx-h100", "nodes": 36},
     "job": {"sequence_length": 8192, "global_batch": 256},
+    "layout": {"cuda_graphs": False},
 }
 """288 = 2^5 x 9 GPUs and a batch of 2^8."""
 SMALL = changed(BAD_COUNT, {"model": "gpt2-small", "cluster.nodes": 5, "job.sequence_length": 1024})

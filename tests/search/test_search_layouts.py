@@ -151,7 +151,7 @@ def test_most_of_these_searches_find_something() -> None:
 @pytest.mark.parametrize("goal", ["throughput", "fewest-gpus"])
 def test_a_part_of_the_layers_is_recomputed_if_memory_is_short(goal: str) -> None:
     spec = _case(0) | {"model": "qwen3-30b-a3b", "cluster": {"node": "dgx-h100", "nodes": 2}}
-    spec["layout"] = {"pp": 2, "tp": 1}
+    spec["layout"] = {"pp": 2, "tp": 1, "cuda_graphs": False}
     spec["job"] = {
         "sequence_length": 4096,
         "global_batch": 64,
@@ -209,7 +209,8 @@ def test_no_layout_breaks_a_limit() -> None:
     assert 8 not in {layout.dp for layout in layouts}
     found = search_layouts(cost_model, Sink())
     assert found is not None
-    assert found.enumerated == len(layouts)
+    # The search leaves out layouts with CUDA graphs unless some of them are faster.
+    assert found.enumerated in (len(layouts), sum(not one.cuda_graphs for one in layouts))
 
 
 def test_limits_only_take_layouts_away() -> None:

@@ -63,7 +63,8 @@ SITE: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def site() -> Files:
     """Return the files of a job with all fields of a site."""
-    base = {**DENSE, "launch": {}, "emit": ["megatron", "slurm", "torchrun"]}
+    layout = {**DENSE["layout"], "cuda_graphs": False}
+    base = {**DENSE, "layout": layout, "launch": {}, "emit": ["megatron", "slurm", "torchrun"]}
     return files_of(changed(base, SITE))
 
 

@@ -5,8 +5,12 @@ A function that returns None or False omits the flag; True emits the flag withou
 
 from __future__ import annotations
 
+from parc.backends.megatron.capabilities import core_version
+from parc.backends.megatron.graphs import MODULES, captured_parts
+from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.expert_mesh import DEFAULT_ORDER
+from parc.backends.shared.versions import parse_version
 from parc.compiler.ir import Layout, Problem
 
 OFFLOAD_MODULES = {
@@ -145,13 +149,24 @@ def fp8_recipe(problem: Problem, layout: Layout) -> str | None:
 
 
 def fp8_parameters(problem: Problem, layout: Layout) -> bool:
-    """Return True to store and gather weights in fp8, which needs the distributed optimizer.
+    """Return True to store weights in fp8 or mxfp8, which needs the distributed optimizer."""
+    stored = stores_low_precision_weights(problem.job) and problem.job.precision != "nvfp4"
+    return stored and distributed_optimizer(problem, layout)
 
-    With blockwise scales, Megatron-Bridge gathers 16-bit weights (mixed_precision.py,
-    bf16_with_fp8_subchannel_scaling_mixed).
+
+def fp4_parameters(problem: Problem, layout: Layout) -> bool:
+    """Return True to store weights in nvfp4, which needs the distributed optimizer."""
+    stored = stores_low_precision_weights(problem.job) and problem.job.precision == "nvfp4"
+    return stored and distributed_optimizer(problem, layout)
+
+
+def reused_gradient_buffer(problem: Problem, layout: Layout) -> bool:
+    """Return True to gather weights through the gradient buffer, which mxfp8 weights need.
+
+    Weights in mxfp8 cannot be views of a buffer (param_and_grad_buffer.py), so their 16-bit values
+    are gathered; optimizer_config.py recommends this buffer.
     """
-    plain = problem.job.precision == "fp8" and problem.job.fp8_recipe != "blockwise"
-    return plain and distributed_optimizer(problem, layout)
+    return problem.job.precision == "mxfp8" and fp8_parameters(problem, layout)
 
 
 def amax_history(problem: Problem, layout: Layout) -> int | None:
@@ -180,6 +195,28 @@ def fp4_format(problem: Problem, layout: Layout) -> str | None:
 def fp4_recipe(problem: Problem, layout: Layout) -> str | None:
     """Return "nvfp4", the scaling recipe of NVFP4; None for other precisions."""
     return "nvfp4" if problem.job.precision == "nvfp4" else None
+
+
+def graph_implementation(problem: Problem, layout: Layout) -> str | None:
+    """Return "transformer_engine" for CUDA graphs of layers; None without CUDA graphs."""
+    return "transformer_engine" if layout.cuda_graphs else None
+
+
+def graph_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
+    """Return the modules that the CUDA graph of a layer contains; None without CUDA graphs."""
+    if not layout.cuda_graphs:
+        return None
+    parts = captured_parts(problem, layout)
+    return tuple(module for part, module in MODULES.items() if part in parts)
+
+
+def graph_scope(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
+    """Return the value of ``graph_modules`` for Megatron 0.17, which has this flag only.
+
+    Megatron 0.18 renamed the flag and accepts the old name only for compatibility.
+    """
+    old = parse_version(core_version(problem)) < (0, 18)
+    return graph_modules(problem, layout) if old else None
 
 
 def recompute_granularity(problem: Problem, layout: Layout) -> str | None:

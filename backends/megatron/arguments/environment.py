@@ -19,7 +19,8 @@ def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...
     On GPUs before Blackwell, ``validate_args`` requires CUDA_DEVICE_MAX_CONNECTIONS=1 if tp or cp
     is above 1 (megatron/training/arguments.py). The check includes AMD GPUs, because ROCm reports
     compute capability 9.x. In other cases PARC omits the variable, because the value 1 reduces
-    overlap. Offloaded activations require NVTE_CPU_OFFLOAD_V1=1.
+    overlap. Offloaded activations require NVTE_CPU_OFFLOAD_V1=1, and CUDA graphs together with
+    expandable segments of memory require NCCL_GRAPH_REGISTER=0.
     """
     # One hardware queue keeps the launch order of communication and computation kernels, which
     # their overlap relies on.
@@ -30,4 +31,6 @@ def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...
     if layout.offload.activations:
         # Without this variable, TransformerEngine 2.10 and newer would also offload weights.
         found.append(("NVTE_CPU_OFFLOAD_V1", "1"))
+    if layout.cuda_graphs:
+        found.append(("NCCL_GRAPH_REGISTER", "0"))
     return tuple(found)

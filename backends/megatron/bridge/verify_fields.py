@@ -128,6 +128,8 @@ SWITCHES: dict[str, str] = {
     f"{PRECISION}bf16": "bf16",
     f"{PRECISION}fp16": "fp16",
     f"{PRECISION}fp8_param_gather": "fp8-param-gather",
+    f"{PRECISION}fp4_param_gather": "fp4-param-gather",
+    f"{PRECISION}reuse_grad_buf_for_mxfp8_param_ag": "reuse-grad-buf-for-mxfp8-param-ag",
     "checkpoint.async_save": "async-save",
     "logger.log_throughput": "log-throughput",
     "profiling.use_nsys_profiler": "profile",

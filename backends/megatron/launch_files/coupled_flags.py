@@ -16,6 +16,15 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
     ),
     FlagCoupling("R06", "--fp8-param-gather", SHARDS, why="fp8 gathers need a sharded optimizer"),
     FlagCoupling(
+        "R06", "--fp4-param-gather", ("--fp4-format",), why="only fp4 training has fp4 weights"
+    ),
+    FlagCoupling(
+        "R06",
+        "--reuse-grad-buf-for-mxfp8-param-ag",
+        ("--fp8-param-gather",),
+        why="the gradient buffer gathers weights that are stored in mxfp8",
+    ),
+    FlagCoupling(
         "R13",
         "--overlap-param-gather",
         ("--overlap-grad-reduce",),

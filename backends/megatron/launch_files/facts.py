@@ -239,6 +239,7 @@ def _full_and_known_layout(
         cp_a2a=pins.cp_a2a or 1,
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
+        cuda_graphs=bool(pins.cuda_graphs),
     )
     hidden = [name for name in _layout_fields() if not _is_field_given(name, known)]
     tiled = all(_is_field_given(name, known) for name in ("tp", "cp", "pp"))

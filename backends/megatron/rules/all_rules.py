@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.backends.megatron.rules.context import CONTEXT_RULES
 from parc.backends.megatron.rules.experts import expert_rules
+from parc.backends.megatron.rules.graphs import GRAPH_RULES
 from parc.backends.megatron.rules.inexpressible_features import inexpressible_feature_rules
 from parc.backends.megatron.rules.mesh import MESH_RULES
 from parc.backends.megatron.rules.mixer import mixer_rules
@@ -32,5 +33,6 @@ def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
         *split_rules(problem),
         *PIPELINE_RULES,
         *RECOMPUTE_RULES,
+        *GRAPH_RULES,
         *precision_rules(problem),
     )

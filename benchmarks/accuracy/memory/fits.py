@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.problems import MEGATRON
-from parc.backends.megatron.memory import megatron_fp8_memory, megatron_memory, with_gradient_bytes
+from parc.backends.megatron.memory import (
+    low_precision_weight_memory,
+    megatron_memory,
+    with_gradient_bytes,
+)
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_contents
@@ -96,7 +100,7 @@ def _program(case: Case) -> ProgramMemory:
         )
         return replace(program, fused_norms=case.run.framework != "jax")
     program = with_gradient_bytes(
-        megatron_fp8_memory(precision, generation), gradient_bytes, precision
+        low_precision_weight_memory(precision, generation), gradient_bytes, precision
     )
     if case.run.framework in ("nemo", "mlperf"):
         state = StateBytes(program.state.weight, 2.0, program.state.optimizer)

@@ -8,7 +8,7 @@ from parc.backends.deepspeed.memory import deepspeed_zero_memory
 from parc.backends.megatron.memory import (
     FUSED_LOSS_BYTES,
     OVERLAP_STREAMS,
-    megatron_fp8_memory,
+    low_precision_weight_memory,
     megatron_memory,
     transformer_engine_workspace_bytes,
     with_bf16_moments,
@@ -89,7 +89,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     name, *features = text.split()
     program = {
         "megatron": lambda: megatron_memory(precision, generation),
-        "fp8_parameters": lambda: megatron_fp8_memory(precision, generation),
+        "fp8_parameters": lambda: low_precision_weight_memory(precision, generation),
         "deepspeed": lambda: deepspeed_zero_memory(precision),
         "fsdp2": fsdp2_memory,
         "torchtitan": torchtitan_memory,

@@ -320,6 +320,7 @@ def layout_of(words: Words, model: Model) -> Layout:
         cp_a2a=1,
         offload=replace(NO_OFFLOAD, activations=_names(words.get("offloaded", ""))),
         zero_plus=NO_ZERO_PLUS,
+        cuda_graphs=False,
     )
 
 

@@ -28,7 +28,7 @@ from benchmarks.accuracy.serving.predictions import ServingPrediction
 from benchmarks.accuracy.serving.rows import cluster_of
 from parc.backends.accelerate.memory import accelerate_memory
 from parc.backends.deepspeed.memory import deepspeed_decoder_memory
-from parc.backends.megatron.memory import megatron_fp8_memory, megatron_memory
+from parc.backends.megatron.memory import low_precision_weight_memory, megatron_memory
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.catalog.library import Library
@@ -110,7 +110,7 @@ def programs_table() -> str:
     programs = {
         "Megatron, bf16": megatron_memory("bf16", facts),
         "Megatron, fp16": megatron_memory("fp16", facts),
-        "Megatron, fp8": megatron_fp8_memory("fp8", facts),
+        "Megatron, fp8": low_precision_weight_memory("fp8", facts),
         "Megatron, mxfp8": megatron_memory("mxfp8", facts),
         "Megatron, nvfp4": megatron_memory("nvfp4", facts),
         "FSDP2 (`fsdp`)": emitted_decoder_memory(),

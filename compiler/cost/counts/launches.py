@@ -23,7 +23,7 @@ and the median pass took 2 to 8 times as long.
 
 from __future__ import annotations
 
-from parc.compiler.ir import LayerKind, Model
+from parc.compiler.ir import LayerKind, LayerPart, Model
 
 LINEAR_MODULE = 3.0
 """Launches of a linear layer of TransformerEngine. Its call takes 91 to 100 us of host time where
@@ -58,6 +58,13 @@ ROUTING_OPERATORS = 55
 with sigmoid, without the experts. Assumed: fused permutations save as many as the exchange of
 counts, their copies to the host, the two transfers and the sort by expert add on several ranks,
 and the value lies near that of sigmoid."""
+ROUTER_OPERATORS, PREPARATION_OPERATORS = 32, 7
+"""The operators of these 55 that belong to the router, of which 24 were recorded with softmax and
+33 with sigmoid, and to the preparation of the dispatch (dispatch_preprocess), of which 7 were
+recorded with either."""
+REPLAY_LAUNCHES = 3.0
+"""Launches of the replay of one graph, which copies its input: assumed to be those of a call of a
+TransformerEngine module. Of the 29 launches of a dense layer, this is a tenth."""
 EXPERT_OPERATORS = 1.5
 """Launches per expert. The two grouped layers call cuBLAS once per expert, and split and allocate
 tensors per expert (TransformerEngine issue 1499). The host time of such a call is assumed to be
@@ -78,21 +85,51 @@ def forward_launches(model: Model, kind: LayerKind, experts: float, low_precisio
     ``experts`` is the number of local experts that are launched one by one. With
     ``low_precision``, the inputs of matrix multiplications have 8 or 4 bits.
     """
-    modules, operators = 0, 0.0
+    return sum(launches_by_part(model, kind, low_precision).values()) + EXPERT_OPERATORS * experts
+
+
+def replayed_launches(
+    model: Model, kind: LayerKind, experts: float, low_precision: bool, parts: frozenset[LayerPart]
+) -> float:
+    """Return the host launches of the forward pass if a CUDA graph replays ``parts`` of the layer.
+
+    The other arguments are those of ``forward_launches``.
+    """
+    captured = captured_launches(model, kind, low_precision, parts)
+    launches = forward_launches(model, kind, experts, low_precision)
+    return launches - captured + (REPLAY_LAUNCHES if captured else 0.0)
+
+
+def captured_launches(
+    model: Model, kind: LayerKind, low_precision: bool, parts: frozenset[LayerPart]
+) -> float:
+    """Return the host launches of the forward pass that ``parts`` of the layer need."""
+    found = launches_by_part(model, kind, low_precision)
+    return sum(launches for part, launches in found.items() if part in parts)
+
+
+def launches_by_part(model: Model, kind: LayerKind, low_precision: bool) -> dict[LayerPart, float]:
+    """Return the host launches of the forward pass by part of the layer, without the experts."""
+    module = LINEAR_MODULE * (LOW_PRECISION_MODULE if low_precision else 1.0)
+    found: dict[LayerPart, float] = {}
     if kind.mixer == "attention":
         latent = model.attention.latent is not None
-        modules += LATENT_MODULES if latent else ATTENTION_MODULES
-        operators += LATENT_OPERATORS if latent else ATTENTION_OPERATORS
+        found["attention"] = (
+            LATENT_OPERATORS + LATENT_MODULES * module
+            if latent
+            else ATTENTION_OPERATORS + ATTENTION_MODULES * module
+        )
     elif kind.mixer != "none":
-        modules += ATTENTION_MODULES
-        operators += RECURRENCE_OPERATORS
-    if kind.mlp != "none":
-        modules += MLP_MODULES
-        operators += MLP_OPERATORS
+        part: LayerPart = "mamba" if kind.mixer == "mamba" else "attention"
+        found[part] = RECURRENCE_OPERATORS + ATTENTION_MODULES * module
     if kind.routed and model.experts is not None:
-        operators += ROUTING_OPERATORS
+        found["router"] = ROUTER_OPERATORS
+        found["preparation"] = PREPARATION_OPERATORS
+        found["dispatch"] = ROUTING_OPERATORS - ROUTER_OPERATORS - PREPARATION_OPERATORS
+        # The two grouped layers of the experts, and the activation between them.
+        found["experts"] = MLP_OPERATORS + MLP_MODULES * module
         if model.experts.shared_size:
-            modules += MLP_MODULES
-            operators += MLP_OPERATORS
-    cast = LOW_PRECISION_MODULE if low_precision else 1.0
-    return operators + cast * LINEAR_MODULE * modules + EXPERT_OPERATORS * experts
+            found["shared_experts"] = MLP_OPERATORS + MLP_MODULES * module
+    elif kind.mlp != "none":
+        found["mlp"] = MLP_OPERATORS + MLP_MODULES * module
+    return found

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.cost.counts.params import extra_params
 from parc.compiler.cost.memory.activations import (
     LayerActivations,
     backward_working_bytes,
     layer_activations,
     saved_activation_bytes,
 )
+from parc.compiler.cost.memory.states import (
+    gathered_weight_bytes,
+    low_precision_copy_bytes,
+    optimizer_step_bytes,
+    weight_gradient_optimizer_bytes,
+)
 from parc.compiler.cost.memory.workspaces import (
     communicator_bytes,
     constant_workspace_bytes,
     gathered_key_value_bytes,
+    graph_buffer_bytes,
+    graph_node_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
@@ -63,31 +70,6 @@ def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> Progra
     return cost_model.cached(("program", not zero_stage), build_program_memory)
 
 
-def weight_gradient_optimizer_bytes(
-    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
-) -> tuple[float, float, float]:
-    """Return the bytes of (weights, gradients, optimizer state) on one rank of a pipeline stage.
-
-    In bf16, Megatron needs 18 bytes per parameter without the distributed optimizer. With the
-    distributed optimizer, a dense parameter needs 6 + 12/(dp cp) bytes and an expert parameter 6 +
-    12/edp, where edp is the data-parallel size of the experts (Megatron-LM docs,
-    dist_optimizer.md).
-    """
-    # Only ranks over which one copy of the optimizer state is sharded divide the bytes: with hybrid
-    # sharding or several optimizer instances, dp_shard replaces dp.
-    dense, expert = cost_model.stage_parameters(layout, load)
-    shards = layout.dp_shard * layout.cp
-    expert_shards = max(layout.edp // layout.dp_replicate, 1)
-    # Dense parameters are sharded over dp x cp, expert parameters over edp.
-    stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
-    first = program.state.bytes_on_rank(stage, shards, *kept)
-    second = program.state.bytes_on_rank(stage, expert_shards, *kept) if expert else first
-    weights, gradients, optimizer = (
-        dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
-    )
-    return weights, gradients, optimizer
-
-
 def cached_layer_activations(
     cost_model: CostModel, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
@@ -103,9 +85,11 @@ def cached_layer_activations(
         busiest = program if load == 1.0 else replace(program, routed_load=load)
         layer = layer_activations(cost_model.problem.model, layout, kind, batch, busiest)
         keys = gathered_key_value_bytes(cost_model, layout) if kind.mixer == "attention" else 0.0
-        return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
+        layer = replace(layer, core_attn=layer.core_attn + keys) if keys else layer
+        buffers = graph_buffer_bytes(cost_model, layout, kind)
+        return replace(layer, residual=layer.residual + buffers) if buffers else layer
 
-    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp, layout.cuda_graphs)
     load = cost_model.problem.job.busiest_rank_load(layout.ep)
     mesh = (*parallel, layout.sequence_parallel, layout.micro_batch, load)
     return cost_model.cached(("layer", kind, mesh, program.name), compute_layer_activations)
@@ -125,7 +109,7 @@ def _layers_bytes(
         saved = saved_activation_bytes(layer, layout, layers[1], layers[2])
         return saved, backward_working_bytes(layer, layout)
 
-    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp, layout.cuda_graphs)
     mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
     kept = layout.recompute, layout.offload.activations
     key = ("layers", layers, mesh, kept, program.name)
@@ -193,61 +177,6 @@ def logits_bytes(
     return tokens * (logit / program.loss_parts * vocab / layout.tp + inputs / shared)
 
 
-def gathered_weight_bytes(
-    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
-) -> float:
-    """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
-
-    The result is the largest of three sums:
-    - the current layer and the prefetched layers;
-    - one layer and the vocabulary matrices of the stage;
-    - the layers that DeepSpeed keeps gathered for reuse.
-    """
-    split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
-    if layout.zero_stage < 3 or not split:
-        return 0.0
-    # With a pipeline, some programs keep all weights gathered; these count as weights.
-    if layout.pp > 1 and program.state.gathered:
-        return 0.0
-    kinds = load.layers_by_kind(cost_model.problem.model)
-    largest = max((sum(cost_model.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
-    table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
-    model, unit = cost_model.problem.model, program.unit_bytes
-    ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
-    # Other tables next to the embedding or the output, such as per-layer embeddings.
-    extra = load.embedding * extra_params(model, "embedding")
-    extra += load.loss * extra_params(model, "output")
-    live = min(program.live_parameters, sum(cost_model.stage_parameters(layout, load)))
-    head = (program.head_unit_bytes or unit) * (ends + extra)
-    if load.loss and load.embedding and not model.tied_embeddings:
-        head += program.root_bytes * ends
-    # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
-    return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
-
-
-def low_precision_copy_bytes(
-    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
-) -> float:
-    """Return the bytes of low-precision copies of the weights of a stage's linear layers.
-
-    The embedding has no copy. The output projection has a copy only if the program casts it
-    (``casts_head``). Under ZeRO-3 the result is 0, because weights are quantised when they are
-    gathered.
-    """
-    if not program.state.cast or layout.zero_stage >= 3:
-        return 0.0
-    dense, expert = cost_model.stage_parameters(layout, load)
-    model = cost_model.problem.model
-    table = (
-        cost_model.framework.padded_vocab(cost_model.problem, layout.tp) * model.hidden / layout.tp
-    )
-    # Vocabulary matrices on this stage: embedding and output projection are not cast, unless
-    # configured.
-    tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
-    tables -= load.loss and program.state.casts_head
-    return program.state.cast * max(dense + expert - tables * table, 0.0)
-
-
 def _cached_static_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> StaticBytes:
@@ -292,20 +221,6 @@ def _activation_and_logits_bytes(
     return max(kept + max(working - logits, 0.0), step - logits), logits
 
 
-def optimizer_step_bytes(
-    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
-) -> float:
-    """Return the bytes of the fp32 copies that the optimizer step makes of 16-bit gradients."""
-    if not program.state.step or layout.offload.optimizer != "none":
-        return 0.0
-    dense, expert = cost_model.stage_parameters(layout, load)
-    shards = expert_shards = 1
-    if layout.zero_stage:
-        shards = layout.dp_shard * layout.cp
-        expert_shards = max(layout.edp // layout.dp_replicate, 1)
-    return program.state.step * (dense / shards + expert / expert_shards)
-
-
 def communicator_and_context_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return (bytes of communicators, bytes of the driver context).
 
@@ -333,6 +248,7 @@ def stage_memory(
     )
     workspace = constant_workspace_bytes(cost_model, layout, program)
     workspace += kept + load.loss * output_projection_buffer_bytes(cost_model, layout, program)
+    workspace += graph_node_bytes(cost_model, layout, load)
     activations, logits = _activation_and_logits_bytes(cost_model, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(cost_model, layout)
     return StageMemory(
@@ -380,6 +296,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
         )
         uncertain = sum(others)
         uncertain += each.load.loss * output_projection_buffer_bytes(cost_model, layout, program)
+        uncertain += graph_node_bytes(cost_model, layout, each.load)
         static = weights + gradients + optimizer + end.others * uncertain
         most = max(most, static + factor * dynamic)
     # Terms that are equal on all stages are added after the maximum, once per layout.

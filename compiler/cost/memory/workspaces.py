@@ -5,11 +5,18 @@ They stay allocated between steps, except keys and values gathered from other ra
 
 from __future__ import annotations
 
+from parc.compiler.cost.counts.launches import captured_launches
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import LayerKind, Layout, Model, Problem, ProgramMemory
 
+GRAPH_BUFFERS = 2
+"""Buffers per layer and micro-batch in flight that CUDA graphs add, each with the size of the
+residual stream: a graph has fixed buffers for its input, its output and the gradients of both
+(pytorch/pytorch, issue 83490). Without graphs, the input and the output are saved anyway."""
+NODE_BYTES = 10e3
+"""Device memory per kernel of a CUDA graph (NVIDIA/cccl, pull request 3768: about 10 KB)."""
 COMMUNICATOR_BYTES = 0.6e9
 """Bytes of NCCL buffers per communicator in use: 544 MB for two ranks and 688 MB for three or four,
 measured on A100 GPUs that NVLink connects (NVIDIA/nccl, issue 964)."""
@@ -134,6 +141,37 @@ def output_projection_buffer_bytes(
     if not (program.keeps_head_input and layout.sequence_parallel):
         return 0.0
     return residual_stream_bytes(cost_model, layout) * layout.tp
+
+
+def graph_buffer_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
+    """Return the bytes of the buffers of one layer's CUDA graph, per micro-batch in flight.
+
+    The result is 0 if no part of the layer is captured.
+    """
+    if not _captured_launches(cost_model, layout, kind):
+        return 0.0
+    return GRAPH_BUFFERS * residual_stream_bytes(cost_model, layout)
+
+
+def graph_node_bytes(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the bytes that the driver needs for the CUDA graphs of a pipeline stage."""
+    if not layout.cuda_graphs:
+        return 0.0
+    counts = load.layers_by_kind(cost_model.problem.model)
+    launches = sum(
+        count * _captured_launches(cost_model, layout, kind) for kind, count in counts.items()
+    )
+    # The backward pass has two kernels per kernel of the forward pass.
+    nodes = 3 * launches * cost_model.captured_graphs(layout).micro_batches
+    return NODE_BYTES * nodes
+
+
+def _captured_launches(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
+    """Return the launches of a layer's forward pass that its CUDA graph replays."""
+    if not layout.cuda_graphs:
+        return 0.0
+    problem, parts = cost_model.problem, cost_model.captured_graphs(layout).parts
+    return captured_launches(problem.model, kind, problem.job.is_low_precision, parts)
 
 
 def placeholder_gradient_bytes(

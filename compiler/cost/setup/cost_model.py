@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from parc.backends.base import Framework
+from parc.backends.base import Framework, GraphCapture
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.cost.kernels.scaling import NONE, SCALINGS, scaling_of_job
@@ -22,9 +22,18 @@ from parc.compiler.cost.setup.stages import (
     distinct_chunks,
     group_equal_stages,
 )
-from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit, Problem
+from parc.compiler.ir import (
+    CapturedGraphs,
+    Efficiency,
+    LayerKind,
+    Layout,
+    Mesh,
+    PipelineSplit,
+    Problem,
+)
 
 T = TypeVar("T")
+NO_GRAPHS = CapturedGraphs(frozenset(), 0)
 
 OVERLAPPED_TP_SHARE = 0.5
 """Exposed time of tensor-parallel collectives with user buffers (``job.tp_overlap``), divided by
@@ -109,6 +118,15 @@ class CostModel:
         except KeyError:
             found = self._memo[key] = compute()
         return found
+
+    def captured_graphs(self, layout: Layout) -> CapturedGraphs:
+        """Return the CUDA graphs that the framework captures for ``layout``.
+
+        They are empty if the framework captures none (``GraphCapture`` of ``backends/base.py``).
+        """
+        if not layout.cuda_graphs or not isinstance(self.framework, GraphCapture):
+            return NO_GRAPHS
+        return self.framework.captured_graphs(self.problem, layout)
 
     def group_spans(self, layout: Layout) -> GroupSpans:
         """Return how the process groups of ``layout`` are distributed over NVLink domains."""

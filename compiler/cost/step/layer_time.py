@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import layer_flops
-from parc.compiler.cost.counts.launches import forward_launches, unfused_launches
+from parc.compiler.cost.counts.launches import (
+    forward_launches,
+    replayed_launches,
+    unfused_launches,
+)
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, FLASH_ATTENTION_2
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
@@ -159,6 +163,13 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     alone = kind.routed and model.experts is not None and not row.fused_experts
     local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
     low = cost_model.problem.job.is_low_precision
+    if layout.cuda_graphs:
+        parts = cost_model.captured_graphs(layout).parts
+        replayed = cost_model.cached(
+            ("replayed", kind, local, parts),
+            lambda: replayed_launches(model, kind, local, low, parts),
+        )
+        return row.launch_seconds * replayed
     launches = cost_model.cached(
         ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
     )

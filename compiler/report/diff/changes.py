@@ -27,6 +27,7 @@ LAYOUT_FIELDS = (
         "schedule",
         "sequence_parallel",
         "zero_stage",
+        "cuda_graphs",
         "order",
     ),
 )

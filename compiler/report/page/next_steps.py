@@ -62,7 +62,11 @@ def _next_candidate(plan: AnyPlan) -> Iterator[tuple[str, str]]:
     names = SERVING_DEGREES if isinstance(plan, ServingPlan) else DEGREES
     layout = plan.search.ranked[1].layout
     # dp follows from the number of GPUs.
-    pins = " ".join(f"--set layout.{one}={getattr(layout, one)}" for one in names if one != "dp")
+    values = {one: str(getattr(layout, one)) for one in names if one != "dp"}
+    if not isinstance(plan, ServingPlan):
+        graphs = [one.layout.cuda_graphs for one in plan.search.ranked]
+        values |= {"cuda_graphs": str(graphs[1]).lower()} if any(graphs) else {}
+    pins = " ".join(f"--set layout.{one}={value}" for one, value in values.items())
     yield f"parc estimate spec.yaml {pins}", "Shows the sizes of the second candidate term by term."
 
 

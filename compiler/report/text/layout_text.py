@@ -24,6 +24,7 @@ def format_layout(layout: Layout) -> str:
     shown += format_cp_exchange(layout) + format_zero_and_offload(layout)
     shown.append(f"micro-batch {layout.micro_batch}")
     shown.append(f"recompute {format_recompute(layout.recompute)}")
+    shown += ["CUDA graphs"] if layout.cuda_graphs else []
     return ", ".join(shown)
 
 

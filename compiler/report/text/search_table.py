@@ -39,6 +39,7 @@ CANDIDATE_HEAD = (
         *DEGREES,
         "recompute",
         "split",
+        "graphs",
         "step",
         "placement",
         "vs chosen",
@@ -106,15 +107,18 @@ def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
 def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return (head, rows) of a table with the best ``top`` candidates.
 
-    The column ``placement`` contains the part of the step that the placement of hosts adds. The
-    column is omitted if this time is zero for all shown candidates.
+    The column ``graphs`` shows which candidates use CUDA graphs, and the column ``placement``
+    contains the part of the step that the placement of hosts adds. Each of them is omitted if it is
+    empty for all shown candidates.
     """
     shown = _top_candidates(search, top)
     rows = [_candidate_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
-    if any(candidate.placed_seconds for _, candidate in shown):
-        return CANDIDATE_HEAD, rows
-    at = CANDIDATE_HEAD.index("placement")
-    plain = [row[:at] + row[at + 1 :] for row in (CANDIDATE_HEAD, *rows)]
+    used = {
+        "graphs": any(candidate.layout.cuda_graphs for _, candidate in shown),
+        "placement": any(candidate.placed_seconds for _, candidate in shown),
+    }
+    kept = [at for at, name in enumerate(CANDIDATE_HEAD) if used.get(name, True)]
+    plain = [tuple(row[at] for at in kept) for row in (CANDIDATE_HEAD, *rows)]
     return plain[0], plain[1:]
 
 
@@ -128,6 +132,7 @@ def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[st
         *(str(getattr(layout, name)) for name in DEGREES),
         format_recompute(layout.recompute),
         layout.split.form,
+        "yes" if layout.cuda_graphs else "no",
         format_seconds(candidate.step_seconds),
         format_seconds(added) if added else "-",
         # Adding 0.0 turns -0.0 into 0.0.
@@ -147,6 +152,7 @@ def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
         "zero_stage": layout.zero_stage,
         "recompute": format_recompute(layout.recompute),
         "split": layout.split.form,
+        "cuda_graphs": layout.cuda_graphs,
         "order": layout.order,
         "step_seconds": round_to_six_digits(candidate.step_seconds),
         "placed_seconds": round_to_six_digits(candidate.placed_seconds),

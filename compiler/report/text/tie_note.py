@@ -120,6 +120,8 @@ def _simpler_properties(chosen: Layout, other: Layout) -> Iterator[str]:
     state, other_state = (_format_state(layout) for layout in (chosen, other))
     if state != other_state:
         yield f"it stores its state with {state} instead of {other_state}"
+    if other.cuda_graphs and not chosen.cuda_graphs:
+        yield "it needs no CUDA graphs"
     first, second = chosen.recompute, other.recompute
     recompute = f"{format_recompute(first)} instead of {format_recompute(second)}"
     if second.method == "block" and first.method != "block":

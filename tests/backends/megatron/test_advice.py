@@ -120,6 +120,7 @@ def advice_without_search(made: Plan) -> Sink:
 
 def test_stages_that_the_search_has_balanced_get_no_advice() -> None:
     large = {"model": "llama-3.2-1b", "layout.pp": 4, "layout.tp": 1, "layout.vpp": 1}
+    large["layout.cuda_graphs"] = False
     balanced, sink = plan(DENSE, large)
     assert isinstance(balanced, Plan)
     assert "PARC-P17" not in {one.code for one in sink.diagnostics}

@@ -204,12 +204,13 @@ def test_a_flag_of_a_later_version_is_rejected_for_an_earlier_one() -> None:
         ("dgx-h100", {"layout.tp": 1, "layout.cp": 2}, (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),)),
         ("dgx-h100", {"layout.tp": 1}, ()),
         ("dgx-b200", {"layout.tp": 4}, ()),
+        ("dgx-b200", {"layout.cuda_graphs": True}, (("NCCL_GRAPH_REGISTER", "0"),)),
     ],
 )
 def test_the_environment_follows_generation_and_strategy(
     node: str, changes: dict[str, Any], wanted: tuple[tuple[str, str], ...]
 ) -> None:
-    found, sink = plan(DENSE, {"cluster.node": node, **changes})
+    found, sink = plan(DENSE, {"cluster.node": node, "layout.cuda_graphs": False, **changes})
     assert found is not None, sink.diagnostics
     assert megatron_environment(found) == wanted
 

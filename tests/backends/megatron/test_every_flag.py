@@ -20,20 +20,25 @@ from tests.compiled import plan_of
 FULL = Recompute("full", (), "block", 3)
 SELECTIVE = Recompute("selective", ("core_attn", "layernorm"), None, None)
 FP8 = "+--fp8-format hybrid +--fp8-recipe tensorwise +--fp8-param-gather"
+FP4 = "+--fp4-format e2m1 +--fp4-recipe nvfp4"
+BF16_MOMENTS = "+--use-precision-aware-optimizer +--exp-avg-dtype bf16 +--exp-avg-sq-dtype bf16"
+GRAPHS = "+--cuda-graph-impl transformer_engine +--te-rng-tracker"
 FLEX = "+--moe-token-dispatcher-type flex ---moe-token-dispatcher-type alltoall"
 JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("dense", {"gradient_precision": "bf16"}, "+--grad-reduce-in-bf16"),
-    (
-        "dense",
-        {"moment_precision": "bf16"},
-        "+--use-precision-aware-optimizer +--exp-avg-dtype bf16 +--exp-avg-sq-dtype bf16",
-    ),
+    ("dense", {"moment_precision": "bf16"}, BF16_MOMENTS),
     ("dense", {"precision": "fp16"}, "+--fp16 ---bf16"),
     ("dense", {"precision": "fp16", "gradient_precision": "bf16"}, "+--fp16 ---bf16"),
     ("dense", {"precision": "fp8"}, FP8),
     ("routed", {"precision": "fp8"}, f"{FP8} +--moe-router-padding-for-quantization"),
-    ("dense", {"precision": "mxfp8"}, "+--fp8-format e4m3 +--fp8-recipe mxfp8"),
-    ("dense", {"precision": "nvfp4"}, "+--fp4-format e2m1 +--fp4-recipe nvfp4"),
+    (
+        "dense",
+        {"precision": "mxfp8"},
+        "+--fp8-format e4m3 +--fp8-recipe mxfp8 +--fp8-param-gather "
+        "+--reuse-grad-buf-for-mxfp8-param-ag",
+    ),
+    ("dense", {"precision": "nvfp4"}, f"{FP4} +--fp4-param-gather"),
+    ("dense", {"precision": "nvfp4", "moment_precision": "bf16"}, f"{FP4} {BF16_MOMENTS}"),
     ("dense", {"moe_dispatcher": "deepep"}, ""),
     ("routed", {"moe_dispatcher": "deepep"}, f"{FLEX} +--moe-flex-dispatcher-backend deepep"),
     ("routed", {"moe_dispatcher": "hybridep"}, f"{FLEX} +--moe-flex-dispatcher-backend hybridep"),
@@ -92,6 +97,12 @@ JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("dense", {"kind": "finetune"}, "+--finetune"),
 )
 LAYOUTS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("dense", {"cuda_graphs": True}, f"{GRAPHS} +--cuda-graph-modules attn mlp"),
+    (
+        "routed",
+        {"cuda_graphs": True},
+        f"{GRAPHS} +--cuda-graph-modules attn moe_router moe_preprocess",
+    ),
     ("dense", {"zero_stage": 0}, "---overlap-param-gather ---use-distributed-optimizer"),
     ("dense", {"dp_replicate": 3, "dp_shard": 1}, "+--num-distributed-optimizer-instances 3"),
     (
@@ -133,7 +144,8 @@ LAYOUTS: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 @cache
 def base_plan(base: str) -> Plan:
-    return plan_of({**{"dense": DENSE, "routed": ROUTED}[base], "launch": {}})
+    spec = {"dense": DENSE, "routed": ROUTED}[base]
+    return plan_of({**spec, "layout": {**spec["layout"], "cuda_graphs": False}, "launch": {}})
 
 
 def flags_of(problem: Problem, layout: Layout) -> set[str]:

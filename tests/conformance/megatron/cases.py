@@ -62,7 +62,10 @@ def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
         "name": name,
         "argv": argv,
         "world_size": world,
-        "env": dict(variables_for_layout(gpu, layout)),
+        "env": {
+            "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+            **dict(variables_for_layout(gpu, layout)),
+        },
         "arch": gpu.compute_capability[0],
         "ranks": sorted({0, world // 2, world - 1}),
     }

@@ -79,6 +79,9 @@ def _add_recipe_settings(dice: Random, spec: Spec) -> None:
         job["fused_loss"] = True
     if spec["layout"].get("sequence_parallel") is not False and dice.random() < 0.3:
         job["tp_overlap"] = True
+    barred = ("full", "'moe'", "layernorm", "offload")
+    if dice.random() < 0.4 and not any(one in str(spec["layout"]) for one in barred):
+        spec["layout"]["cuda_graphs"] = True
     if dice.random() < 0.4:
         job |= {"checkpoint_dir": "/save", "async_checkpoint": dice.random() < 0.5}
     if dice.random() < 0.3:

@@ -35,6 +35,7 @@ def layout_of(sizes: dict[str, int]) -> Layout:
         cp_a2a=1,
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
+        cuda_graphs=False,
     )
 
 

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.counts.launches import forward_launches, unfused_launches
+from parc.compiler.cost.counts.launches import (
+    captured_launches,
+    forward_launches,
+    replayed_launches,
+    unfused_launches,
+)
 from parc.compiler.ir import LayerKind
 from tests.cost.step.test_dispatch import DENSE, ROUTED, priced
 
@@ -35,3 +40,17 @@ def test_a_routed_layer_needs_the_launches_of_router_experts_and_shared_experts(
     alone = replace(model, experts=replace(model.experts, shared_size=0))
     counts = [forward_launches(one, ROUTED, 1.0, low_precision=False) for one in (alone, shared)]
     assert counts[1] > counts[0]
+
+
+def test_a_replayed_layer_keeps_only_the_launches_outside_of_its_graph() -> None:
+    model = priced().problem.model
+    whole = frozenset({"attention", "mlp"})
+    # A dense layer is one graph: a tenth of its 29 launches remains.
+    assert forward_launches(model, DENSE, 0.0, low_precision=False) == 29
+    assert replayed_launches(model, DENSE, 0.0, False, whole) == 3
+    part = frozenset({"attention", "router", "preparation"})
+    plain = forward_launches(model, ROUTED, 8.0, low_precision=False)
+    # 14 operators and 2 linear layers of attention, 32 operators of the router, 7 of preparation.
+    assert captured_launches(model, ROUTED, False, part) == 14 + 2 * 3 + 32 + 7
+    assert replayed_launches(model, ROUTED, 8.0, False, part) == plain - 59 + 3
+    assert replayed_launches(model, ROUTED, 8.0, False, frozenset()) == plain

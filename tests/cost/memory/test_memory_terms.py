@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.backends.megatron.memory import fp8_state_bytes, low_precision_copy_bytes
+from parc.backends.megatron.memory import low_precision_copy_bytes, low_precision_state_bytes
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.cache import (
@@ -15,7 +15,8 @@ from parc.compiler.cost.counts.cache import (
     round_up_to_blocks,
 )
 from parc.compiler.cost.memory.activations import layer_activations, saved_activation_bytes
-from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage, peak_bytes, peak_stage
+from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     DENSE,
@@ -161,7 +162,23 @@ def test_quantised_weights_are_stored_in_the_formats_of_the_tensor_cores() -> No
     assert low_precision_copy_bytes("mxfp8", generation("blackwell")) == 2.0625
     assert low_precision_copy_bytes("nvfp4", generation("blackwell")) == 1.125
     assert low_precision_copy_bytes("bf16", generation("hopper")) == 0.0
-    assert fp8_state_bytes("fp8", generation("blackwell")).weight == 1.0
+    assert low_precision_state_bytes("fp8", generation("blackwell")).weight == 1.0
+
+
+def test_the_embedding_of_low_precision_weights_has_16_bits(plan: Plan) -> None:
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
+    layout, load = plan.layout, cost_model.equal_stage_groups(plan.layout.split)[0].load
+    plain = memory_model_at_zero_stage(cost_model, 1)
+    state = replace(plain.state, weight=1.0)
+    low = replace(plain, name="low", state=state)
+    mixed = replace(plain, name="mixed", state=replace(state, table=2.0))
+    rows = cost_model.framework.padded_vocab(plan.problem, layout.tp) / layout.tp
+    tables = load.embedding + load.loss
+    found = [
+        weight_gradient_optimizer_bytes(cost_model, layout, load, one)[0] for one in (low, mixed)
+    ]
+    assert tables > 0
+    assert found[1] - found[0] == tables * rows * plan.problem.model.hidden
 
 
 def test_allocated_reserved_and_device_counters_are_sums_of_terms() -> None:

@@ -20,14 +20,16 @@ from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memo
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import (
-    gathered_weight_bytes,
     logits_bytes,
-    low_precision_copy_bytes,
     memory_model_at_zero_stage,
-    optimizer_step_bytes,
     peak_bytes,
     peak_stage,
     stage_memory,
+)
+from parc.compiler.cost.memory.states import (
+    gathered_weight_bytes,
+    low_precision_copy_bytes,
+    optimizer_step_bytes,
 )
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import DENSE, Plan, ProgramMemory
@@ -251,6 +253,30 @@ def test_settings_of_recipes_change_the_memory_of_megatron() -> None:
     blockwise = program(precision="fp8", fp8_recipe="blockwise")
     assert (blockwise.state.weight, blockwise.state.cast) == (2.0, 2.0)
     assert blockwise.saved_bytes == 1.03125
+
+
+def test_weights_are_stored_in_low_precision_only_where_megatron_can_gather_them() -> None:
+    problem = compiled.plan_of(SPEC).problem
+
+    def states(**changes: Any) -> tuple[StateBytes, StateBytes]:
+        job = replace(problem.job, **changes)
+        program = megatron_memory_model(replace(problem, job=job))
+        return program.state, program.for_zero_stage(0).state
+
+    # Two copies of an mxfp8 weight with scales per 32 values, and no 16-bit weight; the vocabulary
+    # matrices keep 16 bits.
+    sharded, replicated = states(precision="mxfp8")
+    assert (sharded.weight, sharded.cast, sharded.table) == (2 * (1 + 1 / 32), 0.0, 2.0)
+    assert (replicated.weight, replicated.cast) == (2.0, 2 * (1 + 1 / 32))
+    sharded, _ = states(precision="nvfp4")
+    assert (sharded.weight, sharded.cast) == (2 * (1 / 2 + 1 / 16), 0.0)
+    # Neither the precision-aware optimizer nor blockwise scales work with low-precision weights.
+    for kept in (
+        {"precision": "nvfp4", "moment_precision": "bf16"},
+        {"precision": "fp8", "fp8_recipe": "blockwise"},
+    ):
+        assert states(**kept)[0].weight == 2.0
+        assert states(**kept)[0].table is None
 
 
 def test_buffers_of_overlap_grow_with_the_micro_batch_and_need_tensor_parallelism() -> None:

@@ -14,6 +14,7 @@ from parc.compiler.cost.memory.activations import layer_activations, routing_byt
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage, peak_stage
 from parc.compiler.cost.memory.workspaces import (
     communicator_bytes,
+    graph_node_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     weight_shapes,
@@ -129,3 +130,24 @@ def test_an_all_to_all_has_buffers_for_each_peer_in_the_nvlink_domain(plan: Plan
     assert added(64) == added(8) > added(4)
     assert added(8, etp=2) == added(4)
     assert added(8, moe_dispatcher="deepep") == 1.2e9
+
+
+def test_graphs_add_buffers_per_micro_batch_in_flight_and_nodes_per_captured_micro_batch(
+    plan: Plan,
+) -> None:
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
+    eager = replace(plan.layout, cuda_graphs=False)
+    graphs = replace(eager, cuda_graphs=True)
+    before, after = peak_stage(cost_model, eager), peak_stage(cost_model, graphs)
+    load = stage_contents(plan.problem.model, graphs.split, 0)
+    layers = sum(load.counts)
+    # Two buffers, and two micro-batches in flight on the first of two stages; tp 2 with sequence
+    # parallelism: the input of a layer has 8192 x 4096 / 2 elements of 2 bytes.
+    buffers = layers * 2 * 2 * 8192 * 4096
+    assert after.activations_bytes - before.activations_bytes == pytest.approx(buffers)
+    # 29 launches forward and twice as many backward, of 10 KB each, for each micro-batch of a step.
+    nodes = layers * 3 * 29 * graphs.micro_batches(plan.problem.job.global_batch) * 10e3
+    assert graph_node_bytes(cost_model, graphs, load) == pytest.approx(nodes)
+    assert after.workspace_bytes - before.workspace_bytes == pytest.approx(nodes)
+    alone = replace(graphs, pp=1)
+    assert graph_node_bytes(cost_model, alone, load) == pytest.approx(layers * 3 * 29 * 10e3)

@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.memory.peak import (
-    memory_model_at_zero_stage,
-    peak_bytes,
-    stage_memory,
-    weight_gradient_optimizer_bytes,
-)
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage, peak_bytes, stage_memory
+from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import data_parallel_round_seconds, largest_stage_parameters
 from parc.compiler.cost.step.layer_time import layer_time

@@ -47,7 +47,7 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --pipeline-model-parallel-layout 'Et*12|(t*12|)*6,t*10,L'
+  --pipeline-model-parallel-layout 'Et*8|(t*8|)*10,t*6,L'
   # batch
   --seq-length 4096
   --micro-batch-size 1
@@ -66,6 +66,10 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
+  # graphs
+  --cuda-graph-impl transformer_engine
+  --cuda-graph-modules attn moe_router moe_preprocess
+  --te-rng-tracker
   # data
   --mock-data
   --tokenizer-type NullTokenizer

@@ -34,6 +34,8 @@ export NCCL_CUMEM_ENABLE=1
 export NCCL_NVLS_ENABLE=1
 # GPUDirect RDMA through the CPU over C2C
 export NCCL_NET_GDR_C2C=1
+# required by megatron
+export NCCL_GRAPH_REGISTER=0
 
 here=$1
 shift

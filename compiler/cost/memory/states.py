@@ -1,0 +1,124 @@
+"""Bytes of weights, gradients and optimizer state on a rank, and of copies of the weights."""
+
+from __future__ import annotations
+
+from parc.compiler.cost.counts.params import extra_params
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.stages import StageContents
+from parc.compiler.ir import Layout, ProgramMemory
+
+
+def weight_gradient_optimizer_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> tuple[float, float, float]:
+    """Return the bytes of (weights, gradients, optimizer state) on one rank of a pipeline stage.
+
+    In bf16, Megatron needs 18 bytes per parameter without the distributed optimizer. With the
+    distributed optimizer, a dense parameter needs 6 + 12/(dp cp) bytes and an expert parameter 6 +
+    12/edp, where edp is the data-parallel size of the experts (Megatron-LM docs,
+    dist_optimizer.md).
+    """
+    # Only ranks over which one copy of the optimizer state is sharded divide the bytes: with hybrid
+    # sharding or several optimizer instances, dp_shard replaces dp.
+    dense, expert = cost_model.stage_parameters(layout, load)
+    shards = layout.dp_shard * layout.cp
+    expert_shards = max(layout.edp // layout.dp_replicate, 1)
+    # Dense parameters are sharded over dp x cp, expert parameters over edp.
+    stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
+    first = program.state.bytes_on_rank(stage, shards, *kept)
+    second = program.state.bytes_on_rank(stage, expert_shards, *kept) if expert else first
+    weights, gradients, optimizer = (
+        dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
+    )
+    weights += table_excess_bytes(cost_model, layout, load, program)
+    return weights, gradients, optimizer
+
+
+def table_excess_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes by which embedding and output projection exceed ``StateBytes.weight``.
+
+    The result is 0 if both are stored in the format of all other weights, and under ZeRO-3, where
+    the sharded difference is small.
+    """
+    state = program.state
+    if state.table is None or layout.zero_stage >= 3:
+        return 0.0
+    return (state.table - state.weight) * _table_parameters(cost_model, layout, load)
+
+
+def _table_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the number of parameters of embedding and output projection on a rank of a stage."""
+    model = cost_model.problem.model
+    rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+    # Stages without the embedding have their own copy of a tied output projection.
+    tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
+    return tables * rows * model.hidden / layout.tp
+
+
+def gathered_weight_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
+
+    The result is the largest of three sums:
+    - the current layer and the prefetched layers;
+    - one layer and the vocabulary matrices of the stage;
+    - the layers that DeepSpeed keeps gathered for reuse.
+    """
+    split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
+    if layout.zero_stage < 3 or not split:
+        return 0.0
+    # With a pipeline, some programs keep all weights gathered; these count as weights.
+    if layout.pp > 1 and program.state.gathered:
+        return 0.0
+    kinds = load.layers_by_kind(cost_model.problem.model)
+    largest = max((sum(cost_model.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
+    table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+    model, unit = cost_model.problem.model, program.unit_bytes
+    ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
+    # Other tables next to the embedding or the output, such as per-layer embeddings.
+    extra = load.embedding * extra_params(model, "embedding")
+    extra += load.loss * extra_params(model, "output")
+    live = min(program.live_parameters, sum(cost_model.stage_parameters(layout, load)))
+    head = (program.head_unit_bytes or unit) * (ends + extra)
+    if load.loss and load.embedding and not model.tied_embeddings:
+        head += program.root_bytes * ends
+    # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
+    return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
+
+
+def low_precision_copy_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of low-precision copies of the weights of a stage's linear layers.
+
+    The embedding has no copy. The output projection has a copy only if the program casts it
+    (``casts_head``). Under ZeRO-3 the result is 0, because weights are quantised when they are
+    gathered.
+    """
+    if not program.state.cast or layout.zero_stage >= 3:
+        return 0.0
+    dense, expert = cost_model.stage_parameters(layout, load)
+    # Vocabulary matrices are not cast, unless configured.
+    uncast = _table_parameters(cost_model, layout, load)
+    if load.loss and program.state.casts_head:
+        model = cost_model.problem.model
+        rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+        uncast -= rows * model.hidden / layout.tp
+    return program.state.cast * max(dense + expert - uncast, 0.0)
+
+
+def optimizer_step_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of the fp32 copies that the optimizer step makes of 16-bit gradients."""
+    if not program.state.step or layout.offload.optimizer != "none":
+        return 0.0
+    dense, expert = cost_model.stage_parameters(layout, load)
+    shards = expert_shards = 1
+    if layout.zero_stage:
+        shards = layout.dp_shard * layout.cp
+        expert_shards = max(layout.edp // layout.dp_replicate, 1)
+    return program.state.step * (dense / shards + expert / expert_shards)

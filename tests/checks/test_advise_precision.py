@@ -1,0 +1,51 @@
+"""Hints to train in 8 bit: conditions, and the gain that they promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import parc
+from tests.compiled import Spec, changed, plan_of
+
+SPEC: Spec = {
+    "parc": 1,
+    "name": "advice",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "job": {"sequence_length": 8192, "global_batch": 64},
+    "layout": {"tp": 2, "cp": 1, "pp": 1, "micro_batch": 1, "cuda_graphs": False},
+}
+
+
+def hints(document: Spec) -> list[Any]:
+    """Return the findings of G12 for a spec."""
+    return [one.finding for one in parc.check(document) if one.code == "PARC-G12"]
+
+
+@pytest.mark.parametrize(
+    ("node", "precisions"), [("dgx-h100", ["fp8"]), ("dgx-b200", ["fp8", "mxfp8"])]
+)
+def test_the_hint_gives_the_step_time_of_the_fastest_precision(
+    node: str, precisions: list[str]
+) -> None:
+    spec = changed(SPEC, {"cluster.node": node})
+    (found,) = hints(spec)
+    plans = {one: plan_of(changed(spec, {"job.precision": one})) for one in precisions}
+    seconds = {one: plan.estimate.time.total_seconds for one, plan in plans.items()}
+    best = min(seconds, key=lambda one: seconds[one])
+    assert found.fix == f"job.precision: {best}"
+    assert f"{seconds[best]:.3g} s per step instead of" in found.label
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job.precision": "bf16"},
+        {"cluster.node": "dgx-a100"},
+        {"emit": ["fsdp"], "layout": {"tp": 1, "micro_batch": 1}},
+    ],
+)
+def test_no_hint_for_a_chosen_precision_or_without_units_for_8_bit(changes: Any) -> None:
+    assert hints(changed(SPEC, changes)) == []
