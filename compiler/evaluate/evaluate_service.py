@@ -10,6 +10,7 @@ from functools import lru_cache
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.largest_load import estimate_largest_load
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
+from parc.compiler.cost.serving.simulation.stop_rule import StopRule
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
@@ -120,12 +121,17 @@ def estimate_at(
 
 
 def simulate_service(
-    problem: ServingProblem, layout: ServingLayout, request_rate: float | None, seed: int = 0
+    problem: ServingProblem,
+    layout: ServingLayout,
+    request_rate: float | None,
+    seed: int = 0,
+    stop: StopRule | None = None,
 ) -> ServiceStatistics | None:
     """Return the simulated statistics of a service; each ``seed`` gives another sample of requests.
 
     ``request_rate`` is the rate that the search determined, in requests per second; None if the
-    load is that of the spec. The result is None if there is no load.
+    load is that of the spec. If ``stop`` ends the simulation early, the statistics are those of the
+    requests until then. The result is None if there is no load.
     """
     service, traffic = problem.service, problem.service.traffic
     if request_rate is not None:
@@ -140,7 +146,7 @@ def simulate_service(
         if one.statistic == "each"
     )
     deployed = (problem.model, cluster, service.setup, layout)
-    return _simulate(deployed, traffic, each, seed)
+    return _simulate(deployed, traffic, each, Sampling(seed, stop=stop))
 
 
 @lru_cache(maxsize=64)
@@ -148,13 +154,13 @@ def _simulate(
     deployed: tuple[Model, Cluster, ServingSetup, ServingLayout],
     traffic: Traffic,
     each: tuple[tuple[LatencyName, float], ...],
-    seed: int,
+    sampling: Sampling,
 ) -> ServiceStatistics | None:
     """Return the simulated statistics, cached because searches need the same ones repeatedly.
 
     ``each`` contains upper limits on the latencies of every request, in seconds.
     """
-    return simulate(build_deployment(*deployed), traffic, Sampling(seed), dict(each))
+    return simulate(build_deployment(*deployed), traffic, sampling, dict(each))
 
 
 def is_load_searched(problem: ServingProblem) -> bool:
