@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +32,9 @@ SUSTAINED = 0.97
 """Fraction of the request rate in the spec that the estimated throughput must reach."""
 
 
-def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
+def evaluate_service(
+    problem: ServingProblem, layout: ServingLayout, most: float = math.inf
+) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
     If GPUs are minimized, this is the smallest number of replicas that meets all limits. If neither
@@ -39,6 +42,9 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     the cache either. With other goals, it is the largest number that the hosts can run, up to the
     number of concurrent requests. If PARC searches for the load, the estimate is that of the
     largest load.
+
+    ``most`` is an upper limit on the GPUs, if they are minimized. If the layout needs more than
+    ``most``, the result has the largest number of replicas, not the best one.
     """
     counts = allowed_replica_counts(problem, layout)
     if problem.pins.replicas is None:
@@ -48,7 +54,17 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     found = _estimate_with_replicas(problem, layout, counts[-1])
     if not problem.minimizes_gpus or _needs_more_replicas(problem, found):
         return found
+
+    def gpus_with(replicas: int) -> float:
+        return _occupied_gpus(problem, replace(layout, replicas=replicas))
+
     low, high = 0, len(counts) - 1
+    if _occupied_gpus(problem, found.layout) > most:
+        few = counts[: bisect_right(counts, most, key=gpus_with)]
+        fewer = _estimate_with_replicas(problem, layout, few[-1]) if few else None
+        if fewer is None or _needs_more_replicas(problem, fewer):
+            return found
+        high, found = len(few) - 1, fewer
     # Bisection, because more replicas never make an estimate worse.
     while low < high:
         middle = (low + high) // 2

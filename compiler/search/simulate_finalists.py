@@ -11,7 +11,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 
 from parc.compiler.cost.serving.simulation.stop_rule import StopRule
 from parc.compiler.evaluate.evaluate_service import (
@@ -56,18 +55,24 @@ RATE_ROUNDS = 2
 
 
 def simulate_finalists(
-    problem: ServingProblem, order: Sequence[ServingEstimate], most: float = math.inf
+    problem: ServingProblem,
+    order: Sequence[ServingEstimate],
+    most: float = math.inf,
+    larger: Callable[[], Sequence[ServingEstimate]] = tuple,
 ) -> list[ServingEstimate]:
     """Return the estimates of ``order`` that meet all limits in the simulation, best first.
 
     ``order`` is sorted by ``rank_services``. Only the ``FINALISTS`` best estimates are simulated,
-    and if all of them miss a limit, the ``FASTEST`` others with the shortest request times. The
-    result may have less load or more replicas than ``order``. Estimates whose objective value
-    exceeds ``most`` are left out.
+    and if all of them miss a limit, the ``FASTEST`` others with the shortest request times; the
+    others include those of ``larger``. The result may have less load or more replicas than
+    ``order``. Estimates whose objective value exceeds ``most`` are left out.
     """
-    finalists, others = order[:FINALISTS], order[FINALISTS:]
+    adjusted = adjust_to_limits(problem, order[:FINALISTS], most)
+    if adjusted:
+        return adjusted
+    others = (*order[FINALISTS:], *larger())
     fastest = sorted(others, key=lambda found: request_seconds(problem, found))[:FASTEST]
-    return adjust_to_limits(problem, finalists, most) or adjust_to_limits(problem, fastest, most)
+    return adjust_to_limits(problem, fastest, most)
 
 
 def adjust_to_limits(
@@ -168,35 +173,60 @@ def _with_more_replicas(
 
     seeds = list(SAMPLES)
 
-    @cache
-    def simulate_with(replicas: int) -> Simulated:
+    def simulate_with(replicas: int, samples: int) -> Simulated:
         layout = replace(found.layout, replicas=replicas)
         estimate = found if layout == found.layout else estimate_at(problem, layout)
-        return _simulate_samples(problem, estimate, seeds)
+        return _simulate_samples(problem, estimate, seeds, samples)
 
-    if most < math.inf and simulate_with(counts[-1])[0] is None:
-        return None  # most layouts miss a limit even with the most GPUs that are not worse
+    if most < math.inf and simulate_with(counts[-1], 1)[0] is None:
+        return None  # usually, a layout misses a limit even with all GPUs that ``most`` allows
     return _result_for_smallest_count(counts, simulate_with)
 
 
 def _result_for_smallest_count(
-    counts: Sequence[int], simulate_with: Callable[[int], Simulated]
+    counts: Sequence[int], simulate_with: Callable[[int, int], Simulated]
 ) -> ServingEstimate | None:
     """Return the result of ``simulate_with`` for the smallest count for which it is not None.
 
-    ``counts`` is in ascending order. More replicas never make a service slower, so that a count
-    that meets the limits and the count before it that does not are searched. Each next count
-    follows from the ratios of the latencies to their limits at the last two counts.
+    ``counts`` is in ascending order. ``simulate_with`` receives a count and the number of samples
+    to simulate. More replicas never make a service slower, so that a count that meets the limits is
+    the smallest one if the count before it does not. A single sample finds it, and the others
+    confirm it; if one of them misses a limit, it finds the next count.
     """
-    low, high = -1, 0
+    low = -1
     ratios: dict[int, float] = {}
-    least_step = 1
-    while True:
-        best, ratios[high] = simulate_with(counts[high])
-        if best is not None or high == len(counts) - 1:
-            break
-        # Latencies fall at least as fast as the load of a replica; with less, a miss is cheaper to
-        # simulate than a deployment that meets the limits.
+    while low < len(counts) - 1:
+        high = _smallest_in_one_sample(counts, simulate_with, low, ratios)
+        if high is None:
+            return None
+        best, ratios[high] = simulate_with(counts[high], len(SAMPLES))
+        if best is not None:
+            return best
+        low = high
+    return None
+
+
+def _smallest_in_one_sample(
+    counts: Sequence[int],
+    simulate_with: Callable[[int, int], Simulated],
+    low: int,
+    ratios: dict[int, float],
+) -> int | None:
+    """Return the position of the smallest count after ``low`` that meets the limits in one sample.
+
+    The result is None if no count meets them. Each count to try follows from the ratios of the
+    latencies to their limits at two other counts; these ratios are added to ``ratios``.
+    """
+
+    def is_within(position: int) -> bool:
+        found, ratios[position] = simulate_with(counts[position], 1)
+        return found is not None
+
+    high, least_step = low + 1, 1
+    while not is_within(high):
+        if high == len(counts) - 1:
+            return None
+        # Latencies fall at least as fast as the load of a replica.
         target = counts[high] * min(ratios[high], LARGEST_GROWTH)
         if low >= 0:
             target = min(target, _count_at_limit(counts, ratios, low, high))
@@ -204,20 +234,17 @@ def _result_for_smallest_count(
         if ahead < high + least_step:
             ahead, least_step = high + least_step, 2 * least_step
         low, high = high, min(ahead, len(counts) - 1)
-    if best is None:
-        return None
     repeated = 0  # number of times in a row that the same end of the interval has moved
     while high - low > 1:
         middle = (low + high) // 2
         if low >= 0 and abs(repeated) < 2:
             middle = bisect_left(counts, _count_at_limit(counts, ratios, low, high))
             middle = min(max(middle, low + 1), high - 1)
-        fewer, ratios[middle] = simulate_with(counts[middle])
-        if fewer is None:
-            low, repeated = middle, max(repeated, 0) + 1
+        if is_within(middle):
+            high, repeated = middle, min(repeated, 0) - 1
         else:
-            high, best, repeated = middle, fewer, min(repeated, 0) - 1
-    return best
+            low, repeated = middle, max(repeated, 0) + 1
+    return high
 
 
 def _count_at_limit(counts: Sequence[int], ratios: dict[int, float], low: int, high: int) -> float:
@@ -228,7 +255,7 @@ def _count_at_limit(counts: Sequence[int], ratios: dict[int, float], low: int, h
     """
     first, last = math.log(ratios[low] or 1.0), math.log(ratios[high] or 1.0)
     share = first / (first - last) if first > max(last, 0.0) else 0.5
-    return counts[low] * (counts[high] / counts[low]) ** share
+    return counts[low] * math.pow(counts[high] / counts[low], share)
 
 
 def _with_less_load(
@@ -246,7 +273,8 @@ def _with_less_load(
     seeds = list(SAMPLES)
 
     def simulate_at(rate: float) -> ServingEstimate | None:
-        return _simulate_samples(problem, estimate_at(problem, found.layout, rate), seeds)[0]
+        estimate = estimate_at(problem, found.layout, rate)
+        return _simulate_samples(problem, estimate, seeds, len(SAMPLES))[0]
 
     if least and simulate_at(largest_rate * least) is None:
         return None
@@ -270,17 +298,17 @@ def _with_less_load(
 
 
 def _simulate_samples(
-    problem: ServingProblem, found: ServingEstimate, seeds: list[int]
+    problem: ServingProblem, found: ServingEstimate, seeds: list[int], number: int
 ) -> Simulated:
     """Return the estimate with the statistics of the sample ``SAMPLES[0]``, and the worst ratio.
 
     The estimate is None if a sample misses a limit. The ratio is the largest one of a simulated
-    latency to its limit. Samples are simulated in the order of ``seeds`` until one misses a limit;
+    latency to its limit. The first ``number`` of ``seeds`` are simulated until one misses a limit;
     this one moves to the front, because it is likely to miss the limits of similar deployments too.
     """
     stop = _stop_rule(problem)
     adjusted, worst = found, 0.0
-    for seed in tuple(seeds):
+    for seed in tuple(seeds[:number]):
         rate = found.solved_request_rate
         if rate is not None and seed != SAMPLES[0]:
             rate *= LOAD_MARGIN

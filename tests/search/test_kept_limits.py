@@ -100,7 +100,7 @@ def _fewest_gpus(problem: ServingProblem, widest: int | None) -> float | None:
 def _is_within_limits(problem: ServingProblem, found: ServingEstimate) -> bool:
     if first_missed_limit(problem, found) is not None:
         return False
-    return _simulate_samples(problem, found, list(SAMPLES))[0] is not None
+    return _simulate_samples(problem, found, list(SAMPLES), len(SAMPLES))[0] is not None
 
 
 def test_small_services_occupy_as_few_gpus_as_the_best_of_all_layouts() -> None:
