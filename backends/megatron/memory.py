@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parc.backends.megatron.programs import has_fused_attention
 from parc.compiler.ir import Generation, Problem, ProgramMemory, StateBytes
 
 BLOCK_BYTES = 512
@@ -58,6 +59,7 @@ def megatron_memory_model(problem: Problem) -> ProgramMemory:
     build = megatron_fp8_memory if precision == "fp8" and not blockwise else megatron_memory
     gradients = problem.job.gradient_bytes
     program = with_gradient_bytes(build(precision, generation), gradients, precision)
+    program = replace(program, fused_attention=has_fused_attention(problem))
     if blockwise:
         state = replace(program.state, cast=BLOCKWISE_COPIES)
         program = replace(program, state=state, saved_bytes=BLOCKWISE_SAVED_BYTES)
@@ -76,7 +78,7 @@ def megatron_memory_model(problem: Problem) -> ProgramMemory:
 
 
 def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
-    """Return the memory model of Megatron with fp32 gradients, flash attention and unfused loss."""
+    """Return the memory model of Megatron with fp32 gradients, fused attention and unfused loss."""
     state = StateBytes(2.0, 4.0, 12.0, low_precision_copy_bytes(precision, generation))
     # fp16: 2 + 2 bytes on each rank and 16 sharded, including fp32 copies of the gradients
     # (Megatron's 4 + 16/d).

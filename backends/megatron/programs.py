@@ -18,6 +18,8 @@ OLD_STACK = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
 
 GROUPED_GEMM = (8, 0)
 """Minimum compute capability of the grouped GEMM kernels (validate_args)."""
+FUSED_ATTENTION = (8, 0)
+"""Minimum compute capability of Transformer Engine's fused attention (get_attention_backend)."""
 VOCAB_MULTIPLE = 128
 """Value of ``--make-vocab-size-divisible-by``: Megatron's default, which PARC always emits."""
 NULL_TOKENIZER = "NullTokenizer"
@@ -74,6 +76,16 @@ def has_grouped_gemm(problem: Problem) -> bool:
     gpu = problem.cluster.gpu
     # validate_args tests the CUDA compute capability; ROCm reports 9.x, so AMD GPUs pass.
     return gpu.vendor == "amd" or gpu.compute_capability >= GROUPED_GEMM
+
+
+def has_fused_attention(problem: Problem) -> bool:
+    """Return True if Transformer Engine has fused attention kernels for the GPU.
+
+    Without them it writes the attention scores to memory. Source: Transformer Engine,
+    attention/dot_product_attention/utils.py, get_attention_backend.
+    """
+    gpu = problem.cluster.gpu
+    return gpu.vendor != "nvidia" or gpu.compute_capability >= FUSED_ATTENTION
 
 
 def padded_vocab(problem: Problem, tp: int) -> int:

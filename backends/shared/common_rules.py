@@ -146,11 +146,18 @@ def _explain_sequence_shard(problem: Problem, layout: Layout) -> Finding:
     length, cp, tp = problem.job.sequence_length, layout.cp, layout.tp
     # x 2 with context parallelism, so that the suggestion satisfies CONTEXT_CHUNKS as well.
     below, above = nearest_multiples(length, cp * tp * (2 if cp > 1 else 1))
+    good = valid_tp(problem)
+    # A tp that also divides no heads is the mistake, and not the sequence length.
+    wrong_tp = tp not in good and any(length // cp % value == 0 for value in good)
     return Finding(
         message=f"{length // cp} tokens per context-parallel rank are not divisible by tp={tp}",
         label=f"({length} / {cp}) % {tp} = {length // cp % tp}, must be 0",
-        help=f"nearest valid sequence lengths: {format_values(sorted({below, above}))}",
-        fix=format_setting("job.sequence_length", above),
+        help=f"valid tp within one NVLink domain: {format_values(good)}"
+        if wrong_tp
+        else f"nearest valid sequence lengths: {format_values(sorted({below, above}))}",
+        fix=format_setting("layout.tp", nearest_value(good, tp))
+        if wrong_tp
+        else format_setting("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 

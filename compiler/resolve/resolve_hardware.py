@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -49,21 +50,21 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     ``cluster.gpu`` and ``cluster.fabric`` replace the GPU and the fabric of the node type.
     """
     if spec.node is None:
-        _report_missing_part(sink, at, "node", "dgx-h100")
+        names = _node_types_with(spec.gpu, library) or ["dgx-h100"]
+        _report_missing_part(sink, at, "node", " or ".join(names))
         return None
     node_spec = _facts_of_component("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
         return None
-    gpu = _resolve_gpu(
-        spec.gpu or node_spec.gpu, library, sink, _path_of_hardware_part(at, "gpu", spec.gpu)
-    )
+    gpu_name = spec.gpu or node_spec.gpu
+    gpu = _resolve_gpu(gpu_name, library, sink, _path_of_hardware_part(at, "gpu", spec.gpu))
     fabric = _resolve_fabric(
         spec.fabric or node_spec.fabric,
         library,
         sink,
         _path_of_hardware_part(at, "fabric", spec.fabric),
     )
-    node = _resolve_node(node_spec, sink, f"{at}.node")
+    node = _resolve_node(node_spec, sink, f"{at}.node", lambda: _node_types_with(gpu_name, library))
     if gpu is None or node is None or fabric is None:
         return None
     consistent = check_node(gpu[0], node, sink, f"{at}.node")
@@ -161,15 +162,32 @@ def _changes_of_dependent_facts(base: NodeSpec, update: dict[str, Any]) -> dict[
     return dependent
 
 
-def _report_missing_facts(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
-    """Report those of ``facts`` that ``part`` does not set (H05); return True if any is missing."""
+def _node_types_with(gpu: object, library: Library) -> Sequence[str]:
+    """Return the names of the node types of the catalog whose GPU is ``gpu``."""
+    return [name for name in library.names("nodes") if library.entry("nodes", name)["gpu"] == gpu]
+
+
+def _report_missing_facts(
+    part: Part,
+    facts: tuple[str, ...],
+    sink: Sink,
+    at: str,
+    find_bases: Callable[[], Sequence[str]] = tuple,
+) -> bool:
+    """Report those of ``facts`` that ``part`` does not set (H05); return True if any is missing.
+
+    ``find_bases`` returns the names of catalog entries that ``part`` may be based on.
+    """
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
+        bases = find_bases()
         finding = Finding(
             message=f"{at} does not set {', '.join(missing)}",
             label=f"{len(missing)} of {len(facts)} required keys are missing",
             help="a mapping without base must set every key; with base, only the keys that differ",
-            fix=f"{at}.{missing[0]}: ..., or {at}.base: a name of the catalog",
+            fix=f"{at}.base: {bases[0]}"
+            if len(bases) == 1
+            else f"{at}.{missing[0]}: ..., or {at}.base: {' or '.join(bases) or 'a catalog name'}",
         )
         sink.report("H05", finding, at=at)
     return bool(missing)
@@ -205,10 +223,15 @@ def _resolve_gpu(
     return gpu, generation
 
 
-def _resolve_node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
-    """Return the node type; None after a diagnostic. A host without NICs needs no ``nic_speed``."""
+def _resolve_node(
+    spec: NodeSpec, sink: Sink, at: str, find_bases: Callable[[], Sequence[str]]
+) -> NodeType | None:
+    """Return the node type; None after a diagnostic. A host without NICs needs no ``nic_speed``.
+
+    ``find_bases`` returns the names of node types of the catalog with the same GPU.
+    """
     required = tuple(fact for fact in NODE_FACTS if fact != "nic_speed" or spec.nics != 0)
-    if _report_missing_facts(spec, required, sink, at):
+    if _report_missing_facts(spec, required, sink, at, find_bases):
         return None
     facts = spec.model_dump()
     return NodeType(

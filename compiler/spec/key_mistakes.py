@@ -42,6 +42,16 @@ FOREIGN_KEYS: dict[str, str] = {
     "decode_context_parallel_size": "layout.dcp",
     "gpu_memory_utilization": "goals.memory_headroom",
     "kv_cache_dtype": "job.kv_precision",
+    "requests_per_second": "job.traffic.request_rate",
+    "qps": "job.traffic.request_rate",
+    "rps": "job.traffic.request_rate",
+    "max_concurrency": "job.traffic.concurrency",
+    "isl": "job.traffic.input_tokens",
+    "input_len": "job.traffic.input_tokens",
+    "random_input_len": "job.traffic.input_tokens",
+    "osl": "job.traffic.output_tokens",
+    "output_len": "job.traffic.output_tokens",
+    "random_output_len": "job.traffic.output_tokens",
     "quantization": "job.precision",
     "micro_batch_size": "layout.micro_batch",
     "mbs": "layout.micro_batch",
@@ -78,6 +88,9 @@ FOREIGN_KEYS: dict[str, str] = {
     "vocab_size": "model.vocab",
     "num_nodes": "cluster.nodes",
     "nnodes": "cluster.nodes",
+    "gpus": "cluster.nodes",
+    "num_gpus": "cluster.nodes",
+    "world_size": "cluster.nodes",
     "time_limit": "launch.slurm.time_limit",
     "walltime": "launch.slurm.time_limit",
     "partition": "launch.slurm.partition",
@@ -92,13 +105,13 @@ FOREIGN_KEYS: dict[str, str] = {
     "backends": "emit",
     "targets": "emit",
 }
-"""Name of an option in Megatron-LM, DeepSpeed, vLLM, Slurm or Hugging Face -> spec path of the same
-option."""
+"""Name of an option in Megatron-LM, DeepSpeed, vLLM, Slurm, Hugging Face or a benchmark client ->
+spec path of the same option."""
 
 OTHER_MEANING = frozenset(
     {
         *("gpu_memory_utilization", "enable_expert_parallel", "quantization"),
-        *("nic_gbps", "save_interval", "save_steps"),
+        *("nic_gbps", "save_interval", "save_steps", "gpus", "num_gpus", "world_size"),
         *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style"),
     }
 )
@@ -151,12 +164,18 @@ def unknown_key_finding(location: ErrorLocation, positions: SpecPositions) -> Fi
 def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
     """Return the spec paths that the user might have meant by an unknown key, most likely first.
 
-    Three sources are tried in order, and the first one with a result is used: the option of another
-    tool called ``key``, fields called ``key`` in related sections, and keys similar to ``key`` in
-    ``valid``, the keys of section ``parent``.
+    Four sources are tried in order, and the first one with a result is used: the only key of
+    ``valid``, the keys of section ``parent``, that continues ``key`` with more words; the option of
+    another tool called ``key``; fields called ``key`` in related sections; and keys similar to
+    ``key`` in ``valid``.
     """
     from parc.compiler.spec.schema import all_fields
 
+    prefix = f"{parent}." if parent else ""
+    longer = [name for name in valid if name.startswith(f"{key}_")]
+    # ``gpus`` is ``gpus_per_node`` in cluster.node, and the number of all GPUs in cluster.
+    if len(longer) == 1 and "." in parent:
+        return [prefix + longer[0]]
     other_tool = FOREIGN_KEYS.get(key.lower())
     # Keys of this table have one meaning, so they may stand in any top-level section.
     if other_tool is not None and (
@@ -173,7 +192,6 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         # Fields deep inside a section are seldom meant.
         deepest = ordered[0].count(".") + 1
         return [path for path in ordered if path.count(".") <= deepest][:3]
-    prefix = f"{parent}." if parent else ""
     return [f"{prefix}{name}" for name in did_you_mean(key, valid, cutoff=_SIMILAR)]
 
 
@@ -194,7 +212,8 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
     The fix is empty if ``meant`` is already set, if the value would mean something else there, or
     if the path of the unknown key is too long to show.
     """
-    if location.key.lower() in OTHER_MEANING or positions.is_path_in_spec(meant):
+    key = location.key.lower()
+    if (key in OTHER_MEANING and FOREIGN_KEYS[key] == meant) or positions.is_path_in_spec(meant):
         return ""
     if len(location.path) > _MAX_VALUE:
         return ""

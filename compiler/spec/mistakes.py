@@ -198,8 +198,10 @@ def _bool_in_text(location: ErrorLocation) -> str:
 def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     listed = [str(choice) for choice in literal_values(location.annotation)]
     near = did_you_mean(str(location.value), listed)
+    value = location.value
+    shown = f'"{value[:40]}"' if isinstance(value, str) else _describe_value(value)
     return Finding(
-        f"{location.path} cannot be {_describe_value(location.value)}",
+        f"{location.path} cannot be {shown}",
         label=f"did you mean {near[0]}?" if near else "not one of the valid values",
         help=f"valid values: {describe_expected(location.annotation)}",
         fix=f"{location.path}: {near[0]}" if near else "",

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.launch_files.import_arguments import TABLE
+from parc.compiler.diagnostics.render.text import render_text
 from parc.compiler.ir import (
     Attention,
     Cluster,
@@ -235,6 +236,16 @@ def test_fixes_are_edits_of_the_script() -> None:
     found = sink.diagnostics[0]
     assert found.finding.fix == "--global-batch-size 132"
     assert found.path == "--global-batch-size"
+
+
+def test_one_wrong_degree_has_one_fix() -> None:
+    script = edited(MEGATRON, ((f"{TP} 4", f"{TP} 3"),))
+    sink, _ = lint_text(script, "run.sh", LintOptions())
+    assert {one.code for one in sink.diagnostics} >= {"PARC-D01", "PARC-S02"}
+    assert {one.finding.fix for one in sink.diagnostics} == {f"{TP} 4"}
+    text = render_text(sink.diagnostics, sink.positions)
+    assert text.count("= fix:") == 1
+    assert text.count("= also: PARC-") == len(sink.diagnostics) - 1
 
 
 def test_causes_without_a_place_are_named_in_words() -> None:

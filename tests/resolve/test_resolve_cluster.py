@@ -39,13 +39,16 @@ def shown(cluster: Cluster) -> list[str]:
 
 
 def matches(found: Diagnostic, expected: str) -> bool:
-    """Return True if ``found`` is ``CODE path: part of the message | part of the help``.
+    """Return True if ``found`` is ``CODE path: part of message | part of help or fix``.
 
     ``cause PATH`` in place of the help is the path of a cause.
     """
     head, _, rest = expected.partition(": ")
     message, _, hint = rest.partition(" |")
-    hints = [found.finding.help, *(f"cause {cause.path}" for cause in found.finding.causes)]
+    hints = [
+        *(found.finding.help, found.finding.fix),
+        *(f"cause {cause.path}" for cause in found.finding.causes),
+    ]
     return (
         head == f"{found.code.removeprefix('PARC-')} {found.path}"
         and message in found.finding.message

@@ -1,4 +1,4 @@
-"""Rules on the context-parallel exchange (``cp_comm``): heads, windows and sinks.
+"""Rules on the context-parallel exchange (``cp_comm``): heads, windows, sinks and GPUs.
 
 Megatron's argument parser does not check most of these conditions; Transformer Engine fails in the
 first forward pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
@@ -6,6 +6,7 @@ first forward pass (attention/dot_product_attention/context_parallel.py, attn_fo
 
 from __future__ import annotations
 
+from parc.backends.megatron.programs import FUSED_ATTENTION, has_fused_attention
 from parc.backends.shared.valid_values import (
     divisors,
     filter_valid,
@@ -133,6 +134,27 @@ def _explain_exchange_kind(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+def _violates_fused_attention(problem: Problem, layout: Layout) -> bool:
+    return layout.cp > 1 and not has_fused_attention(problem)
+
+
+def _explain_fused_attention(problem: Problem, layout: Layout) -> Finding:
+    gpu = problem.cluster.gpu
+    return Finding(
+        message=f"context parallelism requires fused attention, which {gpu.name} does not support",
+        label=f"cp {layout.cp} fails in the first forward pass",
+        help="use cp 1; tp with sequence_parallel also divides the activations",
+        fix="layout.cp: 1",
+        causes=(
+            Cause(
+                "cluster",
+                f"compute capability {'.'.join(map(str, gpu.compute_capability))} < "
+                f"{'.'.join(map(str, FUSED_ATTENTION))}",
+            ),
+        ),
+    )
+
+
 _EXCHANGE = ("cp", "cp_comm", "cp_a2a")
 
 CONTEXT_RULES: tuple[Rule, ...] = (
@@ -156,5 +178,12 @@ CONTEXT_RULES: tuple[Rule, ...] = (
         _violates_exchange_kind,
         _explain_exchange_kind,
         _EXCHANGE,
+    ),
+    Rule(
+        "S18",
+        ("layout.cp", "cluster"),
+        _violates_fused_attention,
+        _explain_fused_attention,
+        ("cp",),
     ),
 )

@@ -160,10 +160,21 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
 def render_text(
     diagnostics: Sequence[Diagnostic], positions: SpecPositions, *, color: bool = False
 ) -> str:
-    """Return the text of the diagnostics of one spec, without a summary of their number."""
+    """Return the text of the diagnostics of one spec, without a summary of their number.
+
+    One mistake often violates several rules. Diagnostics with the same fix become one block: the
+    first one in full, of the others only the message.
+    """
     paint = _make_painter(color)
-    blocks = ["\n".join(_diagnostic_lines(found, positions, paint)) + "\n" for found in diagnostics]
-    return "\n".join(blocks)
+    blocks: dict[object, list[str]] = {}
+    for index, found in enumerate(diagnostics):
+        lines = blocks.setdefault((found.severity, found.finding.fix or index), [])
+        if lines:
+            indent = lines[-1].partition("=")[0]
+            lines.append(f"{indent}= also: {found.code}: {make_printable(found.finding.message)}")
+        else:
+            lines.extend(_diagnostic_lines(found, positions, paint))
+    return "\n".join("\n".join(lines) + "\n" for lines in blocks.values())
 
 
 def summarize(diagnostics: Sequence[Diagnostic]) -> str:

@@ -93,8 +93,10 @@ def check_layout(
         for rule in all_rules(facts.problem, framework)
         if rule.code[0] != "E" and rule.code not in exempt
     ]
-    # If tp x cp x pp does not divide the GPUs (D09), ranks cannot be spread evenly (T11) either.
-    skipped = _check_rules(rules, facts, broken, sink, {"T11": "D09"})
+    # If tp x cp x pp does not divide the GPUs (D09), ranks cannot be spread evenly (T11), and dp is
+    # unknown.
+    implied = {rule.code: "D09" for rule in rules if "layout.dp" in rule.fields}
+    skipped = _check_rules(rules, facts, broken, sink, {**implied, "T11": "D09"})
     if not broken:  # `parc check` builds no plan of an invalid layout either
         plan = partial_training_plan(facts, framework)
         skipped += check_partial_plan(plan, PLACEMENT_CHECKS, sink)
