@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

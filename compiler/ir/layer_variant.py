@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from parc.compiler.ir.attention import Attention
+from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from parc.compiler.ir.attention import Attention
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 
 
