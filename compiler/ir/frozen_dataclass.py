@@ -7,13 +7,23 @@ uses the class. With several hundred classes this is a third of the start-up tim
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inspect import Signature
 
 _MISSING = dataclasses.MISSING
+
+
+class _Factory:
+    """Default of the parameters of fields with a ``default_factory``."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
 
 
 class _LazySignature:
@@ -23,21 +33,26 @@ class _LazySignature:
         """Return the signature of ``owner``."""
         from inspect import signature
 
-        return signature(_generate_init(owner)).replace(return_annotation=owner)
+        found = signature(_generate_init(owner))
+        return found.replace(parameters=[*found.parameters.values()][1:])  # without self
 
 
 def _frozen_dataclass(cls: type, slots: bool, kw_only: bool) -> type:
     """Return ``cls`` as a frozen dataclass; see ``dataclasses.dataclass``."""
     own = set(cls.__dict__)
-    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(
-        cls
+    decorator = dataclasses.dataclass(
+        init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
     )
-    for name, generate in _GENERATORS.items():
+    made: type = decorator(cls)
+    methods: dict[str, object] = {
+        name: _method_on_first_use(made, name, generate) for name, generate in _GENERATORS.items()
+    }
+    if slots:
+        methods |= {"__getstate__": _state_of, "__setstate__": _restore_state}
+    methods |= {"__setattr__": _raise_on_assignment, "__delattr__": _raise_on_deletion}
+    for name, method in methods.items():
         if name not in own:
-            setattr(made, name, _method_on_first_use(made, name, generate))
-    made.__setattr__, made.__delattr__ = _raise_on_assignment, _raise_on_deletion  # type: ignore
-    if slots and "__getstate__" not in own:
-        made.__getstate__, made.__setstate__ = _state_of, _restore_state  # type: ignore
+            setattr(made, name, method)
     made.__signature__ = _LazySignature()  # type: ignore[attr-defined]
     return made
 
@@ -68,8 +83,9 @@ def _compile_method(owner: type, head: str, body: list[str], names: dict[str, An
 
 def _generate_init(owner: type) -> Any:
     """Return ``__init__``, which sets all fields."""
-    names: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
-    positional, keywords, body = ["self"], [], []
+    names: dict[str, Any] = {"_set": object.__setattr__, "_factory": _FACTORY}
+    positional, body = ["self"], []
+    keywords: list[str] = []
     for field in dataclasses.fields(owner):
         name, default = field.name, ""
         value = name
@@ -78,36 +94,39 @@ def _generate_init(owner: type) -> Any:
             default = f"=_default_{name}"
         elif field.default_factory is not _MISSING:
             names[f"_factory_{name}"] = field.default_factory
-            default = "=_missing"
-            value = f"_factory_{name}() if {name} is _missing else {name}"
+            default = "=_factory"
+            value = f"_factory_{name}() if {name} is _factory else {name}"
         (keywords if field.kw_only else positional).append(name + default)
         body.append(f"_set(self, {name!r}, {value})")
     if hasattr(owner, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join([*positional, *(["*", *keywords] if keywords else [])])
     made = _compile_method(owner, f"__init__({parameters})", body, names)
-    made.__annotations__ = {one.name: one.type for one in dataclasses.fields(owner)}
+    types = {one.name: one.type for one in dataclasses.fields(owner)}
+    made.__annotations__ = {**types, "return": None}
     return made
 
 
-def _values(owner: type, instance: str) -> str:
-    """Return the text of a tuple of the compared fields of ``instance``."""
-    names = (one.name for one in dataclasses.fields(owner) if one.compare)
-    return "(" + "".join(f"{instance}.{name}," for name in names) + ")"
+def _values(fields: Iterable[dataclasses.Field[Any]], instance: str) -> str:
+    """Return the text of a tuple of the values of ``fields`` of the variable ``instance``."""
+    return "(" + "".join(f"{instance}.{one.name}," for one in fields) + ")"
 
 
 def _generate_eq(owner: type) -> Any:
     """Return ``__eq__``, which compares the fields of two instances of the same class."""
+    compared = [one for one in dataclasses.fields(owner) if one.compare]
     body = [
         "if other.__class__ is not self.__class__: return NotImplemented",
-        f"return {_values(owner, 'self')} == {_values(owner, 'other')}",
+        f"return {_values(compared, 'self')} == {_values(compared, 'other')}",
     ]
     return _compile_method(owner, "__eq__(self, other)", body, {})
 
 
 def _generate_hash(owner: type) -> Any:
-    """Return ``__hash__``, the hash of the tuple of all compared fields."""
-    return _compile_method(owner, "__hash__(self)", [f"return hash({_values(owner, 'self')})"], {})
+    """Return ``__hash__``, the hash of the values of all compared fields without ``hash=False``."""
+    fields = dataclasses.fields(owner)
+    hashed = [one for one in fields if (one.compare if one.hash is None else one.hash)]
+    return _compile_method(owner, "__hash__(self)", [f"return hash({_values(hashed, 'self')})"], {})
 
 
 def _generate_repr(owner: type) -> Any:
