@@ -7,7 +7,11 @@ from random import Random
 import pytest
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
-from parc.compiler.cost.serving.simulation.simulate import sample_distribution, share_within
+from parc.compiler.cost.serving.simulation.simulate import (
+    collect,
+    sample_distribution,
+    share_within,
+)
 from parc.compiler.cost.serving.simulation.stop_rule import StopRule, request_latency
 from parc.compiler.ir.serving_goals import LatencyLimit
 
@@ -62,3 +66,12 @@ def test_without_a_share_of_requests_limits_on_each_request_end_nothing() -> Non
     limit = LatencyLimit("e2e", "each", 0.0)
     is_missed = StopRule((limit,)).checker(REQUESTS)
     assert not any(is_missed(one) for one in ended_requests(0))
+
+
+def test_recording_goes_on_while_all_requests_ended_at_the_same_time() -> None:
+    ended = ended_requests(0)
+    for one in ended[:9]:
+        one.finish = 1.0
+    ended[9].finish = 2.0
+    found = collect(iter(ended), (), 0, len(ended) - 1, lambda _: True)
+    assert (len(found.requests), found.seconds) == (9, 1.0)

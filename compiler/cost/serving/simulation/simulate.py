@@ -272,7 +272,9 @@ def collect(
             continue
         tokens += request.output
         recorded.append(request)
-        if len(recorded) > requests or (stop is not None and stop(request)):
+        is_missed = stop is not None and stop(request)
+        # Requests that end at the same time give no throughput.
+        if len(recorded) > requests or (is_missed and request.finish > start):
             break
     return Served(recorded[1:], recorded[-1].finish - start, len(recorded) - 1, tokens)
 
