@@ -95,3 +95,18 @@ def test_classes_inherit_fields_and_keep_their_own_methods() -> None:
     assert repr(one) == "larger"
     assert one == Larger(1, "a", more=2.0)
     assert one != Larger(1, "a", more=3.0)
+
+
+def test_other_dataclasses_are_those_of_the_standard_library() -> None:
+    @dataclass
+    class Plain:
+        size: int
+
+    @dataclass(frozen=True, order=True)
+    class Ordered:
+        size: int
+
+    one = Plain(1)
+    one.size = 2
+    assert one == Plain(2)
+    assert Ordered(1) < Ordered(2)

@@ -59,7 +59,7 @@ def jinja_environment(folder: str) -> Environment:
     # Imported here because jinja2 slows down the start of every command.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    from parc.backends.shared.compiled_templates import CompiledTemplates
+    from parc.backends.compiled_templates import CompiledTemplates
 
     jinja = Environment(
         loader=PackageLoader("parc.templates", folder),

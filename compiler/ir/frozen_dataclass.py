@@ -172,11 +172,12 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, frozen=False, slots=False, kw_only=False, **options):
-        """Return a decorator with the meaning of ``dataclasses.dataclass``.
+    def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, **options):
+        """Return ``cls`` as a dataclass, or a decorator, like ``dataclasses.dataclass``.
 
         Classes that are not frozen, or that have other options, get all methods at once.
         """
-        if not frozen or options:
-            return dataclasses.dataclass(frozen=frozen, slots=slots, kw_only=kw_only, **options)
+        if cls is not None or not frozen or options:
+            options |= {"frozen": frozen, "slots": slots, "kw_only": kw_only}
+            return dataclasses.dataclass(cls, **options)
         return lambda cls: _frozen_dataclass(cls, slots, kw_only)
