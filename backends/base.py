@@ -167,6 +167,18 @@ class Launch(Protocol):
         """Return the command that starts the program. The program reads the emitted files."""
 
 
+@runtime_checkable
+class ConfigPrograms(Protocol):
+    """Optional part of a framework; without it, no program builds a model from its config.json."""
+
+    def builds_model_from_config(self, problem: Problem) -> bool:
+        """Return True if the emitted program builds the model from the config.json of the model.
+
+        Such a program has all computations of the model, also those that no field of a spec can
+        express (K06).
+        """
+
+
 class CostTraits(Protocol):
     """Properties of a framework that the cost model reads."""
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from parc.backends.base import ConfigPrograms
 from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_faster_layout import advise_dispatch_library, advise_riskier_layout
@@ -117,18 +118,22 @@ def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> AnyPlan 
     return None if problem is None else plan_job(problem, sink)
 
 
-def _resolve_model_of(spec: TaskSpec, library: Library, sink: Sink) -> Model | None:
-    """Return the model of ``spec``; None after an error.
+def _resolve_model_of(spec: TaskSpec, library: Library, sink: Sink) -> tuple[Model | None, Sink]:
+    """Return the model of ``spec``, None after an error, and a sink with the findings K06.
 
-    Computations that PARC cannot express (K06) matter only to training: a service loads the model
-    from its checkpoint, whose config the engine reads itself.
+    K06 means that the spec cannot express a computation of the model.
     """
-    if isinstance(spec, Spec):
-        return resolve_model(spec.model, library, sink)
-    found = Sink(sink.positions)
+    found, left_out = Sink(sink.positions), Sink(sink.positions)
     model = resolve_model(spec.model, library, found)
     sink.extend(found, lambda one: None if one.code == "PARC-K06" else one)
-    return model
+    left_out.extend(found, lambda one: one if one.code == "PARC-K06" else None)
+    return model, left_out
+
+
+def _needs_all_fields(problem: Problem) -> bool:
+    """Return True if the job trains only those parts of a model that the spec can express."""
+    target = framework_of_problem(problem)
+    return not (isinstance(target, ConfigPrograms) and target.builds_model_from_config(problem))
 
 
 def _resolve_tree(
@@ -146,22 +151,27 @@ def _resolve_tree(
         if "cluster" in sections:
             resolve_cluster(sections["cluster"], library, sink)
         return None
-    model = _resolve_model_of(spec, library, sink)
+    model, left_out = _resolve_model_of(spec, library, sink)
     after("resolve_model")
     cluster = resolve_cluster(spec.cluster, library, sink)
     after("resolve_cluster")
+    if isinstance(spec, Spec):
+        problem = None
+        if model is not None and cluster is not None:
+            calibration = resolve_calibration(spec.cluster, cluster, library, sink)
+            problem = resolve_problem(spec, model, cluster, sink, calibration)
+            after("resolve_problem")
+        if problem is None or _needs_all_fields(problem):
+            sink.extend(left_out)
+        return problem
+    # An engine reads the config.json of the model itself, so it leaves nothing out.
     if model is None or cluster is None:
         return None
-    if not isinstance(spec, Spec):
-        from parc.compiler.serving_pipeline import resolve_serving
+    from parc.compiler.serving_pipeline import resolve_serving
 
-        service = resolve_serving(spec, model, cluster, library, sink)
-        after("resolve_service")
-        return service
-    calibration = resolve_calibration(spec.cluster, cluster, library, sink)
-    problem = resolve_problem(spec, model, cluster, sink, calibration)
-    after("resolve_problem")
-    return problem
+    service = resolve_serving(spec, model, cluster, library, sink)
+    after("resolve_service")
+    return service
 
 
 def plan_problem(

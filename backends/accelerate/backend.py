@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from parc.backends.accelerate.capabilities import missing_parts
 from parc.backends.accelerate.files import accelerate_files
 from parc.backends.accelerate.launch import accelerate_environment, launch_command
 from parc.backends.accelerate.memory import accelerate_memory
 from parc.backends.accelerate.rules import accelerate_rules
 from parc.backends.base import LaunchCommand
+from parc.backends.shared.torch.emitted_program import EMITTED, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.compiler.ir import (
     Artifact,
@@ -39,6 +41,10 @@ class Accelerate(TorchFramework):
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that Accelerate's layouts for ``problem`` must satisfy."""
         return accelerate_rules(problem)
+
+    def builds_model_from_config(self, problem: Problem) -> bool:
+        """Return True if the emitted program builds the model from its config.json."""
+        return program_kind(problem, missing_parts) in EMITTED
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that PARC emits, under FSDP2 or DDP.

@@ -7,9 +7,11 @@ from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import report_advice
 from parc.backends.deepspeed.capabilities import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
+from parc.backends.deepspeed.rules.program import emitted_program
 from parc.backends.registry import launching_wrapper
 from parc.backends.shared.launch_rules import check_launch
 from parc.backends.shared.pipeline_split import split_with_counts
+from parc.backends.shared.torch.emitted_program import EMITTED
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -96,6 +98,10 @@ class DeepSpeed:
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that starts the training program with ``--deepspeed_config``."""
         return files.launch_command(plan)
+
+    def builds_model_from_config(self, problem: Problem) -> bool:
+        """Return True if the emitted program builds the model with transformers."""
+        return emitted_program(problem) in EMITTED
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the decoder that PARC emits, trained with ZeRO."""

@@ -6,7 +6,7 @@ from parc.backends.base import LaunchCommand
 from parc.backends.fsdp.files import FOLDER, fsdp_files
 from parc.backends.fsdp.rules import fsdp_rules
 from parc.backends.shared.render import shell_word
-from parc.backends.shared.torch.emitted_program import own_program, program_kind
+from parc.backends.shared.torch.emitted_program import EMITTED, own_program, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.shared.torch.memory import emitted_decoder_memory, transformers_memory
 from parc.backends.shared.unsupported_features import unsupported_model_features
@@ -36,6 +36,10 @@ class Fsdp(TorchFramework):
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that layouts for ``problem`` must satisfy under FSDP2 or DDP."""
         return fsdp_rules(problem)
+
+    def builds_model_from_config(self, problem: Problem) -> bool:
+        """Return True if the emitted program builds the model with transformers."""
+        return program_kind(problem, unsupported_model_features) in EMITTED
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the emitted program, under FSDP2 or DDP."""

@@ -42,6 +42,9 @@ class ParameterPrior:
     """Standard deviation of the logarithm."""
     low: float
     high: float
+    tail: float = inf
+    """Distance from the centre in standard deviations above which the loss grows linearly instead
+    of quadratically, so that measurements that agree can move the parameter far."""
 
     def clamp(self, value: float) -> float:
         """Return ``value`` limited to the bounds of the parameter."""
@@ -106,8 +109,9 @@ class _Objective:
             log(prior.clamp(exp(value))) for prior, value in zip(self.priors, logs, strict=True)
         )
         errors = self.residuals(kept)
-        pulls = sum(pull * pull for pull in self.prior_distances(kept))
-        return _ParameterPoint(kept, errors, sum(map(_huber_loss, errors)) + 0.5 * pulls)
+        pulls = zip(self.prior_distances(kept), self.priors, strict=True)
+        loss = sum(_huber(pull, prior.tail) for pull, prior in pulls)
+        return _ParameterPoint(kept, errors, sum(map(_huber_loss, errors)) + loss)
 
     def residuals(self, logs: Sequence[float]) -> tuple[float, ...]:
         """Return the weighted residuals log(predicted / measured), one per measurement."""
@@ -164,8 +168,9 @@ class _Objective:
             zip(self.prior_distances(at.logs), self.priors, strict=True)
         ):
             # The prior acts as one more measurement of each parameter.
-            curvature[index][index] += 1 / prior.spread**2
-            slope[index] -= pull / prior.spread
+            weight = min(1.0, prior.tail / abs(pull)) if pull else 1.0
+            curvature[index][index] += weight / prior.spread**2
+            slope[index] -= weight * pull / prior.spread
         return curvature, slope
 
 
@@ -245,9 +250,13 @@ def _damped_step(
 
 def _huber_loss(error: float) -> float:
     """Return the Huber loss of one residual, divided by the variance of the measurement noise."""
+    return _huber(error, HUBER) / NOISE**2
+
+
+def _huber(error: float, limit: float) -> float:
+    """Return the Huber loss of ``error``, which grows linearly above ``limit``."""
     size = abs(error)
-    cost = 0.5 * size * size if size <= HUBER else HUBER * (size - 0.5 * HUBER)
-    return cost / NOISE**2
+    return 0.5 * size * size if size <= limit else limit * (size - 0.5 * limit)
 
 
 def huber_weight(error: float) -> float:

@@ -79,9 +79,16 @@ class Sink:
     ) -> None:
         """Add the diagnostics of the sink ``other``, each as ``change`` returns it.
 
-        A diagnostic for which ``change`` returns None is not added.
+        A diagnostic for which ``change`` returns None is not added. The source lines of files that
+        only ``other`` has are added as well, because diagnostics show them.
         """
         self._dropped += other._dropped
+        if new := other.positions.lines.keys() - self.positions.lines.keys():
+            self.positions = replace(
+                self.positions,
+                lines={**other.positions.lines, **self.positions.lines},
+                word_only=self.positions.word_only | (other.positions.word_only & new),
+            )
         for diagnostic in other._reported:
             changed = diagnostic if change is None else change(diagnostic)
             if changed is not None:

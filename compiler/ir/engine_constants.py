@@ -61,10 +61,10 @@ class ArrivalConstants:
     """Time from the network to the scheduler and back: HTTP and tokenization of the prompt."""
     admission_seconds: float
     """Mean delay that each additional request causes if several requests arrive together."""
-    prompt_layer_seconds: float
-    """Additional time to the first token per layer with routed experts. Some engines run steps with
-    prompts without CUDA graphs, so that the host launches the many kernels of these layers one by
-    one."""
+    prompt_expert_seconds: float
+    """Additional time to the first token per routed expert and layer that has it. The likely cause:
+    a prompt uses almost all experts of a layer, each in a small matrix product of its own, and
+    engines run such steps without CUDA graphs."""
     option_steps: float = 0.0
     """In a closed loop, number of additional steps until a busy engine accepts a new request, if an
     option of a benchmark delays it (SGLang: ``--scheduler-recv-interval``). PARC sets no such
@@ -164,11 +164,11 @@ class EstimateErrors:
 
     source: str = "no published measurements of this engine"
     """Origin of the values."""
-    ttft: float = 0.88
-    """Half width for the time to the first token; 0.88 is a factor of 2.4."""
+    ttft: float = 0.71
+    """Half width for the time to the first token; 0.71 is a factor of 2.0."""
     tpot: float = 0.37
     """Half width for the time per output token."""
-    tokens_per_second: float = 0.31
+    tokens_per_second: float = 0.30
     """Half width for the output tokens per second."""
 
 

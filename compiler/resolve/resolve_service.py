@@ -5,6 +5,7 @@ The engine is accepted only if its backend declares all constants and mesh axes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
@@ -13,8 +14,9 @@ from parc.backends.base import Engine
 from parc.backends.registry import backend_declaration, engine
 from parc.compiler.catalog.find_model import Library
 from parc.compiler.cost.serving.calibrated_service import calibrated_service
+from parc.compiler.cost.serving.memory import overhead_bytes
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Cluster, Model, SizeLimit
+from parc.compiler.ir import Cluster, Gpu, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, Traffic
 from parc.compiler.ir.serving_goals import LATENCIES, LatencyLimit, ServingGoals
@@ -86,6 +88,9 @@ def resolve_service(
     setup = with_speculative(setup, speculative, spec.job.max_num_seqs == "auto")
     setup = replace(setup, lora=resolve_lora(spec.job.lora, sink))
     setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, sink)
+    headroom = _memory_headroom(spec.goals, model, setup, cluster.gpu)
+    # Emitted as a flag, so binary rounding errors must not show.
+    setup = replace(setup, memory_share=round(1 - headroom, 4))
     service = Service(
         checkpoint=checkpoint,
         traffic=traffic,
@@ -111,7 +116,7 @@ def resolve_service(
         digest=spec_digest(spec, (*_digested_objects(model, calibrated, service), *factors)),
         spec_json=spec_as_json(spec),
         service=service,
-        goals=_resolve_goals(spec.goals, service.traffic),
+        goals=_resolve_goals(spec.goals, service.traffic, headroom),
         pins=_resolve_pins(spec),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
         calibration=factors,
@@ -160,15 +165,26 @@ def _resolve_number_formats_and_limits(
         weights=job.precision,
         pool=job.pool,
         kv=activations if job.kv_precision == "auto" else job.kv_precision,
-        # Emitted as a flag, so binary rounding errors must not show.
-        memory_share=round(1 - spec.goals.memory_headroom, 4),
         max_running=seqs,
         max_batched_tokens=tokens,
         block=1 if job.quantize or scale_per_tensor else None,
     )
 
 
-def _resolve_goals(spec: ServingGoalsSpec, traffic: Traffic) -> ServingGoals:
+def _memory_headroom(spec: ServingGoalsSpec, model: Model, setup: ServingSetup, gpu: Gpu) -> float:
+    """Return the fraction of device memory that weights and cache leave free.
+
+    If the share of memory that an engine takes is for weights and cache only, activations and
+    buffers need the rest. On a small GPU this is more than the default, which is then increased to
+    whole percents that are enough without tensor parallelism.
+    """
+    if "memory_headroom" in spec.model_fields_set or setup.engine.memory.budget != "static":
+        return spec.memory_headroom
+    needed = overhead_bytes(model, setup, tp=1) / gpu.memory_bytes
+    return max(spec.memory_headroom, math.ceil(100 * needed) / 100)
+
+
+def _resolve_goals(spec: ServingGoalsSpec, traffic: Traffic, headroom: float) -> ServingGoals:
     """Return the goals of the search.
 
     They contain a size limit for each axis that ``goals.limits`` of the spec sets.
@@ -186,7 +202,7 @@ def _resolve_goals(spec: ServingGoalsSpec, traffic: Traffic) -> ServingGoals:
         maximize,
         tuple(_resolve_latency_limits(spec)),
         spec.goodput,
-        spec.memory_headroom,
+        headroom,
         tuple(limits),
     )
 

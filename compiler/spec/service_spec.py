@@ -234,7 +234,8 @@ class ServingGoalsSpec(StrictModel):
     """Minimum percentage of requests that must meet all limits: 95%. If set, single values
     of ttft, tpot and e2e, such as ttft: 2s, limit each request instead of the mean."""
     memory_headroom: Percent = 0.08
-    """Percentage of device memory that the engine must leave free: 8%."""
+    """Percentage of device memory that the engine must leave free: 8%. If it is not set, PARC
+    increases the default where the buffers of an engine need more."""
     limits: ServingLimitsSpec | None = None
     """Limits on the parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""
 

@@ -28,7 +28,7 @@ from parc.compiler.cost.serving.calibrated_service import calibrated_service
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.cost.setup.calibrated_parameters import Values
 from parc.compiler.ir.serving import ServingEstimate
-from parc.compiler.tools.calibration.fit_services import service_priors
+from parc.compiler.tools.calibration.fit_services import observation_weight, service_priors
 
 USED_ROWS = 3
 """Rows of a benchmark to which the factors are fitted."""
@@ -56,9 +56,9 @@ class CalibratedRow:
 
 
 def calibrated_rows(
-    predictions: Sequence[ServingPrediction], draws: int = 1
+    predictions: Sequence[ServingPrediction], draws: int = 1, used: int = USED_ROWS
 ) -> list[CalibratedRow]:
-    """Return the rows of all benchmarks that a calibration with three other rows predicts."""
+    """Return the rows of all benchmarks that a calibration with ``used`` other rows predicts."""
     groups: dict[tuple[str, ...], list[ServingPrediction]] = defaultdict(list)
     for one in predictions:
         row = one.row
@@ -70,9 +70,9 @@ def calibrated_rows(
     return [
         row
         for _, group in sorted(groups.items())
-        if len(group) >= LEAST_ROWS
+        if len(group) >= LEAST_ROWS + used - USED_ROWS
         for _ in range(draws)
-        for row in _calibrate_group([delays.replaced(one.row) for one in group], random)
+        for row in _calibrate_group([delays.replaced(one.row) for one in group], random, used)
     ]
 
 
@@ -100,12 +100,14 @@ class _UnseenDelays:
         return replace(row, setup=setup)
 
 
-def _calibrate_group(rows: Sequence[ServingRow], random: Random) -> Iterator[CalibratedRow]:
-    """Yield the rows that a fit to USED_ROWS others of the same benchmark predicts."""
-    used = random.sample(rows, USED_ROWS)
-    names = {row.name for row in used}
+def _calibrate_group(
+    rows: Sequence[ServingRow], random: Random, used: int
+) -> Iterator[CalibratedRow]:
+    """Yield the rows that a fit to ``used`` others of the same benchmark predicts."""
+    fitted_rows = random.sample(rows, used)
+    names = {row.name for row in fitted_rows}
     others = [row for row in rows if row.name not in names]
-    fitted = tuple(sorted(_fit(used).items()))
+    fitted = tuple(sorted(_fit(fitted_rows).items()))
     for row in random.sample(others, min(len(others), MOST_EVALUATED)):
         yield CalibratedRow(_prediction(row, ()), _prediction(row, fitted))
 
@@ -120,7 +122,8 @@ def _fit(rows: Sequence[ServingRow]) -> Mapping[str, float]:
     ]
     priors = service_priors()
     start = {name: prior.centre for name, prior in priors.items()}
-    return fit_parameters(predict, measured, start, priors).parameters
+    weights = [observation_weight(quantity) for _ in rows for quantity in ("ttft", "tpot")]
+    return fit_parameters(predict, measured, start, priors, weights=weights).parameters
 
 
 def _estimate(row: ServingRow, factors: Values) -> ServingEstimate:

@@ -3,6 +3,9 @@
 ``published/serving.csv`` has one measurement per row. Cells are blank if the source does not state
 the value.
 
+- ``engine``: a name of ``ENGINES``. ``+triton`` means that the requests go through Triton Inference
+  Server, whose front end is native code, and ``+loadgen`` that MLPerf's load generator runs in the
+  process of the engine. The delays of both are not published and taken as 0.
 - ``model``, ``node``: catalog names, or the additional models that ``model_named`` defines.
 - ``gpus``: total number; more than one engine needs means replicas.
 - ``apart``: 1 if prompts run on other GPUs, which ``gpus`` then excludes.
@@ -127,11 +130,14 @@ def row_of(record: Mapping[str, str]) -> ServingRow | None:
 
 def setup_of(record: Mapping[str, str]) -> ServingSetup:
     """Return number formats and engine."""
-    engine, wait = ENGINES[record["engine"]], parse_number(record["wait_steps"])
+    name, _, other_server = record["engine"].partition("+")
+    arrivals = replace(ENGINES[name].arrivals, option_steps=parse_number(record["wait_steps"]))
+    if other_server:
+        arrivals = replace(arrivals, front_seconds=0.0)
     return ServingSetup(
         weights=WEIGHTS[record["weights"]],
         kv=CACHES[record["kv"]],
-        engine=replace(engine, arrivals=replace(engine.arrivals, option_steps=wait)),
+        engine=replace(ENGINES[name], arrivals=arrivals),
         prefill_apart=record["apart"] == "1",
     )
 

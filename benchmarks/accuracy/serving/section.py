@@ -30,7 +30,8 @@ Errors of the time to the first token by load, in %. *median*, *mean* and *bias*
 error) are those of the shipped constants; the last two columns are median and bias of fits without
 any row of the same source. In a closed loop a fixed number of requests is in the system. The
 levels of closed loops state how many engine steps of 8,192 tokens the prompts of all requests on
-one data-parallel rank need."""
+one data-parallel rank need. The lines of loads contain the means of the table of percentiles too,
+except rows of full engines; they are from four sources, of which the table above has none."""
 COLUMNS = "| model | GPU | engine | weights | source | rows | TPOT | TTFT | tokens/s |"
 
 

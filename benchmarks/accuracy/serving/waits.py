@@ -3,7 +3,8 @@
 python -m benchmarks.accuracy.serving.waits [--data FOLDER]
 
 The fitted constants (WAIT_PRIORS, per engine) are those of
-``compiler/cost/serving/request_waits.py``; the other parts of a prediction stay fixed. Each row is
+``compiler/cost/serving/request_waits.py``; the other parts of a prediction stay fixed. The fit also
+uses the means of the table of percentiles (``percentiles.py``). Each row is
 also predicted by a fit without any row of its source, so that no figure depends on the
 particularities of one benchmark. Rows do not state how requests arrive. For rows that state a
 concurrency the fit assumes a closed loop that starts full.
@@ -16,10 +17,12 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log
 from pathlib import Path
 
 from benchmarks.accuracy.score import score
+from benchmarks.accuracy.serving.percentiles import LARGEST_RATES, read_percentiles
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fitting import FitResult, ParameterPrior, fit_parameters
 from parc.compiler.cost.serving.request_waits import (
@@ -35,7 +38,7 @@ from parc.compiler.ir.serving import ServingSetup
 WAIT_PRIORS = {
     "poll_steps": ParameterPrior(1.0, 1.0, 0.01, 100.0),
     "front_seconds": ParameterPrior(30e-3, 1.0, 1e-3, 1.0),
-    "prompt_layer_seconds": ParameterPrior(1e-3, 1.0, 1e-5, 0.1),
+    "prompt_expert_seconds": ParameterPrior(4e-6, 1.0, 1e-8, 1e-3),
 }
 """Priors: the constants are known within a factor of about 3. The admission time is not among them:
 it is that of a Python front end, and the same for all engines, because fits per engine differ by a
@@ -75,6 +78,8 @@ def _wait_row(one: ServingPrediction) -> WaitRow:
     slopes = {
         name: _wait_seconds(one, replace(none, **{name: 1.0})) - least for name in WAIT_PRIORS
     }
+    if not shipped.front_seconds:  # the requests go through another front end
+        slopes["front_seconds"] = 0.0
     rest = one.found.ttft_seconds - _wait_seconds(one, shipped) + least
     return WaitRow(one, rest, slopes)
 
@@ -99,14 +104,35 @@ def describe_load(one: ServingPrediction) -> str:
 
 
 def wait_rows(rows: Sequence[ServingPrediction]) -> list[WaitRow]:
-    """Return the rows that the fit can use."""
+    """Return the rows that the fit can use: those of ``rows`` and of the table of percentiles."""
     kept = [
-        one for one in rows if one.ttft is not None and describe_load(one) not in UNFITTED_LOADS
+        one
+        for one in (*rows, *percentile_predictions())
+        if one.ttft is not None and describe_load(one) not in UNFITTED_LOADS
     ]
     found = map(_wait_row, kept)
     return [one for one in found if one.rest_seconds > 0 and _load(one.prediction) < MAX_LOAD]
 
 
+@cache
+def percentile_predictions() -> tuple[ServingPrediction, ...]:
+    """Return the predicted means of the table of percentiles, except those of full engines."""
+    rows = [
+        replace(one.row, source=one.row.source.split(" run ")[0])
+        for one in read_percentiles()
+        if not one.row.source.startswith(LARGEST_RATES)
+    ]
+    return tuple(one for one in predict_serving(rows) if _has_free_slots(one))
+
+
+def _has_free_slots(one: ServingPrediction) -> bool:
+    present = one.row.traffic.concurrency or one.found.running * one.row.layout.replicas
+    return one.found.fits and present < FULLEST * one.found.max_concurrency
+
+
+FULLEST = 0.9
+"""Largest fraction of the slots that the requests of a row of the table of percentiles may fill;
+above it, requests wait for slots."""
 UNFITTED_LOADS = ("offline", OVERLOADED)
 """Loads under which the wait depends on more than the fitted constants."""
 
@@ -191,13 +217,16 @@ def predict_unseen_sources(rows: Sequence[WaitRow]) -> dict[str, float]:
 
 def load_table(predictions: Sequence[ServingPrediction]) -> list[str]:
     """Return Markdown errors of TTFT by load, as shipped and for an unseen source."""
-    rows = [one for one in predictions if one.ttft is not None]
-    ratios = predict_unseen_sources(wait_rows(rows))
+    own = [one for one in predictions if one.ttft is not None]
+    extra = [one for one in percentile_predictions() if one.ttft is not None]
+    rows = [*own, *extra]
+    ratios = predict_unseen_sources(wait_rows(own))
     lines = ["| load | rows | median | mean | bias | median, unseen source | bias, unseen source |"]
     lines.append("| --- " * 7 + "|")
     for load in sorted({describe_load(one) for one in rows}):
         lines.append(_line(load, [one for one in rows if describe_load(one) == load], ratios))
-    return [*lines, _line("**all**", rows, ratios)]
+    lines.append(_line("**table of percentiles**", extra, ratios))
+    return [*lines, _line("**all others**", own, ratios)]
 
 
 def _line(name: str, rows: Sequence[ServingPrediction], ratios: Mapping[str, float]) -> str:

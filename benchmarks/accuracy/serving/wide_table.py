@@ -208,7 +208,8 @@ def _model(name: str) -> str:
 
 
 def _engine(name: str) -> str:
-    return next((known for known in ("sglang", "vllm") if name.startswith(known)), "trtllm")
+    known = ("sglang", "vllm", "trtllm+triton")
+    return next((engine for engine in known if name.startswith(engine)), "trtllm")
 
 
 def _source(text: str) -> str:

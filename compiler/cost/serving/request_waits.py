@@ -2,10 +2,10 @@
 
 Published times to the first token show four delays in addition to the prompt itself. First, the
 front end accepts a request (``front_seconds``); simultaneous requests are accepted one after
-another (``admission_seconds``), and an engine without CUDA graphs for prompts launches the kernels
-of layers with routed experts slowly (``prompt_layer_seconds``). Second, a busy scheduler accepts
-new requests, and returns tokens, only every few steps (``poll_steps``). Third, a request waits for
-the end of the running step. Fourth, prompts of other requests run first, or in the same step.
+another (``admission_seconds``), and the small matrix products of the experts that a prompt uses
+cost time, per expert and layer (``prompt_expert_seconds``). Second, a busy scheduler accepts new
+requests, and returns tokens, only every few steps (``poll_steps``). Third, a request waits for the
+end of the running step. Fourth, prompts of other requests run first, or in the same step.
 
 The last two follow from the steps. A step takes S = d + n p seconds, where n prompts take p seconds
 each. A request arrives in a step with probability proportional to its length, so that it waits for
@@ -173,8 +173,10 @@ def seconds_outside_steps(setup: ServingSetup, model: Model) -> float:
     Decode pools receive prompts that other engines have computed.
     """
     arrivals = setup.engine.arrivals
-    layers = 0 if setup.prefill_apart else model.moe_layers
-    return arrivals.front_seconds + arrivals.prompt_layer_seconds * layers
+    experts = 0
+    if model.experts and not setup.prefill_apart:
+        experts = model.moe_layers * model.experts.count
+    return arrivals.front_seconds + arrivals.prompt_expert_seconds * experts
 
 
 def seconds_until_prompt_runs(

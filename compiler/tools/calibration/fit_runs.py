@@ -163,23 +163,26 @@ class RowsFitter:
         predict: Callable[[Mapping[str, float]], Sequence[float]],
         measured: Sequence[float],
         rows: Sequence[int],
+        weights: Sequence[float] = (),
     ) -> None:
         """Create a fitter.
 
         ``predict`` returns the predicted value of each element of ``measured``; a parameter that
         is not in its argument has the shipped value. ``rows`` contains the number of the row of
-        each element, in ascending order from 0.
+        each element, in ascending order from 0. ``weights`` contains the factor of the residual of
+        each element, by default 1.
         """
         self.predict = predict
         self.measured = measured
         self.rows = rows
+        self.weights = weights or (1.0,) * len(measured)
         self.count = len(set(rows))
         """Number of rows."""
 
     def fit(self, priors: Mapping[str, ParameterPrior]) -> FitResult:
         """Fit the parameters in ``priors`` to the measured values of all rows."""
         start = {name: each.centre for name, each in priors.items()}
-        return fit_parameters(self.predict, self.measured, start, priors)
+        return fit_parameters(self.predict, self.measured, start, priors, weights=self.weights)
 
     def predict_left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, ParameterPrior]
@@ -226,7 +229,8 @@ class RowsFitter:
             return [every[index] for index in others]
 
         # The start is the fit to all rows, so a few rounds are enough.
-        found = fit_parameters(predict, measured, parameters, priors, rounds=8)
+        weights = [self.weights[index] for index in others]
+        found = fit_parameters(predict, measured, parameters, priors, 8, weights)
         return extrapolate_seconds(lines, parameters, found.parameters)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parc.compiler.cost.fitting import ParameterPrior
+from parc.compiler.cost.fitting import NOISE, ParameterPrior
 from parc.compiler.cost.serving.calibrated_service import SERVICE_FACTORS, calibrated_service
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.traffic import estimate_deployment
@@ -15,6 +15,13 @@ from parc.compiler.ir import Model, ServingEstimate
 from parc.compiler.resolve.resolve_calibration import service_class
 from parc.compiler.tools.calibration.fit_runs import RowsFitter, RunsFit, fit_rows
 from parc.compiler.tools.calibration.measured_services import MeasuredService
+
+TTFT_NOISE = 0.2
+"""Standard deviation of the log error of times to the first token around a good fit. Within a
+published benchmark it is 0.1 to 0.4; this value gave the smallest errors of left-out rows (python
+-m benchmarks.accuracy.serving.calibration). Other quantities have the ``NOISE`` of step times."""
+PRIOR_TAIL = 1.0
+"""``tail`` of the priors: most services are close to the shipped values, and a few are far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +52,21 @@ def fit_services(services: Sequence[MeasuredService]) -> tuple[tuple[Observation
         return [value for service in services for value in _predicted(service, values)]
 
     first = services[0].problem
-    fitting = RowsFitter(predict, [one.seconds for one in observations], rows)
+    weights = [observation_weight(one.quantity) for one in observations]
+    fitting = RowsFitter(predict, [one.seconds for one in observations], rows, weights)
     hardware = service_class(first.cluster, first.framework)
     return tuple(observations), fit_rows(fitting, hardware, service_priors())
+
+
+def observation_weight(quantity: str) -> float:
+    """Return the factor of the residuals of ``quantity``: ttft, tpot or tokens/s."""
+    return NOISE / TTFT_NOISE if quantity == "ttft" else 1.0
 
 
 def service_priors() -> dict[str, ParameterPrior]:
     """Return the prior of each factor; the shipped value of every factor is 1."""
     return {
-        name: ParameterPrior(1.0, factor.spread, factor.low, factor.high)
+        name: ParameterPrior(1.0, factor.spread, factor.low, factor.high, PRIOR_TAIL)
         for name, factor in SERVICE_FACTORS.items()
     }
 

@@ -72,6 +72,12 @@ def test_a_setting_is_rejected(parts: dict[str, Any], code: str) -> None:
     assert code in found("llama-3.1-8b", 1, {"tp": 1}, **parts)
 
 
+def test_without_a_headroom_in_the_spec_a_small_gpu_keeps_enough_memory_free() -> None:
+    small = {"cluster": {"node": {"base": "l40s-8", "gpu": "rtx-4090-24gb"}, "nodes": 1}}
+    assert "V02" not in found("llama-3.1-8b", 1, {"tp": 1}, **small)
+    assert "V02" in found("llama-3.1-8b", 1, {"tp": 1}, goals={"memory_headroom": "8%"}, **small)
+
+
 def test_ports_that_engines_of_a_host_share_are_rejected() -> None:
     layout = {"tp": 1, "dp": 2, "ep": "off", "replicas": 4}
     launch = {"port": 29503}

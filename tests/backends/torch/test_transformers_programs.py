@@ -53,6 +53,14 @@ def test_a_model_of_transformers_gets_its_repository_and_sizes(target: str) -> N
     assert f"{target}/model.py" not in files
 
 
+@pytest.mark.parametrize("target", ["fsdp", "accelerate", "deepspeed"])
+def test_programs_of_transformers_leave_out_no_part_of_a_model(target: str) -> None:
+    spec = MISTRAL | {"model": "gemma-2-2b", "emit": [target, "torchrun"]}
+    for program, reported in (("transformers", False), ("train.py", True)):
+        _, sink = planned(spec | {"launch": {"program": program}})
+        assert ("PARC-K06" in {one.code for one in sink.diagnostics}) == reported
+
+
 def test_a_changed_repository_or_a_missing_module_is_reported() -> None:
     files = files_of(MISTRAL | {"emit": ["fsdp", "rankmap", "torchrun"]})
     text = files["fsdp/config.json"].replace("mistralai/Mistral-7B-v0.1", "someone/else")

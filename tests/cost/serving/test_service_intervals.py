@@ -81,15 +81,16 @@ def test_a_group_with_many_rows_does_not_decide_a_spread_alone() -> None:
     assert coverage_without_source([*many, *few]) == pytest.approx(0.8)
 
 
-def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> None:
+def test_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> None:
     # Rows of one source, because rows of another one would already reveal the delays.
     source = "ai-dynamo/aiconfigurator Qwen_Qwen3-32B.csv"
     group = [one for one in predictions() if one.row.source == source]
     slow = (("front", 3.0), ("overhead", 4.0))
     measured = []
     for one in group:
-        _, engine = calibrated_service(one.row.cluster, one.row.setup.engine, slow)
-        other = replace(one.row, setup=replace(one.row.setup, engine=engine))
+        cluster, engine = calibrated_service(one.row.cluster, one.row.setup.engine, slow)
+        setup = replace(one.row.setup, engine=engine)
+        other = replace(one.row, cluster=cluster, setup=setup)
         found = predict_serving([other])[0].found
         values = replace(
             one.row.measured,
@@ -98,7 +99,8 @@ def test_three_rows_of_a_benchmark_improve_the_prediction_of_its_others() -> Non
             tokens_per_second_per_gpu=found.tokens_per_second_per_gpu,
         )
         measured.append(replace(one.row, measured=values))
-    rows = calibrated_rows(predict_serving(measured))
+    # The priors hold the factors back, so that three rows do not reveal such a slow front end.
+    rows = calibrated_rows(predict_serving(measured), used=6)
     assert len(rows) >= 6
     shares = {
         name: median(abs(getattr(row.after, name)) for row in rows)
@@ -148,4 +150,12 @@ def test_rows_with_a_rate_have_both_percentiles() -> None:
     assert all(one.ttft_p99_seconds and one.tpot_p99_seconds for one in rows)
     found = stated_rate_ratios(rows[0])
     assert found is not None
-    assert all(0.1 < ratio < 10 for ratio in found)
+    assert all(ratio and 0.1 < ratio < 10 for ratio in (found.ttft_p99, found.tpot_p99))
+
+
+def test_runs_of_few_requests_at_a_given_rate_have_the_published_percentiles() -> None:
+    rows = [one for one in percentile_rows("iog") if one.row.model.name == "qwen2.5-14b"]
+    ratios = [found for one in rows[::3] if (found := stated_rate_ratios(one))]
+    assert len(ratios) == 4
+    assert median(abs((one.ttft_p99 or 0.0) - 1) for one in ratios) < 0.25
+    assert median(abs((one.tpot_p99 or 0.0) - 1) for one in ratios) < 0.25

@@ -43,7 +43,7 @@ EQUAL = Lengths(range_ratio=0.0)
 def without_delays(engine: str, **delays: float) -> EngineConstants:
     """Return an engine whose arrivals have only the given delays."""
     none = dict.fromkeys(
-        ("front_seconds", "admission_seconds", "poll_steps", "prompt_layer_seconds"), 0.0
+        ("front_seconds", "admission_seconds", "poll_steps", "prompt_expert_seconds"), 0.0
     )
     found = ENGINES[engine]
     return replace(found, arrivals=replace(found.arrivals, **(none | delays)))
@@ -137,10 +137,10 @@ def test_requests_of_equal_length_wait_for_steps_with_prompts() -> None:
     assert equal.tpot_seconds == pytest.approx(unequal.tpot_seconds, rel=0.05)
 
 
-def test_layers_with_experts_delay_the_first_token_of_engines_that_launch_their_kernels() -> None:
+def test_the_routed_experts_of_all_layers_delay_the_first_token() -> None:
     experts = model("deepseek-v3")
-    setup = ServingSetup(engine=without_delays("sglang", prompt_layer_seconds=1e-3))
-    assert seconds_outside_steps(setup, experts) == pytest.approx(0.058)
+    setup = ServingSetup(engine=without_delays("sglang", prompt_expert_seconds=1e-6))
+    assert seconds_outside_steps(setup, experts) == pytest.approx(1e-6 * 58 * 256)
     assert seconds_outside_steps(setup, DENSE) == 0
     assert seconds_outside_steps(replace(setup, prefill_apart=True), experts) == 0
 
