@@ -28,7 +28,7 @@ class Fast:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standard:
-    """The same class as the standard library makes it."""
+    """Copy of ``Fast`` that the standard library makes."""
 
     size: int
     name: str = "x"
