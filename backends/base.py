@@ -93,7 +93,7 @@ class LayoutRules(Protocol):
     flags. PARC rejects layouts that use any other strategy (E08)."""
     recomputes_first_layers: bool
     """True if the framework can recompute only the first n layers of each model chunk. The search
-    then also tries the smallest n with which a layout fits into memory."""
+    then also tries the smallest n that makes a layout fit into memory."""
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of layout settings that the search tries, without parallel sizes.
@@ -144,7 +144,7 @@ class ProcessGroups(Protocol):
         """
 
     def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return (dense mesh, expert mesh), from which the framework builds its process groups."""
+        """Return (dense mesh, expert mesh): the framework builds its process groups from these."""
 
     def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups that the framework creates.
@@ -155,7 +155,7 @@ class ProcessGroups(Protocol):
 
 
 class Launch(Protocol):
-    """Program, environment and command with which a framework starts."""
+    """Program, environment and command that start a framework."""
 
     def default_program(self, model: Model, version: str) -> str:
         """Return the program to run if the spec names none; empty if ``emit`` writes a program."""
@@ -186,7 +186,7 @@ class CostTraits(Protocol):
     """Software stack, which determines the efficiency factors of kernels and overlap. A stack that
     is not in the catalog must define its own factors; otherwise PARC rejects the job (K08)."""
     gradient_exchange: GradientExchange
-    """Points in a step at which the framework reduces gradients and gathers weights."""
+    """Points in a step when the framework reduces gradients and gathers weights."""
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that trains the model of ``problem``."""
@@ -245,11 +245,11 @@ class EngineTraits(Protocol):
     """Constants, defaults and number formats that are specific to one engine."""
 
     long_context_setting: str
-    """Setting with which the engine accepts requests longer than the model's context, in the form
+    """Setting that makes the engine accept requests longer than the model's context, in the form
     ``NAME=1``; empty if there is none."""
 
     def constants(self) -> EngineConstants:
-        """Return the constants with which the cost model estimates the engine.
+        """Return the constants of the engine's cost model.
 
         Backends usually read the constants from ``constants.yaml`` with
         ``backends/engine_constants.py``.
@@ -316,7 +316,7 @@ class ServingGroups(Protocol):
 
 
 class ServingLaunch(Protocol):
-    """Script, environment and commands with which the processes of an engine start."""
+    """Script, environment and commands that start the processes of an engine."""
 
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if Ray cannot start each rank on its planned host."""

@@ -137,7 +137,7 @@ class DerivedSetting:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedProgram:
-    """Commands with which a launch script starts a framework's program; all texts are shell text.
+    """Commands of a launch script that start a framework's program; all texts are shell text.
 
     ``$here`` is the folder of the launch script, ``$PARC_DIR`` the output folder.
     """
@@ -287,7 +287,7 @@ class EngineVerifier(Verifier, Protocol):
         environment: Mapping[str, str],
         plan: Mapping[str, Any],
     ) -> Iterable[DerivedSetting]:
-        """Yield the settings in a command with which another target starts the engine.
+        """Yield the settings in a command by another target that starts the engine.
 
         Args:
             file: file with the command.

@@ -125,7 +125,7 @@ def _run(python: str, script: str, data: object, *words: str) -> list[Any]:
 
 
 def write_recorded(path: Path, columns: dict[str, dict[str, float]]) -> None:
-    """Write tool -> run id -> seconds as one row per tool and run."""
+    """Write the seconds of each run, by tool and run id, as CSV with one row per tool and run."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("tool", "id", "seconds"))

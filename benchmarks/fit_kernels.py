@@ -52,7 +52,7 @@ Members = list[tuple[Series, Timing]]
 
 
 @dataclass
-class Fitted:
+class PoolFit:
     """Constants of one pool, and its errors on shapes that a separate fit did not use."""
 
     pool: Pool
@@ -129,14 +129,14 @@ def _predictions(pools: Sequence[Pool], state: Attribution) -> Predict:
     return predict
 
 
-def fit_kind(kind: str, pools: Sequence[Pool], folder: Path) -> list[Fitted]:
+def fit_kind(kind: str, pools: Sequence[Pool], folder: Path) -> list[PoolFit]:
     """Evaluate every pool of one file on held-out shapes, then fit it to all of them."""
     rows = attribute(kind, pools, folder)
     found = []
     for pool in pools:
         members = [(series, row) for series in pool.series for row in rows[series]]
         half = fit_pool(pool, [pair for pair in members if fold_of(pair[1], 2)])
-        fitted = Fitted(pool, fit_pool(pool, members))
+        fitted = PoolFit(pool, fit_pool(pool, members))
         for series in pool.series:
             fit = pool.build(series, half)
             unseen = [row for row in rows[series] if not fold_of(row, 2)]

@@ -247,5 +247,5 @@ def collective_ranges(gpu: str, operation: str) -> dict[str, Range]:
 
 
 def collective(operation: Any, values: Values) -> CollectiveFit:
-    """Return a fit with link rate 1, because fitting does not use shares of the link rate."""
+    """Return a collective fit for a link rate of 1, so that ``values`` are absolute rates."""
     return CollectiveFit(operation=operation, link_gb_per_s=1.0, **values)

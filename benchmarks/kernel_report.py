@@ -142,8 +142,8 @@ FOOT = """
 ## Limits of the data and of the formulas
 
 - **Labels.** The files of GEMM, attention and expert timings name neither GPU nor precision.
-  Within a shape the rows follow a fixed order of GPUs and precisions, from which the labels were
-  recovered.
+  The rows of each shape are in a fixed order of GPUs and precisions; the labels were recovered
+  from this order.
   - GEMM on data-centre GPUs: the labels are practically certain. 23 series share one grid of
     shapes, and their best fp8 and nvfp4 rates have the same ranking as the published best rates.
   - The three series of l40s-48gb, attention and experts: the rows were aligned to the fit itself,
@@ -154,12 +154,13 @@ FOOT = """
 - **Inference kernels.** Weights are static and pre-arranged; GEMMs of training run up to 10 %
   slower. The data contains no backward pass. Its GEMMs are estimated as GEMMs, and the attention
   core is assumed to take 2.5 times the forward time (FlashAttention-2, arXiv:2307.08691).
-- **Not modelled.** The choice of a kernel by the library, which explains most of the 90th
-  percentile: neighbouring shapes differ by up to 30 %. The alignment of odd dimensions. Clocks
-  under other power caps than that of the measured host. Sliding windows and unequal head dims
-  follow the formula but were not measured. Head dim 512 on Ampere and Ada uses another kernel and
-  is off by about half. The imbalance of the measured routing is unknown; the parameter `skew`, by
-  which the share of a rank grows with expert parallelism, absorbs it.
+- **Not modelled.** The formulas contain neither the library's choice of a kernel, which
+  explains most of the 90th percentile (neighbouring shapes differ by up to 30 %), nor the
+  alignment of odd dimensions, nor clocks under other power caps than that of the measured host.
+  Sliding windows and unequal head dims follow the formula but were not measured. Head dim 512
+  on Ampere and Ada uses another kernel, and the prediction is off by about half. The imbalance
+  of the measured routing is unknown. It is part of the parameter `skew`: with expert parallelism,
+  the share of the busiest rank grows by this exponent.
 - **Collectives across hosts** follow an unfitted formula (the slower of link and NIC share, plus
   hops), as does the latency beyond 8 ranks in one domain. The formula does not choose a protocol
   (LL, LL128, Simple) explicitly; a cost that saturates with size represents the change between
@@ -194,7 +195,8 @@ def _table(kind: str, validations: Sequence[Validation]) -> str:
 
 
 def format_errors(pairs: Sequence[Pair]) -> str:
-    """Return median / 90th percentile of the absolute errors, or a dash below three rows."""
+    """Return the median and 90th percentile of the absolute errors; a dash for fewer than three
+    rows."""
     if len(pairs) < 3:
         return "-"
     found = errors(pairs)

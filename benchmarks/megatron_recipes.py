@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.published_rows import Published, plan_row, read_table
+from benchmarks.published_rows import PublishedLayout, plan_row, read_table
 from parc.backends.megatron.arguments.arguments import planned_arguments
 from parc.backends.megatron.verify_flags import FLAGS, default_of_flag
 from parc.compiler.diagnostics import Sink
@@ -79,7 +79,7 @@ def read_recipes(names: Sequence[str] = ()) -> Iterator[Recipe]:
             yield Recipe(name, entry["source"], split_flags(entry["flags"]), plan)
 
 
-def _plan_of_row(row: Published, entry: Mapping[str, Any]) -> Plan:
+def _plan_of_row(row: PublishedLayout, entry: Mapping[str, Any]) -> Plan:
     """Return the plan of a row of ``published_layouts.csv`` with the recipe's job settings."""
     settings = [f"job.{name}={json.dumps(value)}" for name, value in entry.get("job", {}).items()]
     changed = replace(row, overrides=(*row.overrides, *settings))
@@ -172,7 +172,7 @@ def recipe_page(recipes: Sequence[Recipe], reasons: Mapping[str, str]) -> str:
         "",
         "## Differences",
         "",
-        "Each value is followed by PARC's and the number of recipes.",
+        "Each entry shows the value in the recipe, PARC's value, and the number of recipes.",
         "",
     ]
     lines += ["| flag | recipe → PARC | reason |", "|---|---|---|"]

@@ -81,7 +81,7 @@ def _quality_words(proof: PlacementProof) -> str:
     return "minimal exposed time (proved)"
 
 
-def giant(name: str) -> None:
+def measure_largest_job(name: str) -> None:
     """Place, emit and write a job on 131,072 GPUs in irregular racks, then drain a host."""
     chosen, node, pins = LARGE_JOBS[name]
     racks = "\n".join(_racks())
@@ -161,7 +161,7 @@ def main() -> None:
         compare_with_brute_force(options.cases)
         measure_gaps(options.cases)
     for name in LARGE_JOBS:
-        giant(name)
+        measure_largest_job(name)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.published_reasons import format_layout, reason
-from benchmarks.published_rows import Comparison, Published, compare_with_choice, read_table
+from benchmarks.published_rows import Comparison, PublishedLayout, compare_with_choice, read_table
 from benchmarks.published_systems import System, Verdict, evaluate, read_systems, systems_page
 from parc.compiler.spec.job_spec import TIE
 
@@ -51,19 +51,25 @@ that affect them. Pairs are published vs picked."""
 
 def comparison_page(comparisons: Sequence[Comparison]) -> str:
     """Return the sections on layouts: summary, choices, memory, the table, and the reasons."""
-    parts = [_summary(comparisons), _choices(comparisons), _oversized(comparisons)]
-    parts.append(_table(comparisons))
+    parts = [
+        _summary_lines(comparisons),
+        _choice_counts(comparisons),
+        _oversized_layouts(comparisons),
+    ]
+    parts.append(_layout_table(comparisons))
     priced = [found for found in comparisons if found.estimate is not None]
     far = [found for found in priced if abs(found.difference) > REASON_THRESHOLD]
-    parts.append(_reasons("PARC's pick is predicted more than 5 % faster", far, 1))
-    parts.append(_reasons("The published layout is predicted more than 5 % faster", far, -1))
+    parts.append(_reasons_section("PARC's pick is predicted more than 5 % faster", far, 1))
+    parts.append(
+        _reasons_section("The published layout is predicted more than 5 % faster", far, -1)
+    )
     rejected = [found for found in comparisons if found.estimate is None]
     lines = [f"- `{found.row.id}`: {'; '.join(found.rule_errors)}" for found in rejected]
     parts.append("\n".join(["## Rejected by a rule", "", *(lines or ["None."]), ""]))
     return "\n".join(parts)
 
 
-def _summary(comparisons: Sequence[Comparison]) -> str:
+def _summary_lines(comparisons: Sequence[Comparison]) -> str:
     """Return one line per family of sources."""
     families = sorted({found.row.family for found in comparisons})
     lines = [
@@ -78,11 +84,11 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
     ]
     for family in [*families, "all"]:
         chosen = [found for found in comparisons if family in (found.row.family, "all")]
-        lines.append(f"| {family} | {' | '.join(_numbers(chosen))} |")
+        lines.append(f"| {family} | {' | '.join(_summary_cells(chosen))} |")
     return "\n".join([*lines, ""])
 
 
-def _numbers(chosen: Sequence[Comparison]) -> list[str]:
+def _summary_cells(chosen: Sequence[Comparison]) -> list[str]:
     """Return the cells of a summary line. Shares refer to the layouts that have an estimate."""
     gaps = [found.difference for found in chosen if found.estimate is not None]
     rejected = len(chosen) - len(gaps)
@@ -99,7 +105,7 @@ def _numbers(chosen: Sequence[Comparison]) -> list[str]:
     ]
 
 
-def _choices(comparisons: Sequence[Comparison]) -> str:
+def _choice_counts(comparisons: Sequence[Comparison]) -> str:
     """Return how often PARC picks a smaller, equal or larger degree of each axis than was
     published."""
     lines = [
@@ -129,7 +135,7 @@ def _sign(number: int) -> int:
     return (number > 0) - (number < 0)
 
 
-def _oversized(comparisons: Sequence[Comparison]) -> str:
+def _oversized_layouts(comparisons: Sequence[Comparison]) -> str:
     """Return the published layouts that are predicted not to fit, with the bytes that they lack."""
     lines = [
         "## Predicted not to fit",
@@ -153,7 +159,7 @@ def _oversized(comparisons: Sequence[Comparison]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _table(comparisons: Sequence[Comparison]) -> str:
+def _layout_table(comparisons: Sequence[Comparison]) -> str:
     lines = [
         "## Layouts",
         "",
@@ -163,12 +169,12 @@ def _table(comparisons: Sequence[Comparison]) -> str:
         "| job | GPUs | published | PARC's pick | published, s | pick, s | difference | GB "
         "| measured, s | source |",
         "|---|---:|---|---|---:|---:|---:|---|---:|---|",
-        *(_line(found) for found in comparisons),
+        *(_layout_row(found) for found in comparisons),
     ]
     return "\n".join([*lines, ""])
 
 
-def _line(found: Comparison) -> str:
+def _layout_row(found: Comparison) -> str:
     row, pick = found.row, found.pick
     cells = [f"`{row.id}`", f"{row.gpus:,}", _published_words(found)]
     cells.append(format_layout(pick.layout) if pick else "none")
@@ -192,7 +198,7 @@ def _published_words(found: Comparison) -> str:
     return format_layout(found.layout) + ("" if found.fits else ", does not fit")
 
 
-def _reasons(title: str, far: Sequence[Comparison], sign: int) -> str:
+def _reasons_section(title: str, far: Sequence[Comparison], sign: int) -> str:
     """Return a section with one sentence per layout, largest difference first."""
     chosen = sorted(
         (found for found in far if found.difference * sign > 0),
@@ -204,13 +210,13 @@ def _reasons(title: str, far: Sequence[Comparison], sign: int) -> str:
     return "\n".join([f"## {title}", "", PAIRS, "", *lines, ""])
 
 
-def compare_all(rows: Sequence[Published], executor: Executor) -> list[Comparison]:
+def compare_all(rows: Sequence[PublishedLayout], executor: Executor) -> list[Comparison]:
     """Compare all rows in parallel and show the progress on a terminal."""
     return list(_progress(executor.map(compare_with_choice, rows), len(rows)))
 
 
 def evaluate_systems(
-    systems: Sequence[System], rows: Sequence[Published], executor: Executor
+    systems: Sequence[System], rows: Sequence[PublishedLayout], executor: Executor
 ) -> list[Verdict]:
     """Return the verdicts on the systems whose row is among ``rows``."""
     by_id = {row.id: row for row in rows}

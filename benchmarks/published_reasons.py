@@ -41,12 +41,14 @@ def reason(comparison: Comparison) -> str:
         return "; ".join(comparison.rule_errors)
     percent = 100 * comparison.difference
     slower = "slower" if percent > 0 else "faster"
-    terms = _terms(comparison, pick, layout, estimate)
+    terms = _largest_terms(comparison, pick, layout, estimate)
     memory = "" if comparison.fits else f"; {_memory_excess(estimate, pick)}"
     return f"published is {abs(percent):.1f} % {slower}: {', '.join(terms)}{memory}"
 
 
-def _terms(comparison: Comparison, pick: Plan, layout: Layout, estimate: Estimate) -> list[str]:
+def _largest_terms(
+    comparison: Comparison, pick: Plan, layout: Layout, estimate: Estimate
+) -> list[str]:
     """Return the terms that cause most of the difference, largest first, with the choices behind
     them."""
     ours = pick.estimate.time
@@ -61,21 +63,27 @@ def _terms(comparison: Comparison, pick: Plan, layout: Layout, estimate: Estimat
         if gain < NAMED_SHARE * abs(total):
             break
         seconds = f"{getattr(estimate.time, name):.3g} s vs {getattr(ours, name):.3g} s"
-        changed = _changes(TERM_CHOICES[name][1], layout, pick.layout, batch)
+        changed = _differing_choices(TERM_CHOICES[name][1], layout, pick.layout, batch)
         words.append(f"{TERM_CHOICES[name][0]} {seconds}" + (f" ({changed})" if changed else ""))
     return words
 
 
-def _changes(choices: tuple[str, ...], theirs: Layout, ours: Layout, global_batch: int) -> str:
+def _differing_choices(
+    choices: tuple[str, ...], theirs: Layout, ours: Layout, global_batch: int
+) -> str:
     """Return the differing choices as ``pp 16 vs 32``: published vs picked."""
     pairs = [
-        (choice, _value(theirs, choice, global_batch), _value(ours, choice, global_batch))
+        (
+            choice,
+            _choice_value(theirs, choice, global_batch),
+            _choice_value(ours, choice, global_batch),
+        )
         for choice in choices
     ]
     return ", ".join(f"{choice} {old} vs {new}" for choice, old, new in pairs if old != new)
 
 
-def _value(layout: Layout, choice: str, global_batch: int) -> str:
+def _choice_value(layout: Layout, choice: str, global_batch: int) -> str:
     if choice == "micro-batches":
         return str(layout.micro_batches(global_batch))
     if choice == "recompute":

@@ -1,4 +1,4 @@
-"""Published layouts, each compiled twice: without pins, and pinned to the published layout.
+"""PublishedLayout layouts, each compiled twice: without pins, and pinned to the published layout.
 
 Blank cells are left to the compiler. A published layout that is predicted not to fit is still
 evaluated, on a device with more memory.
@@ -36,7 +36,7 @@ AMPLE_MEMORY = "10 TB"
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedLayout:
     """A line of the table: a job, and the layout that its source ran or recommends."""
 
     id: str
@@ -82,11 +82,11 @@ class Published:
 class Comparison:
     """PARC's estimates of a published layout and of its own pick."""
 
-    row: Published
+    row: PublishedLayout
     pick: Plan | None
     """PARC's plan without pins; None if there is none."""
     layout: Layout | None
-    """Published layout; None if a rule rejects it."""
+    """PublishedLayout layout; None if a rule rejects it."""
     estimate: Estimate | None
     rule_errors: tuple[str, ...]
     """Codes and messages of the rules that reject the layout, or the whole job."""
@@ -106,17 +106,17 @@ class Comparison:
         return self.estimate.time.total_seconds / self.pick.estimate.time.total_seconds - 1
 
 
-def read_table(path: Path = TABLE) -> tuple[Published, ...]:
+def read_table(path: Path = TABLE) -> tuple[PublishedLayout, ...]:
     """Read the table.
 
     Raises:
         OSError: The file cannot be read.
     """
     with path.open(encoding="utf-8", newline="") as file:
-        return tuple(_published(cells) for cells in csv.DictReader(file))
+        return tuple(_parse_row(cells) for cells in csv.DictReader(file))
 
 
-def compare_with_choice(row: Published) -> Comparison:
+def compare_with_choice(row: PublishedLayout) -> Comparison:
     """Compile the row without pins and with pins."""
     pick, errors = plan_row(row, {})
     if pick is None:
@@ -130,17 +130,17 @@ def compare_with_choice(row: Published) -> Comparison:
     return Comparison(row, pick, plan.layout, plan.estimate, ())
 
 
-def cluster_gpu(row: Published) -> Gpu:
+def cluster_gpu(row: PublishedLayout) -> Gpu:
     """Return the GPU of the hosts of ``row``."""
-    tree = {**_hosts(row), "nodes": 1}
+    tree = {**_cluster_section(row), "nodes": 1}
     cluster = resolve_cluster(ClusterSpec.model_validate(tree), Library(None), Sink())
     assert cluster is not None  # a test checks the names of hosts
     return cluster.gpu
 
 
-def spec_text(row: Published, pins: dict[str, Any], ample_memory_gpu: str = "") -> str:
+def spec_text(row: PublishedLayout, pins: dict[str, Any], ample_memory_gpu: str = "") -> str:
     """Return the spec of a row. ``ample_memory_gpu`` gets AMPLE_MEMORY."""
-    cluster: dict[str, Any] = _hosts(row)
+    cluster: dict[str, Any] = _cluster_section(row)
     if ample_memory_gpu:
         # the GPU keeps its name, because kernel timings are looked up by name
         cluster["gpu"] = {
@@ -168,7 +168,7 @@ def spec_text(row: Published, pins: dict[str, Any], ample_memory_gpu: str = "") 
 
 
 def plan_row(
-    row: Published, pins: dict[str, Any], ample_memory_gpu: str = ""
+    row: PublishedLayout, pins: dict[str, Any], ample_memory_gpu: str = ""
 ) -> tuple[Plan | None, tuple[str, ...]]:
     """Return the plan, and the errors as code and message.
 
@@ -184,10 +184,10 @@ def plan_row(
         for found in sink.diagnostics
         if found.severity == "error"
     )
-    return (_with_own_split(plan) if plan is not None and pins else plan), errors
+    return (_with_framework_split(plan) if plan is not None and pins else plan), errors
 
 
-def _with_own_split(plan: Plan) -> Plan:
+def _with_framework_split(plan: Plan) -> Plan:
     """Return ``plan`` with the split of the layers that the framework itself makes."""
     problem, layout = plan.problem, plan.layout
     target = framework_of_problem(problem)
@@ -200,7 +200,7 @@ def _with_own_split(plan: Plan) -> Plan:
     return plan if found is None else evaluate_hosts(cost_model, found)
 
 
-def _hosts(row: Published) -> dict[str, Any]:
+def _cluster_section(row: PublishedLayout) -> dict[str, Any]:
     """Return ``cluster:`` of the spec. The node is a mapping, so that overrides can change it.
 
     A job on several NVLink domains has equally many hosts in each of them, as Slurm allocates them
@@ -223,13 +223,13 @@ def _hosts(row: Published) -> dict[str, Any]:
     return {**base, "nodes": nodes}
 
 
-def _published(cells: dict[str, str]) -> Published:
+def _parse_row(cells: dict[str, str]) -> PublishedLayout:
     pins: dict[str, Any] = {name: int(cells[name]) for name in INTEGER_PINS if cells[name]}
     if cells["recompute"]:
-        pins["recompute"] = _recompute(cells["recompute"])
+        pins["recompute"] = _parse_recompute(cells["recompute"])
     if cells["pipeline_layout"]:
         pins["pipeline_layout"] = cells["pipeline_layout"]
-    return Published(
+    return PublishedLayout(
         id=cells["id"],
         model=cells["model"],
         overrides=tuple(cells["set"].split()),
@@ -238,19 +238,19 @@ def _published(cells: dict[str, str]) -> Published:
         precision=cells["precision"],
         sequence=int(cells["sequence"]),
         global_batch=int(cells["global_batch"]),
-        dispatch=_dispatch(cells),
+        dispatch=_dispatch_settings(cells),
         pins=pins,
         measured_seconds=float(cells["measured_seconds"]) if cells["measured_seconds"] else None,
         source=cells["source"],
     )
 
 
-def _dispatch(cells: dict[str, str]) -> dict[str, Any]:
+def _dispatch_settings(cells: dict[str, str]) -> dict[str, Any]:
     named = {"moe_dispatcher": cells["moe_dispatcher"]} if cells["moe_dispatcher"] else {}
     return {**named, **({"moe_overlap": True} if cells["moe_overlap"] == "true" else {})}
 
 
-def _recompute(text: str) -> Any:
+def _parse_recompute(text: str) -> Any:
     """Parse ``none``, ``selective:a+b`` or ``full:uniform:1``."""
     word, *rest = text.split(":")
     if word == "selective":

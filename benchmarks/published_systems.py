@@ -15,7 +15,7 @@ from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.predict import with_features
 from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.published_reasons import format_layout
-from benchmarks.published_rows import Published, cluster_gpu, plan_row
+from benchmarks.published_rows import PublishedLayout, cluster_gpu, plan_row
 from parc.compiler.cost.counts.flops import layer_flops, model_flops
 from parc.compiler.cost.memory.peak import peak_stage
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -59,7 +59,7 @@ class Verdict:
     """Published and predicted step time and memory of a system."""
 
     system: System
-    row: Published
+    row: PublishedLayout
     layout: Layout
     published_seconds: float
     time: StepTime
@@ -75,7 +75,7 @@ class Verdict:
 
     @cached_property
     def missing_bytes(self) -> float:
-        """Bytes that the low end of the memory interval exceeds the device; 0 if it fits.
+        """Low end of the memory interval minus the device memory, in bytes; 0 if the layout fits.
 
         The run needed no headroom, so the limit is the whole device memory.
         """
@@ -89,9 +89,9 @@ def read_systems(path: Path = SYSTEMS) -> tuple[tuple[System, ...], Mapping[str,
     return tuple(System(id=name, **facts) for name, facts in tree.items()), excluded
 
 
-def evaluate(system: System, row: Published) -> Verdict:
+def evaluate(system: System, row: PublishedLayout) -> Verdict:
     """Return the verdict on a system, and on its variant that tests the cause of a difference."""
-    found = _evaluate(system, row)
+    found = _predict_system(system, row)
     if not system.check:
         return found
     changes = dict(system.check)
@@ -99,10 +99,10 @@ def evaluate(system: System, row: Published) -> Verdict:
     for name in ("pins", "dispatch"):
         changes[name] = {**getattr(row, name), **changes.get(name, {})}
     changes["overrides"] = (*row.overrides, *changes.get("overrides", ()))
-    return replace(found, checked=_evaluate(system, replace(row, **changes), attention_of))
+    return replace(found, checked=_predict_system(system, replace(row, **changes), attention_of))
 
 
-def _evaluate(system: System, row: Published, attention_of: str = "") -> Verdict:
+def _predict_system(system: System, row: PublishedLayout, attention_of: str = "") -> Verdict:
     """Predict the published layout with the software stack of the run.
 
     Raises:
@@ -155,14 +155,14 @@ def _with_cheapest_recompute(cost_model: CostModel, layout: Layout, limit_bytes:
     return layout
 
 
-def published_seconds(system: System, row: Published, cost_model: CostModel) -> float:
+def published_seconds(system: System, row: PublishedLayout, cost_model: CostModel) -> float:
     """Return the step time that the source states or implies.
 
     TFLOP/s are converted by the FLOPs per step in the convention of the source.
     """
     if not system.figure:
         if row.measured_seconds is None:
-            raise ValueError(f"{row.id}: neither a step time nor a figure")
+            raise ValueError(f"{row.id} states neither a step time nor a throughput")
         return row.measured_seconds
     number, unit = system.figure.split()
     tokens = row.global_batch * row.sequence
@@ -214,7 +214,7 @@ def systems_page(verdicts: Sequence[Verdict], excluded: Mapping[str, str]) -> st
         "| system | layout | GPUs | published | FLOPs | published, s | predicted, s | difference "
         "| fits | source |",
         "|---|---|---:|---:|---|---:|---:|---:|---|---|",
-        *(_line(found) for found in verdicts),
+        *(_system_row(found) for found in verdicts),
         *(f"| {name} | - | - | - | - | - | - | - | - | {why} |" for name, why in excluded.items()),
         "",
     ]
@@ -224,7 +224,7 @@ def systems_page(verdicts: Sequence[Verdict], excluded: Mapping[str, str]) -> st
         cause = found.system.gap or "cause unknown."
         lines.append(
             f"- `{found.row.id}`, {100 * found.difference:+.1f} %: {cause}{_check_words(found)} "
-            f"Predicted step: {_terms(found)}."
+            f"Predicted step: {_largest_terms(found)}."
         )
     lines += [""] if far else []
     lines += ["How the sources were read:", ""]
@@ -234,7 +234,7 @@ def systems_page(verdicts: Sequence[Verdict], excluded: Mapping[str, str]) -> st
     return "\n".join([*lines, ""])
 
 
-def _line(found: Verdict) -> str:
+def _system_row(found: Verdict) -> str:
     row, system = found.row, found.system
     missing = (
         f"no, {found.missing_bytes / 2**30:.1f} GiB too many" if found.missing_bytes else "yes"
@@ -261,7 +261,7 @@ def _check_words(found: Verdict) -> str:
     return f" With it, the difference is {100 * found.checked.difference:+.1f} %."
 
 
-def _terms(found: Verdict) -> str:
+def _largest_terms(found: Verdict) -> str:
     """Return the largest terms of the predicted step as shares of it."""
     names = ("compute", "recompute", "tp", "cp", "ep", "pp", "bubble", "dp", "optimizer")
     terms = {name: getattr(found.time, f"{name}_seconds") for name in names}

@@ -133,7 +133,7 @@ def empty_cost_model(problem: Problem) -> CostModel:
 
 
 @dataclass(frozen=True)
-class Sieved:
+class SieveCounts:
     """Numbers of layouts in one evaluation of the whole space, and its CPU seconds."""
 
     decided: int
@@ -144,7 +144,7 @@ class Sieved:
     seconds: float
 
 
-def sieve_space(problem: Problem) -> Sieved:
+def sieve_space(problem: Problem) -> SieveCounts:
     """Return the counts and the CPU seconds of one evaluation of the whole space."""
     cost_model = empty_cost_model(problem)
     start = time.process_time()
@@ -154,7 +154,7 @@ def sieve_space(problem: Problem) -> Sieved:
     sieve.filter_all_layouts()
     seconds = time.process_time() - start
     bounded = sieve.dropped_counts[COVERED_BY_SIBLING]
-    return Sieved(sieve.enumerated, len(sieve.survivors), bounded, seconds)
+    return SieveCounts(sieve.enumerated, len(sieve.survivors), bounded, seconds)
 
 
 def search_rate(problem: Problem) -> tuple[int, float]:
@@ -172,10 +172,10 @@ def time_command(case: SearchCase) -> tuple[float, float, float]:
         spec = Path(folder) / "spec.yaml"
         spec.write_text(case.spec, encoding="utf-8")
         command = [sys.executable, "-m", "parc", "search", str(spec)]
-        return min(_run(command) for _ in range(3))
+        return min(_run_command(command) for _ in range(3))
 
 
-def _run(command: list[str]) -> tuple[float, float, float]:
+def _run_command(command: list[str]) -> tuple[float, float, float]:
     start = time.perf_counter()
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
@@ -198,7 +198,7 @@ def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, f
     return count / elapsed, complete / complete_seconds
 
 
-def measure(case: SearchCase, runs: int) -> tuple[Sieved, list[str]]:
+def measure(case: SearchCase, runs: int) -> tuple[SieveCounts, list[str]]:
     """Print a line; return (fastest run of the sieve, limits that were missed)."""
     problem = resolve_spec(SpecSource(case.title, case.spec, None), (), Sink())
     if problem is None:
@@ -221,7 +221,9 @@ def measure(case: SearchCase, runs: int) -> tuple[Sieved, list[str]]:
     return sieve, missed
 
 
-def compare_with_calculon(ours: Sieved, python: str, checkout: str, seconds: float) -> list[str]:
+def compare_with_calculon(
+    ours: SieveCounts, python: str, checkout: str, seconds: float
+) -> list[str]:
     """Print the rates of Calculon and the ratios; return the limits that were missed."""
     counted, complete = calculon_rates(python, checkout, seconds)
     print(f"Calculon, GPT-3 175B on 512 A100: {counted:.0f}/s counted, {complete:.0f}/s complete")

@@ -128,7 +128,7 @@ class Tools:
     """Tools of the server. All files that they read are below ``root``."""
 
     def __init__(self, root: Path) -> None:
-        """Set the folder to which relative paths refer. Symbolic links are resolved."""
+        """Set the folder that relative paths start from. Symbolic links are resolved."""
         self._root = Path(os.path.realpath(root))
 
     def check(self, spec: SpecOrText, overrides: Overrides = None) -> CheckResult:

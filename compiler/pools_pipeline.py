@@ -62,9 +62,10 @@ def plan_pools(problem: ServingProblem, sink: Sink, plan: PlanService) -> Servin
         return pair
     whole_sink = Sink(sink.positions)
     whole = plan(replace(problem, pools=None), whole_sink, _ignore_pass_end)
-    text = _compare(problem, (pair, tried), (whole, whole_sink))
+    text = _compare_figures(problem, (pair, tried), (whole, whole_sink))
     if pair is not None and (
-        whole is None or _value(problem, pair) < (1 - TIE) * _value(problem, whole)
+        whole is None
+        or _comparison_value(problem, pair) < (1 - TIE) * _comparison_value(problem, whole)
     ):
         sink.extend(tried)
         sink.report("G11", Finding(f"the service has two pools: {text}"), at=AT)
@@ -102,7 +103,7 @@ class _PoolPlanner:
         share = needed[0] / sum(needed)
         count = min(max(round(share * self.whole.cluster.nodes), 1), self.whole.cluster.nodes - 1)
         return self._plan_at_rate(
-            rate, self._split(count), sink, maximize=self.whole.goals.maximize
+            rate, self._split_hosts(count), sink, maximize=self.whole.goals.maximize
         )
 
     def _allowed_hosts(self) -> tuple[Hosts, Hosts]:
@@ -119,7 +120,7 @@ class _PoolPlanner:
             allowed(pools.decode_hosts, pools.prefill_hosts),
         )
 
-    def _split(self, count: int) -> tuple[Hosts, Hosts]:
+    def _split_hosts(self, count: int) -> tuple[Hosts, Hosts]:
         """Return the hosts of each pool; by default, the prefill pool has ``count`` hosts."""
         prefill, decode = self._allowed_hosts()
         if not set(prefill) & set(decode):
@@ -137,7 +138,7 @@ class _PoolPlanner:
 
         The decode pool is planned first, on hosts that both pools may use.
         """
-        decode_problem = self._problem(self.pools.decode, hosts[1], rate, maximize)
+        decode_problem = self._pool_problem(self.pools.decode, hosts[1], rate, maximize)
         decode_problem = replace(
             decode_problem, goals=_decode_goals(decode_problem.goals, self.whole.goals)
         )
@@ -149,7 +150,7 @@ class _PoolPlanner:
         if not left:
             _report(sink, "G03", "the decode pool needs all hosts, so none is left for prompts")
             return None
-        problem = self._problem(self.pools.prefill, left, rate, maximize)
+        problem = self._pool_problem(self.pools.prefill, left, rate, maximize)
         for factor in TIGHTER:
             goals = _prefill_goals(problem.goals, self.whole.goals, decode.estimate, factor)
             prefill = self._plan_pool("prefill", replace(problem, goals=goals), sink)
@@ -165,7 +166,7 @@ class _PoolPlanner:
             _report(sink, "G03", f"{text} instead of {format_seconds(limit.seconds)}")
         return None
 
-    def _problem(
+    def _pool_problem(
         self, pool: ServingProblem, hosts: Hosts, rate: float | None, maximize: str
     ) -> ServingProblem:
         """Return the problem of a pool on ``hosts``, under ``rate`` requests per second."""
@@ -187,7 +188,7 @@ class _PoolPlanner:
 
         @cache
         def rates_with(count: int) -> tuple[float, float]:
-            return self._largest_rates(self._split(count), failed)
+            return self._largest_rates(self._split_hosts(count), failed)
 
         low, high = 1, max(self.whole.cluster.nodes - 1, 1)
         while low < high:
@@ -204,7 +205,7 @@ class _PoolPlanner:
                 if rate <= reached:
                     break
                 tried = Sink(sink.positions)
-                pair = self._plan_at_rate(rate, self._split(count), tried)
+                pair = self._plan_at_rate(rate, self._split_hosts(count), tried)
                 failed = failed if pair is None else tried
                 if pair is not None:
                     best, reached = pair, rate
@@ -215,7 +216,7 @@ class _PoolPlanner:
     def _largest_rates(self, hosts: tuple[Hosts, Hosts], sink: Sink) -> tuple[float, float]:
         """Return the largest request rates of the two pools on ``hosts``; 0 without a layout."""
         goals = self.whole.goals
-        decode = self._search(
+        decode = self._estimate_at_largest_rate(
             "decode",
             self.pools.decode,
             hosts[1],
@@ -225,11 +226,11 @@ class _PoolPlanner:
         if decode is None:
             return 0.0, 0.0
         own = _prefill_goals(self.pools.prefill.goals, goals, decode, 1.0)
-        prefill = self._search("prefill", self.pools.prefill, hosts[0], own, sink)
+        prefill = self._estimate_at_largest_rate("prefill", self.pools.prefill, hosts[0], own, sink)
         answers = decode.solved_request_rate or 0.0
         return (prefill.solved_request_rate or 0.0 if prefill else 0.0), answers
 
-    def _search(
+    def _estimate_at_largest_rate(
         self, name: str, pool: ServingProblem, hosts: Hosts, goals: ServingGoals, sink: Sink
     ) -> ServingEstimate | None:
         """Return the estimate of the layout of a pool with the largest request rate."""
@@ -318,7 +319,7 @@ def _report(sink: Sink, code: str, text: str) -> None:
     sink.report(code, Finding(text), at=AT)
 
 
-def _value(problem: ServingProblem, plan: ServingPlan) -> float:
+def _comparison_value(problem: ServingProblem, plan: ServingPlan) -> float:
     """Return the value by which two pools and whole engines are compared; smaller is better."""
     traffic = problem.service.traffic
     if problem.minimizes_gpus:
@@ -333,7 +334,7 @@ def _requests_per_second(plan: ServingPlan) -> float:
     return min(one.estimate.requests_per_second for one in plan.pools)
 
 
-def _compare(
+def _compare_figures(
     problem: ServingProblem,
     pools: tuple[ServingPlan | None, Sink],
     engines: tuple[ServingPlan | None, Sink],
@@ -356,14 +357,14 @@ def _compare(
     gain = ""
     pair, whole = pools[0], engines[0]
     if pair is not None and whole is not None:
-        share = 1 - _value(problem, pair) / _value(problem, whole)
+        share = 1 - _comparison_value(problem, pair) / _comparison_value(problem, whole)
         less, more = _comparatives(problem)
         gain = f" ({format_percent(abs(share))} {less if share >= 0 else more})"
     return f"two pools {figures(*pools)}{gain}; engines for whole requests {figures(*engines)}"
 
 
 def _comparatives(problem: ServingProblem) -> tuple[str, str]:
-    """Return the words for a smaller and for a larger ``_value``."""
+    """Return the words for a smaller and for a larger ``_comparison_value``."""
     if problem.minimizes_gpus:
         return "fewer GPUs", "more GPUs"
     if problem.service.traffic.is_load_given or problem.goals.maximize == "latency":

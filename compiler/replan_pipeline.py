@@ -46,7 +46,7 @@ class HostReplacement:
 
 @dataclass(frozen=True, slots=True)
 class PreviousPlan:
-    """Plan from which a replan starts. The replan replaces the drained hosts of this plan."""
+    """Plan that a replan starts from, and whose drained hosts it replaces."""
 
     plan: AnyPlan
     locked: bool

@@ -16,6 +16,7 @@ EXPECTED = {
     "Add a GPU generation": ("catalog/generations/", "docs/cost-model.md"),
     "Add a Hugging Face family": ("huggingface/families/", "tests/catalog/family_counts.yaml"),
     "Add a layout rule with a diagnostic": ("diagnostics/codes/", "docs/diagnostics.md"),
+    "Change a flag of a framework": ("backends/megatron/flags.yaml", "known_flags.json"),
     "Add a lint rule": ("coupled_flags.py", "tests/lint/scripts.py"),
     "Add a backend": ("backends/registry.py", "pyproject.toml", "examples/plugin"),
     "Add a field of the spec": ("compiler/ir/problem.py", "schemas/spec.schema.json"),

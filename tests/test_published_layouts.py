@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from benchmarks.published_layouts import comparison_page
 from benchmarks.published_reasons import reason
-from benchmarks.published_rows import Published, compare_with_choice, read_table
+from benchmarks.published_rows import PublishedLayout, compare_with_choice, read_table
 from parc.compiler.catalog.library import Library
 
 ROWS = {row.id: row for row in read_table()}
 
 
-def published(name: str, **pins: object) -> Published:
+def published(name: str, **pins: object) -> PublishedLayout:
     """Return the result for a row of the table, with ``pins`` changed."""
     row = ROWS[name]
     return replace(row, pins=dict(pins)) if pins else row

@@ -25,9 +25,12 @@ from parc.compiler.cost.step.step_interval import (
     CALIBRATED_SPREAD,
     DENSE_SPREAD,
     EXPERTS_SPREAD,
+    LAUNCH_SPREAD,
     UNMEASURED_SPREAD,
+    launch_share,
     step_interval,
 )
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 
 
@@ -46,9 +49,9 @@ def spread(case: Case, measured: bool = True, calibrated: bool = False) -> float
     cost_model.efficiency = replace(cost_model.efficiency, measured=measured)
     calibration = (("gemm", 1.1),) if calibrated else ()
     cost_model.problem = replace(cost_model.problem, calibration=calibration)
-    low, high = step_interval(cost_model, 10.0)
-    assert low * high == pytest.approx(100.0)
-    return log(high / 10.0)
+    low, high = step_interval(cost_model, case.layout, 1e9)
+    assert low * high == pytest.approx(1e18)
+    return log(high / 1e9)
 
 
 def test_an_interval_is_wider_the_less_is_known() -> None:
@@ -59,6 +62,30 @@ def test_an_interval_is_wider_the_less_is_known() -> None:
     assert spread(dense, measured=False) == pytest.approx(max(UNMEASURED_SPREAD, DENSE_SPREAD))
     assert spread(experts, measured=False) == pytest.approx(max(UNMEASURED_SPREAD, EXPERTS_SPREAD))
     assert CALIBRATED_SPREAD < DENSE_SPREAD < UNMEASURED_SPREAD
+
+
+def test_an_interval_is_wider_if_kernel_launches_determine_the_step() -> None:
+    case = case_of("dense")
+    cost_model = cost_model_of(case)
+    seconds = step_time(cost_model, case.layout).total_seconds
+    share = launch_share(cost_model, case.layout, seconds)
+    slow = cost_model_of(case)
+    slow.efficiency = replace(
+        slow.efficiency, launch_seconds=1.001 * slow.efficiency.launch_seconds
+    )
+    grown = step_time(slow, case.layout).total_seconds / seconds
+    assert log(grown) / log(1.001) == pytest.approx(share, abs=0.02)
+    slow = cost_model_of(case)
+    slow.efficiency = replace(slow.efficiency, launch_seconds=1e-2, measured_launches=False)
+    slowest = step_time(slow, case.layout).total_seconds
+    assert launch_share(slow, case.layout, slowest) > 0.7
+    low, high = step_interval(slow, case.layout, slowest)
+    assert high / slowest == pytest.approx(slowest / low)
+    fitted = cost_model_of(case)
+    fitted.efficiency = replace(slow.efficiency, measured_launches=True)
+    ends = step_interval(fitted, case.layout, slowest)
+    assert log(ends[1] / slowest) == pytest.approx(DENSE_SPREAD)
+    assert DENSE_SPREAD < 0.7 * LAUNCH_SPREAD < log(high / slowest) < DENSE_SPREAD + LAUNCH_SPREAD
 
 
 def test_only_stacks_with_published_runs_count_as_measured() -> None:
@@ -72,7 +99,7 @@ def test_the_estimate_carries_the_interval_of_its_step_time() -> None:
     case = case_of("dense")
     cost_model = cost_model_of(case)
     found = estimate_layout(cost_model, case.layout)
-    ends = step_interval(cost_model, found.time.total_seconds)
+    ends = step_interval(cost_model, case.layout, found.time.total_seconds)
     assert (found.step_low_seconds, found.step_high_seconds) == ends
     assert ends[0] < found.time.total_seconds < ends[1]
 

@@ -66,7 +66,7 @@ def zero3_init_flag(problem: Problem, layout: Layout) -> bool | None:
 
 
 def host_count(problem: Problem, layout: Layout) -> int:
-    """Return the number of hosts on which the job runs."""
+    """Return the number of hosts that the job runs on."""
     return layout.world // ranks_per_node(problem.cluster.node.gpus, layout.world)
 
 

@@ -118,7 +118,7 @@ def _read_sizes(found: dict[str, DocumentNode]) -> dict[str, Any]:
 
 
 def _read_sharding(found: dict[str, DocumentNode]) -> dict[str, Any]:
-    """Return the ZeRO stage, and the recomputation with FSDP."""
+    """Return the spec fields for the ZeRO stage and, with FSDP, for recomputation."""
     kind = found.get("distributed_type")
     if kind is None or kind.value not in ("FSDP", "MULTI_GPU", "DEEPSPEED"):
         return {}

@@ -11,9 +11,14 @@ from parc.compiler.ir import ProgramMemory
 def accelerate_memory() -> ProgramMemory:
     """Return the memory model of the program that PARC emits for Accelerate, under FSDP2.
 
-    The field ``replicated`` of the result is the memory model of the same program under DDP.
+    The field ``replicated`` of the result is the memory model of the same program under DDP. As
+    Accelerate does not set ``gradient_as_bucket_view``, DDP's buckets are a second copy of the
+    gradients (torch.nn.parallel.DistributedDataParallel, documentation of that argument).
     """
-    return replace(transformers_memory(), name="accelerate")
+    program = replace(transformers_memory(), name="accelerate")
+    copied = program.for_zero_stage(0)
+    state = replace(copied.state, gradient=2 * copied.state.gradient)
+    return replace(program, replicated=replace(copied, state=state))
 
 
 def deepspeed_plugin_memory(deepspeed: ProgramMemory) -> ProgramMemory:

@@ -71,7 +71,7 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
 
 
 def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that config.yaml, job.json and train.py express."""
+    """Yield the plan settings that config.yaml, job.json and train.py contain."""
     if CONFIG not in artifacts:
         return
     settings = yaml_settings(CONFIG, artifacts[CONFIG])
@@ -133,7 +133,7 @@ class AccelerateVerifier(DeviceMeshVerifier):
         return accelerate_program_start(plan)
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
-        """Yield the settings of the plan that config.yaml, job.json and train.py express."""
+        """Yield the plan settings that config.yaml, job.json and train.py contain."""
         yield from read_accelerate_settings(artifacts)
         if CONFIG in artifacts:
             yield from settings_fixed_by_framework(CONFIG)

@@ -35,7 +35,7 @@ def read_world(text: str) -> int:
 
 
 class PluginVerifier(FrameworkVerifier):
-    """Verifier of jobs in which Accelerate starts DeepSpeed; it reads the files of each."""
+    """Verifier of jobs that Accelerate starts with DeepSpeed; it reads the files of both."""
 
     def __init__(self, deepspeed: FrameworkVerifier) -> None:
         """Store DeepSpeed's verifier, which reads ``ds_config.json``."""
@@ -44,7 +44,7 @@ class PluginVerifier(FrameworkVerifier):
         self.files, self.not_in_files = deepspeed.files, deepspeed.not_in_files
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
-        """Yield the settings of the plan that the files of DeepSpeed and Accelerate express."""
+        """Yield the plan settings in the files of DeepSpeed and Accelerate."""
         yield from self._deepspeed.derive_settings(artifacts)
         yield from read_accelerate_settings(artifacts)
 

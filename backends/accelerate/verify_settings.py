@@ -56,7 +56,7 @@ MODEL = {
 def read_config_settings(
     settings: EmittedSettings, sizes: MeshSizes, artifacts: Mapping[str, str]
 ) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that ``config.yaml`` expresses.
+    """Yield the plan settings in ``config.yaml``.
 
     ``artifacts`` maps paths to the texts of all emitted files.
     """
@@ -137,7 +137,7 @@ def _recompute_granularity(again: Any) -> Any:
 def read_job_settings(
     settings: EmittedSettings, sizes: MeshSizes, kind: Any, emitted: bool
 ) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that ``job.json`` expresses.
+    """Yield the plan settings in ``job.json``.
 
     Args:
         settings: settings of the file.

@@ -117,7 +117,7 @@ class DeepSpeed:
         return problem.model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report settings with which ``launch.sh`` would fail, and settings that may waste time."""
+        """Report settings that would make ``launch.sh`` fail, and settings that may waste time."""
         if not launching_wrapper(plan.problem):
             check_launch(plan, sink)
         report_advice(plan, sink)

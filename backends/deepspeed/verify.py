@@ -59,8 +59,8 @@ LAUNCHER = (
     '--master_addr="$MASTER_ADDR"',
     '--master_port="$MASTER_PORT"',
 )
-"""Words with which launch.sh starts DeepSpeed's launcher. With --no_ssh, the launcher starts only
-the ranks of its own host."""
+"""Words of the command in launch.sh that starts DeepSpeed's launcher. With --no_ssh, the launcher
+starts only the ranks of its own host."""
 LOOKUP = '< "$here/hostfile"'
 """Text that launch.sh contains if it looks up the node rank of a host in the hostfile."""
 ORDER = "tp-cp-ep-dp-pp"

@@ -112,7 +112,7 @@ class FsdpVerifier(DeviceMeshVerifier):
         return replace(start, setup=(python_path_command("fsdp"),)) if own else start
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
-        """Yield the settings of the plan that ``config.json`` expresses."""
+        """Yield the plan settings in ``config.json``."""
         if CONFIG not in artifacts:
             return
         settings, sizes = json_settings(CONFIG, artifacts[CONFIG]), read_sizes(artifacts[CONFIG])

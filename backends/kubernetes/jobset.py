@@ -85,7 +85,7 @@ def _any_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict[s
     index = {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {"fieldPath": JOB_INDEX}}}
     command = {
         "command": ["bash", "-c", start],
-        "env": [index, *_rendezvous(plan, f"{name}-{HOSTS}-0-0.{name}")],
+        "env": [index, *_rendezvous_variables(plan, f"{name}-{HOSTS}-0-0.{name}")],
     }
     pod = {
         **pod_metadata(job, pod_annotations(cluster, hosts, job)),
@@ -103,7 +103,10 @@ def _named_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict
     names = tuple(host.name for host in plan.placement.hosts)
     command = {
         "command": ["bash", "-c", FIND_NODE_RANK + SCRIPT],
-        "env": [*node_variables(names), *_rendezvous(plan, f"{name}-{LEADER}-0-0.{name}")],
+        "env": [
+            *node_variables(names),
+            *_rendezvous_variables(plan, f"{name}-{LEADER}-0-0.{name}"),
+        ],
     }
     spec = pod_spec(plan.problem, plan.placement.ranks_per_node, volume, command)
     metadata = pod_metadata(plan.problem.launch.kubernetes, {})
@@ -114,7 +117,7 @@ def _named_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict
     ]
 
 
-def _rendezvous(plan: Plan, address: str) -> list[dict[str, Any]]:
+def _rendezvous_variables(plan: Plan, address: str) -> list[dict[str, Any]]:
     """Return the environment entries with the rendezvous address and port."""
     return [
         {"name": "MASTER_ADDR", "value": address},

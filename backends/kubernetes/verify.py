@@ -85,7 +85,7 @@ class KubernetesVerifier(Verifier):
         return found
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
-        """Yield the settings of the plan that the manifests express."""
+        """Yield the plan settings in the manifests."""
         for file, read in ((JOBSET, read_job_set_settings), (GROUPS, read_serving_settings)):
             manifest = _read_manifest(file, artifacts)
             if manifest is not None:
@@ -224,7 +224,7 @@ def _commands_or_text(path: str, text: str) -> Any:
 def _verify_pods(job: YamlDocument, hosts: list[str], sink: Sink) -> None:
     """Report a JobSet that does not have one pod per host, or assigns wrong node ranks (A07).
 
-    If the pods contain the names of all nodes, these must be those of the rank map. Otherwise the
+    If the pods list the names of all nodes, the list must match the rank map. Otherwise the
     node rank must increase by the pods per job from one job to the next.
     """
     pods = list(replicated_pods(job))
@@ -243,7 +243,7 @@ def _verify_pods(job: YamlDocument, hosts: list[str], sink: Sink) -> None:
 def _verify_pod_groups(groups: Sequence[YamlDocument], hosts: list[str], sink: Sink) -> None:
     """Report LeaderWorkerSets without one pod per host, or with wrong node ranks (A07).
 
-    If the pods contain the names of all nodes, these must be those of the rank map. Otherwise
+    If the pods list the names of all nodes, the list must match the rank map. Otherwise
     PARC_HOSTS must name every pod, and the node rank must increase by the pods per group from one
     group to the next.
     """

@@ -37,7 +37,7 @@ FIND_RANK = (
     '[[ $name != "$NODE_NAME" ]] || export NODE_RANK=$rank; rank=$((rank + 1)); done; '
     ': "${NODE_RANK:?the plan has no host $NODE_NAME}"; exec '
 )
-"""Commands with which a pod finds its node rank by the name of its node."""
+"""Commands that a pod runs to find its node rank by the name of its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Manifest:
 
     @property
     def hosts(self) -> list[str]:
-        """Names of the hosts to which the pods are bound, by node rank.
+        """Names of the hosts that the pods are bound to, by node rank.
 
         Empty if the plan has only a number of hosts.
         """

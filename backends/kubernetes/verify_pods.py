@@ -104,7 +104,7 @@ def read_pod(
         gpus=limits.get(resource),
         resources=_name_value_pairs(limits, extra, without=resource),
         requests=_name_value_pairs(only_requested, [n for n, _ in launch.get("requests", ())]),
-        tolerations=[_taint(one) for one in _mappings_in_list(pod.get("tolerations"))],
+        tolerations=[_taint_text(one) for one in _mappings_in_list(pod.get("tolerations"))],
         pull_secrets=[one.get("name") for one in _mappings_in_list(pod.get("imagePullSecrets"))],
         user=context.get("runAsUser"),
         group=context.get("runAsGroup"),
@@ -147,7 +147,7 @@ def _secret_references(container: Mapping[str, Any]) -> dict[str, dict[str, Any]
     }
 
 
-def _taint(toleration: Mapping[str, Any]) -> str:
+def _taint_text(toleration: Mapping[str, Any]) -> str:
     """Return the taint that ``toleration`` tolerates, as kubectl taint writes it."""
     value, effect = toleration.get("value"), toleration.get("effect")
     return "".join(

@@ -56,7 +56,7 @@ def job_count(plan: Mapping[str, Any]) -> int:
 
 
 def slice_annotations(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotations with which Kueue keeps consecutive node ranks in one rack."""
+    """Return the annotations that make Kueue keep consecutive node ranks in one rack."""
     problem, hosts = plan["problem"], len(plan["placement"]["hosts"])
     if not problem["launch"]["kubernetes"]["queue"] or hosts == 1:
         return {}

@@ -94,7 +94,7 @@ def number_of_pods(job: YamlDocument) -> int:
 
 
 def _group_annotations(manifest: Manifest) -> dict[str, str]:
-    """Return the annotations with which Kueue puts the pods of a group into one rack."""
+    """Return the annotations that make Kueue put the pods of a group into one rack."""
     queue = manifest.problem["launch"]["kubernetes"]["queue"]
     if not queue or pods_per_group(manifest.plan) == 1 or manifest.hosts:
         return {}

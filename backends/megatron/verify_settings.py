@@ -127,7 +127,7 @@ def _derived_sizes(settings: ParsedFlags, fields: PlanFields) -> Iterator[Derive
 
 
 def _optimizer_shard_size(settings: ParsedFlags, dp: int) -> Any:
-    """Return the number of data-parallel ranks over which the optimizer state is sharded."""
+    """Return the number of data-parallel ranks that share one copy of the optimizer state."""
     copies = settings["num-distributed-optimizer-instances"]
     return dp // copies if isinstance(copies, int) and copies > 0 else copies
 

@@ -62,7 +62,7 @@ def verify_page(text: str, facts: PageFacts, columns: Sequence[str], sink: Sink)
 
     Args:
         text: content of ``rankmap.md``.
-        facts: content of the files with which it is compared.
+        facts: content of the files that it is compared with.
         columns: columns of coordinates, in the order of ``rankmap.csv``.
         sink: receives at most one finding, because a missing row moves all later ones.
     """

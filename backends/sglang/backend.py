@@ -71,7 +71,7 @@ class Sglang:
     long_context_setting = f"{ALLOW_LONG}=1"
 
     def constants(self) -> EngineConstants:
-        """Return the constants with which the cost model estimates SGLang."""
+        """Return the constants of SGLang's cost model."""
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:

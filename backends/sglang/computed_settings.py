@@ -29,7 +29,7 @@ ALGORITHMS = {
 
 
 def tensor_parallel_size(plan: ServingPlan) -> int:
-    """Return the ranks of a pipeline stage: SGLang's tp includes attention data parallelism."""
+    """Return SGLang's tp size: the ranks per stage, including data-parallel attention."""
     return plan.layout.tp * plan.layout.dp
 
 

@@ -14,7 +14,7 @@ LARGEST_CHUNK = 16384
 
 
 def engine_constants() -> EngineConstants:
-    """Return the constants with which the cost model estimates SGLang."""
+    """Return the constants of SGLang's cost model."""
     return load_engine_constants("sglang", __package__ or "")
 
 

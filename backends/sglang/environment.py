@@ -9,7 +9,7 @@ from parc.compiler.ir import ServingPlan
 
 PARTITION = "SGLANG_PP_LAYER_PARTITION"
 ALLOW_LONG = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
-"""Variable with which, set to 1, SGLang accepts a context length above the model's."""
+"""Variable that, if set to 1, makes SGLang accept a context length above the model's."""
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:

@@ -52,7 +52,7 @@ def bootstrap_port(process: EngineProcess) -> int:
 
 
 def _rendezvous_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags with which the processes of an engine find each other."""
+    """Return the flags that let the processes of an engine find each other."""
     port = rendezvous_port(plan, place.slot)
     if place.hosts > 1:
         return (

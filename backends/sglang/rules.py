@@ -56,7 +56,7 @@ WITHOUT_STAGES = frozenset(
 pipeline group, so every stage would load all layers."""
 
 
-def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
+def _mlp_widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
     """Yield the inner width of each kind of MLP, with the number of ranks that split it.
 
     With attention data parallelism, dense MLPs and shared experts are split over all ranks of a
@@ -135,9 +135,9 @@ def _explain_draft_model(problem: ServingProblem, layout: ServingLayout) -> Find
 LAYOUT_RULES: tuple[ServingRule, ...] = (
     division_rule("D01", heads, ("tp",), TARGETS),
     division_rule("D02", kv_heads, ("tp",), TARGETS),
-    division_rule("D06", _widths, RANK_FIELDS, TARGETS),
-    block_rule("V07", ("fp8",), _widths, TARGETS),
-    block_rule("V06", ("int4", "nvfp4"), _widths, TARGETS),
+    division_rule("D06", _mlp_widths, RANK_FIELDS, TARGETS),
+    block_rule("V07", ("fp8",), _mlp_widths, TARGETS),
+    block_rule("V06", ("int4", "nvfp4"), _mlp_widths, TARGETS),
     no_context_parallelism_rule(
         "SGLang",
         "--attn-cp-size and --dcp-size support only some attention backends",

@@ -1,4 +1,4 @@
-"""Verifier of ``sglang/serve.sh``: it derives the ranks and settings with which SGLang starts.
+"""Verifier of ``sglang/serve.sh``: it derives the ranks and settings that SGLang starts with.
 
 The ranks of a process follow from its flags (entrypoints/engine.py,
 _calculate_rank_ranges), and the coordinates of a rank from its number
@@ -112,7 +112,7 @@ class SglangVerifier(ServeScriptVerifier):
         verify_program(ROUTER, read_commands(artifacts[ROUTER]).lines, needed, sink)
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
-        """Yield the settings of the plan that ``serve.sh`` and the router express."""
+        """Yield the plan settings in ``serve.sh`` and the router."""
         yield from super().derive_settings(artifacts)
         if ROUTER in artifacts:
             port, line = _router_port(artifacts)
@@ -171,11 +171,11 @@ class SglangVerifier(ServeScriptVerifier):
     def command_settings(
         self, script: ServeScript, partition: ScriptWord | None, layers: int | None
     ) -> Iterable[DerivedSetting]:
-        """Yield the settings that the flags of all processes express."""
+        """Yield the settings in the flags of all processes."""
         return read_flag_settings(script.checkpoint, read_shared(script.common), partition, layers)
 
     def process_settings(self, script: ServeScript) -> Iterator[DerivedSetting]:
-        """Yield the settings that the processes express: engines, hosts and ports."""
+        """Yield the settings that follow from the set of processes: engines, hosts and ports."""
         plan, line = self._deployment(script), script.processes[0].line
         if plan is None:
             return

@@ -1,4 +1,4 @@
-"""Reader of the plan settings that the flags and variables of ``sglang/serve.sh`` express.
+"""Reader of the plan settings in the flags and variables of ``sglang/serve.sh``.
 
 Source of flags and defaults: SGLang 0.5.23, server_args.py.
 """
@@ -51,7 +51,7 @@ ALL2ALL_NAMES = {
 }
 """(--moe-a2a-backend, --deepep-mode) -> all2all of the spec; auto is the default mode."""
 STAGE_WIDE_BACKENDS = {"deepep", "nixl", "flashinfer"}
-"""Backends with which SGLang sets --ep-size to --tp-size (overrides.py, _a2a_ep_size)."""
+"""All-to-all backends that make SGLang set --ep-size to --tp-size (overrides.py, _a2a_ep_size)."""
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 CACHES = {"fp8_e4m3": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
 
@@ -69,7 +69,7 @@ def read_shared(words: Sequence[ScriptWord]) -> SharedFlags:
 def read_flag_settings(
     checkpoint: ScriptWord, shared: SharedFlags, partition: ScriptWord | None, layers: int | None
 ) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that the shared arguments and the partition express.
+    """Yield the plan settings in the shared arguments and the partition.
 
     Args:
         checkpoint: the word after --model-path.

@@ -328,7 +328,7 @@ def _check_expansion(name: str, value: str, sink: Sink) -> None:
 
 
 TRUST = "--trust-remote-code"
-"""Flag with which an engine runs code from the checkpoint."""
+"""Flag that lets an engine run code from the checkpoint."""
 
 
 def report_remote_code(plan: ServingPlan, title: str, target: str, sink: Sink) -> None:

@@ -217,7 +217,7 @@ SERVING_FIELDS: tuple[tuple[str, str], ...] = (
     ("ep", "all2all"),
     ("ep", "redundant_experts"),
 )
-"""(strategy, field of ``layout`` with which the spec of a serving job requests the strategy)."""
+"""(strategy, field of ``layout`` that requests the strategy in the spec of a serving job)."""
 
 
 def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
@@ -269,7 +269,7 @@ def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
 
 
 def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:
-    """Return a text that names the frameworks with which ``framework`` supports ``strategy``.
+    """Return a text that names the frameworks that give ``framework`` the ``strategy``.
 
     For example, Accelerate supports more strategies when it starts DeepSpeed. The text is empty if
     there is no such framework.

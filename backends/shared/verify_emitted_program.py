@@ -11,7 +11,7 @@ from parc.compiler.verify.emitted_settings import EmittedSettings
 
 HUB = "https://huggingface.co/"
 EMITTED = ("", "transformers", "trainer")
-"""Values of ``launch.program`` with which the job starts an emitted program."""
+"""Values of ``launch.program`` that make the job start an emitted program."""
 SIZES = {"layers": "layers", "hidden": "hidden", "vocab": "vocab"}
 SIZES |= {"aux_loss_coefficient": "experts.aux_loss_coefficient"}
 """Setting in section ``model`` -> field of the model."""

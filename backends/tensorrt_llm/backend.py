@@ -74,7 +74,7 @@ class TensorrtLlm:
     long_context_setting = ""
 
     def constants(self) -> EngineConstants:
-        """Return the constants with which the cost model estimates TensorRT-LLM."""
+        """Return the constants of TensorRT-LLM's cost model."""
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:

@@ -13,7 +13,7 @@ BLOCK_TOKENS = 32
 
 
 def engine_constants() -> EngineConstants:
-    """Return the constants with which the cost model estimates TensorRT-LLM."""
+    """Return the constants of TensorRT-LLM's cost model."""
     return load_engine_constants("tensorrt-llm", __package__ or "")
 
 

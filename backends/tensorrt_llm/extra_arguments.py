@@ -79,7 +79,7 @@ def explain_unknown_flag(flag: str, version: str) -> Finding:
 
 
 def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
-    """Return the finding that the plan already determines ``flag``, by its first name ``means``."""
+    """Return the finding that the plan already determines ``flag``, an alias of ``means``."""
     field = IN_CONFIG.get(means, "") or spec_field_of_flag(means, PACKAGE)
     words = next((" ".join(one.words) for one in planned if one.flag == means), "")
     label = f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it"

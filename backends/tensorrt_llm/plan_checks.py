@@ -129,7 +129,7 @@ def _check_latent_chunks(plan: ServingPlan, sink: Sink) -> None:
     sink.report("V04", finding, at="job.max_num_batched_tokens")
 
 
-def _hosts(plan: ServingPlan) -> int:
+def _hosts_per_engine(plan: ServingPlan) -> int:
     """Return the number of hosts per engine."""
     return engine_hosts(plan.layout, plan.problem.cluster.node.gpus) or 1
 
@@ -139,7 +139,7 @@ def _check_launchers(plan: ServingPlan, sink: Sink) -> None:
 
     Its ranks need one MPI job: start.sh starts it with srun or mpirun on the first host.
     """
-    hosts, emit = _hosts(plan), plan.problem.emit
+    hosts, emit = _hosts_per_engine(plan), plan.problem.emit
     reasons = {
         "kubernetes": "mpirun needs ssh between pods, which the manifest does not set up",
         "slurm": "srun is not available inside the container",
@@ -167,7 +167,7 @@ def _check_words(plan: ServingPlan, sink: Sink) -> None:
 
     It starts an engine on several hosts, and expands the command line without quotes.
     """
-    if _hosts(plan) == 1:
+    if _hosts_per_engine(plan) == 1:
         return
     words = [("job.checkpoint", plan.problem.service.checkpoint)]
     words += [(f"launch.args[{at}]", one) for at, one in enumerate(plan.problem.launch.args)]

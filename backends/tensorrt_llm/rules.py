@@ -43,7 +43,7 @@ STAGES_SINCE = "1.2.0"
 """First version with pp_partition, the layers per pipeline stage."""
 
 
-def _widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
+def _mlp_widths(problem: ServingProblem, layout: ServingLayout) -> Iterator[SplitCount]:
     """Yield the inner width of each kind of MLP, with the number of ranks that split it.
 
     With attention data parallelism, dense MLPs and shared experts stay whole on each rank.
@@ -170,9 +170,9 @@ def _explain_stage_layers(problem: ServingProblem, layout: ServingLayout) -> Fin
 RULES: tuple[ServingRule, ...] = (
     division_rule("D01", heads, ("tp",), TARGETS),
     division_rule("D02", kv_heads, ("tp",), TARGETS),
-    division_rule("D06", _widths, RANK_FIELDS, TARGETS),
-    block_rule("V07", ("fp8",), _widths, TARGETS),
-    block_rule("V06", ("int4", "nvfp4"), _widths, TARGETS),
+    division_rule("D06", _mlp_widths, RANK_FIELDS, TARGETS),
+    block_rule("V07", ("fp8",), _mlp_widths, TARGETS),
+    block_rule("V06", ("int4", "nvfp4"), _mlp_widths, TARGETS),
     no_context_parallelism_rule(
         "TensorRT-LLM",
         "its context parallelism is a prototype",

@@ -1,4 +1,4 @@
-"""Verifier of ``tensorrt-llm/``: it derives the ranks and settings with which TensorRT-LLM starts.
+"""Verifier of ``tensorrt-llm/``: it derives the ranks and settings that TensorRT-LLM starts with.
 
 MPI numbers the ranks of an engine host by host (start.sh), and the coordinates of a rank follow
 from its number (mapping.py, class Mapping). The placement code is not used.
@@ -71,7 +71,7 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
     )
 
     def __init__(self, attention_dp: bool = False) -> None:
-        """Store whether every rank of a stage is a data-parallel rank, which config.yaml sets."""
+        """Store ``attention_dp``: True if all ranks of a stage are data-parallel ranks."""
         self.attention_dp = attention_dp
 
     def derive_ranks(
@@ -82,7 +82,7 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
         return super(TensorrtLlmVerifier, configured).derive_ranks(artifacts, sink)
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
-        """Yield the settings of the plan that serve.sh and config.yaml express."""
+        """Yield the plan settings in serve.sh and config.yaml."""
         if SCRIPT not in artifacts:
             return
         configured = TensorrtLlmVerifier(uses_attention_dp(artifacts))
@@ -109,7 +109,7 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
         return tp * pp
 
     def process_ranks(self, script: ServeScript, process: ScriptProcess) -> range:
-        """Return the ranks of a process: the same number on each host of the engine, in order."""
+        """Return the ranks of a process; each host of an engine runs equally many, in order."""
         nodes, node = process.number("nnodes", 1), process.number("node-rank", 0)
         if nodes < 1:
             raise MalformedFileError(SCRIPT, process.line, "--nnodes is 0, must be 1 or more")
@@ -125,12 +125,12 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
     def command_settings(
         self, script: ServeScript, partition: ScriptWord | None, layers: int | None
     ) -> Iterable[DerivedSetting]:
-        """Yield the settings that the flags of all processes express."""
+        """Yield the settings in the flags of all processes."""
         del partition, layers
         return read_flag_settings(script.checkpoint, read_shared(script.common), self.attention_dp)
 
     def process_settings(self, script: ServeScript) -> Iterator[DerivedSetting]:
-        """Yield the settings that the processes express: engines, hosts and ports."""
+        """Yield the settings that follow from the set of processes: engines, hosts and ports."""
         processes, world = script.processes, self.engine_world(script)
         line, (tp, pp) = processes[0].line, self.shared_sizes(script, SIZES)
         each = _gpus_of_first_host(script)

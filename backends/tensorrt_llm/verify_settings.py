@@ -1,4 +1,4 @@
-"""Reader of the plan settings that the flags of ``serve.sh`` and the keys of config.yaml express.
+"""Reader of the plan settings in the flags of ``serve.sh`` and the keys of config.yaml.
 
 Flags, keys and their defaults are those of TensorRT-LLM 1.0 to 1.2: commands/serve.py and
 llmapi/llm_args.py.
@@ -45,7 +45,7 @@ def read_shared(words: tuple[ScriptWord, ...]) -> SharedFlags:
 def read_flag_settings(
     checkpoint: ScriptWord, shared: SharedFlags, attention_dp: bool
 ) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that the shared arguments express.
+    """Yield the plan settings in the shared arguments.
 
     Args:
         checkpoint: the first word after the program.
@@ -87,7 +87,7 @@ def read_flag_settings(
 def read_config_settings(
     config: EmittedSettings, shared: SharedFlags, problem: Mapping[str, Any]
 ) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that config.yaml expresses.
+    """Yield the plan settings in config.yaml.
 
     Args:
         config: settings of config.yaml.

@@ -87,7 +87,7 @@ def read_titan_toml(text: str, name: str, sink: Sink) -> Fragment | None:
         finding = Finding(f"invalid TOML: {str(error)[:80]}", "parsing stopped here")
         reading.report_error("I01", finding, reading.span(*where))
         return None
-    found = _keys(tree, "")
+    found = _dotted_keys(tree, "")
     _read_model(found, reading)
     _read_data_parallel(found, reading)
     _read_micro_batch(found, reading)
@@ -98,25 +98,25 @@ def read_titan_toml(text: str, name: str, sink: Sink) -> Fragment | None:
     taken = [key for key in found if key not in constant and _read_key(key, found[key], reading)]
     for key, value in found.items():
         if key not in taken and not key.startswith(UNUSED) and value != DEFAULTS.get(key):
-            reading.leave_out(f"{key}: {value}", _span(key, reading))
+            reading.leave_out(f"{key}: {value}", _key_span(key, reading))
     if not reading.spec and reading.is_valid:
         message = "this file sets no field of a spec"
         reading.report_error("I02", message, reading.span())
     return reading.fragment()
 
 
-def _keys(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _dotted_keys(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return key -> value of all sections, with dotted keys."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            found |= _keys(value, f"{prefix}{name}.")
+            found |= _dotted_keys(value, f"{prefix}{name}.")
         else:
             found[OLD_NAMES.get(f"{prefix}{name}", f"{prefix}{name}")] = value
     return found
 
 
-def _span(key: str, reading: Reading) -> Span:
+def _key_span(key: str, reading: Reading) -> Span:
     """Return the position of a key, or of the file if the key is written in another form."""
     old = next((one for one, new in OLD_NAMES.items() if new == key), key)
     section = key.rpartition(".")[0]
@@ -131,13 +131,13 @@ def _span(key: str, reading: Reading) -> Span:
     return reading.span()
 
 
-def _set(reading: Reading, path: str, value: Any, key: str) -> bool:
+def _set_field(reading: Reading, path: str, value: Any, key: str) -> bool:
     section, _, name = path.partition(".")
     if name:
         reading.spec.setdefault(section, {})[name] = value
     else:
         reading.spec[section] = value
-    reading.spans[path] = _span(key, reading)
+    reading.spans[path] = _key_span(key, reading)
     return True
 
 
@@ -148,12 +148,12 @@ def _is_number(value: Any) -> bool:
 def _read_key(key: str, value: Any, reading: Reading) -> bool:
     """Set the field of the spec that equals ``key``; return False if there is none."""
     if key in NUMBERS and _is_number(value):
-        return value < 0 or _set(reading, NUMBERS[key], value, key)
+        return value < 0 or _set_field(reading, NUMBERS[key], value, key)
     if key in WORDS and isinstance(value, str):
         path, names = WORDS[key]
-        return value in names and _set(reading, path, names[value], key)
+        return value in names and _set_field(reading, path, names[value], key)
     texts = {"model.hf_assets_path": "job.tokenizer_model"}
-    return key in texts and isinstance(value, str) and _set(reading, texts[key], value, key)
+    return key in texts and isinstance(value, str) and _set_field(reading, texts[key], value, key)
 
 
 def _read_model(found: dict[str, Any], reading: Reading) -> None:
@@ -161,7 +161,7 @@ def _read_model(found: dict[str, Any], reading: Reading) -> None:
     model = flavors.get(str(found.get("model.flavor")))
     if model is not None:
         del found["model.name"], found["model.flavor"]
-        _set(reading, "model", model, "model.flavor")
+        _set_field(reading, "model", model, "model.flavor")
 
 
 def _read_data_parallel(found: dict[str, Any], reading: Reading) -> None:
@@ -172,8 +172,8 @@ def _read_data_parallel(found: dict[str, Any], reading: Reading) -> None:
     found.pop(SHARDS, None)
     found.pop(REPLICAS, None)
     if shards > 0:
-        _set(reading, "layout.dp", shards * copies, SHARDS)
-        _set(reading, "layout.dp_shard", shards, SHARDS)
+        _set_field(reading, "layout.dp", shards * copies, SHARDS)
+        _set_field(reading, "layout.dp_shard", shards, SHARDS)
     policy = found.get(RESHARD, "default")
     # parallelize.py: with a pipeline, the default keeps the gathered weights.
     kept = policy == "never" or (
@@ -182,20 +182,23 @@ def _read_data_parallel(found: dict[str, Any], reading: Reading) -> None:
     if policy in ("always", "never", "default"):
         found.pop(RESHARD, None)
         alone = shards == 1 and copies > 1
-        _set(reading, "layout.zero_stage", 0 if alone else 2 if kept else 3, RESHARD)
+        _set_field(reading, "layout.zero_stage", 0 if alone else 2 if kept else 3, RESHARD)
 
 
 def _read_micro_batch(found: dict[str, Any], reading: Reading) -> None:
-    """Set the micro-batch (of the pipeline, or else the sequences per rank) and the batch."""
+    """Set the micro-batch and the global batch in the spec.
+
+    Without a pipeline, the micro-batch is the number of sequences per rank.
+    """
     dp, local = reading.spec.get("layout", {}).get("dp"), found.get(BATCH)
     if isinstance(local, int) and dp and found.get("training.global_batch_size", -1) == -1:
         # trainer.py: without a global batch, ranks do not accumulate gradients.
-        _set(reading, "job.global_batch", dp * found.pop(BATCH), BATCH)
+        _set_field(reading, "job.global_batch", dp * found.pop(BATCH), BATCH)
     staged = found.get("parallelism.pipeline_parallel_degree", 1) != 1
     batch = found.get(MICRO, 1) if staged else local
     if isinstance(batch, int) and batch > 0:
         found.pop(MICRO if staged else BATCH, None)
-        _set(reading, "layout.micro_batch", batch, MICRO if staged else BATCH)
+        _set_field(reading, "layout.micro_batch", batch, MICRO if staged else BATCH)
 
 
 def _read_checkpoints(found: dict[str, Any], reading: Reading) -> None:
@@ -204,7 +207,7 @@ def _read_checkpoints(found: dict[str, Any], reading: Reading) -> None:
     above = found.get("job.dump_folder", "./outputs")
     if found.pop("checkpoint.enable", False) is True:
         path = f"{above}/{folder}".removeprefix("./")
-        _set(reading, "job.checkpoint_dir", path, "checkpoint.enable")
+        _set_field(reading, "job.checkpoint_dir", path, "checkpoint.enable")
     else:
         found.pop("checkpoint.interval", None)
 
@@ -213,7 +216,9 @@ def _read_recompute(found: dict[str, Any], reading: Reading) -> None:
     """Set selective recomputation by operator; recomputation of every n-th layer is left out."""
     mode, option = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
     if found.get(mode) == "selective" and found.get(option, "op") == "op":
-        _set(reading, "layout.recompute", {"granularity": "selective", "modules": ["op"]}, mode)
+        _set_field(
+            reading, "layout.recompute", {"granularity": "selective", "modules": ["op"]}, mode
+        )
         del found[mode]
     if found.get(mode) != "selective":
         found.pop(option, None)

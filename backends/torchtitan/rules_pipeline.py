@@ -71,7 +71,7 @@ def min_micro_batches(layout: Layout) -> int:
 
 
 def rounds_of_schedule(layout: Layout, count: int) -> int:
-    """Return the number of rounds in which the schedule runs ``count`` micro-batches.
+    """Return the number of rounds that the schedule needs for ``count`` micro-batches.
 
     All rounds have the same size, so the number of rounds must divide ``count``. Interleaved
     schedules run max(1, count // pp) rounds (torch/distributed/pipelining/schedules.py,

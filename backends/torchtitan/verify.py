@@ -76,7 +76,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
         return start if own else replace(start, program="", module="torchtitan.train")
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
-        """Yield the settings of the plan that the module expresses."""
+        """Yield the plan settings in the module."""
         if MODULE not in artifacts:
             return
         found = read_module(artifacts[MODULE])

@@ -77,7 +77,7 @@ class Vllm:
     long_context_setting = f"{ALLOW_LONG}=1"
 
     def constants(self) -> EngineConstants:
-        """Return the constants with which the cost model estimates vLLM."""
+        """Return the constants of vLLM's cost model."""
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
@@ -166,7 +166,7 @@ class Vllm:
         return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
-        """Return the words of the command with which Ray starts an engine.
+        """Return the words of the command that Ray runs to start an engine.
 
         The words are ``serve``, the checkpoint and all flags.
         """

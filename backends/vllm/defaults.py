@@ -24,7 +24,7 @@ SUPERVISOR_PORT = 9256
 
 
 def engine_constants() -> EngineConstants:
-    """Return the constants with which the cost model estimates vLLM."""
+    """Return the constants of vLLM's cost model."""
     return load_engine_constants("vllm", __package__ or "")
 
 

@@ -9,7 +9,8 @@ from parc.compiler.ir import ServingPlan
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-"""Variable with which, set to 1, vLLM accepts a max_model_len above the model's context length."""
+"""Variable that, if set to 1, makes vLLM accept a max_model_len above the model's context
+length."""
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:

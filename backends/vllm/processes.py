@@ -67,7 +67,7 @@ def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]
 
 
 def _supervisor_process_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags with which a supervisor starts one API server per data-parallel rank.
+    """Return the flags that make a supervisor start one API server per data-parallel rank.
 
     ``local`` is the number of data-parallel ranks on the host.
     """

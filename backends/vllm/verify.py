@@ -106,12 +106,12 @@ class VllmVerifier(ServeScriptVerifier):
     def command_settings(
         self, script: ServeScript, partition: ScriptWord | None, layers: int | None
     ) -> Iterable[DerivedSetting]:
-        """Yield the settings that the flags of all processes express."""
+        """Yield the settings in the flags of all processes."""
         command = PlannedCommand(SCRIPT, script.checkpoint, script.common, partition, executor="mp")
         return read_flag_settings(command, layers)
 
     def process_settings(self, script: ServeScript) -> Iterable[DerivedSetting]:
-        """Yield the settings that the processes express."""
+        """Yield the settings that follow from the set of processes."""
         sizes = self._sizes(script)
         deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
         return () if deployment is None else read_process_settings(script, deployment)
@@ -132,7 +132,7 @@ class VllmVerifier(ServeScriptVerifier):
         environment: Mapping[str, str],
         plan: Mapping[str, Any],
     ) -> Iterable[DerivedSetting]:
-        """Yield the settings of the plan that a command started by Ray expresses.
+        """Yield the plan settings in a command that Ray runs.
 
         The command has the form ``serve CHECKPOINT ARGUMENT...``.
         """

@@ -151,7 +151,7 @@ def _flags_of_whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
 
 
 def _supervisor_process_flags(local: int, slot: int) -> dict[str, str]:
-    """Return the flags with which a supervisor starts one API server per data-parallel rank.
+    """Return the flags that make a supervisor start one API server per data-parallel rank.
 
     ``local`` is the number of these ranks on the host; ``slot`` is the index of the engine there.
     """
@@ -163,7 +163,7 @@ def _supervisor_process_flags(local: int, slot: int) -> dict[str, str]:
 
 
 def read_process_settings(script: ServeScript, plan: Deployment) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that the processes express.
+    """Yield the plan settings that follow from the set of processes.
 
     The settings are engines, hosts, ports and load balancing.
     """

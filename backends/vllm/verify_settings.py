@@ -1,4 +1,4 @@
-"""Settings of the plan that the flags and variables of ``vllm/serve.sh`` express.
+"""Reader of the plan settings in the flags and variables of ``vllm/serve.sh``.
 
 Flags, their types and defaults are those of vLLM 0.28 to 0.33: engine/arg_utils.py,
 config/parallel.py, config/scheduler.py, config/cache.py and entrypoints/openai/cli_args.py.
@@ -148,7 +148,7 @@ class PlannedCommand:
 
 
 def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[DerivedSetting]:
-    """Yield the settings of the plan that a command and its variables express.
+    """Yield the plan settings in a command and its variables.
 
     Args:
         command: the command and its variables.
@@ -227,7 +227,7 @@ def _read_expert_settings(shared: SharedArguments) -> Iterator[DerivedSetting]:
 
 
 def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
-    """Return the setting of speculative decoding that --speculative-config expresses.
+    """Return the setting of speculative decoding that --speculative-config sets.
 
     The value is None without the flag, a mapping of method, tokens and checkpoint, or the text of
     the flag if it contains anything else.
@@ -255,7 +255,7 @@ def _read_draft(shared: SharedArguments, file: str) -> DerivedSetting:
 
 
 def _read_pool(shared: SharedArguments, file: str) -> DerivedSetting:
-    """Return the pool that --kv-transfer-config expresses, or its text if PARC did not write it."""
+    """Return the pool that --kv-transfer-config sets, or its text if PARC did not write it."""
     config = shared[TRANSFER]
     pools = {None: "both"} | {
         json.dumps({"kv_connector": "NixlConnector", "kv_role": role}): pool

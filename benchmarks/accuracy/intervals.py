@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from math import log
+from functools import cache
+from math import log, sqrt
 from statistics import fmean, median
 
 from benchmarks.accuracy.cases import Case
@@ -16,7 +17,8 @@ from benchmarks.accuracy.groups import Group
 from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.predict import cost_model_of
 from benchmarks.accuracy.sources import source_of
-from parc.compiler.cost.step.step_interval import step_interval
+from parc.compiler.cost.step.step_interval import launch_spread, step_interval
+from parc.compiler.cost.step.step_time import step_time
 
 COVERAGE = 0.8
 """Share of rows that an interval is meant to contain."""
@@ -33,7 +35,7 @@ def measured_spreads(cases: Sequence[Case], ratios: Mapping[str, float]) -> dict
     within: dict[str, list[float]] = defaultdict(list)
     for case in cases:
         source, error = source_of(case.run.source), log(ratios[case.run.id])
-        errors[kinds[case.run.id]].append((source, abs(error)))
+        errors[kinds[case.run.id]].append((source, _own_error(case, error)))
         within[source].append(error)
     for source, members in within.items():
         if len(members) > 1:
@@ -55,9 +57,24 @@ def open_coverage(cases: Sequence[Case], ratios: Mapping[str, float]) -> dict[st
         for case in cases:
             kind = kinds[case.run.id]
             if source_of(case.run.source) == out and f"{kind}_SPREAD" in spreads:
-                error = abs(log(ratios[case.run.id]))
+                error = _own_error(case, log(ratios[case.run.id]))
                 inside[kind].append(error <= spreads[f"{kind}_SPREAD"])
     return {kind: fmean(found) for kind, found in sorted(inside.items())}
+
+
+def _own_error(case: Case, error: float) -> float:
+    """Return the half width, without the one due to launches, of an interval with ``error``.
+
+    ``error`` is log(predicted / measured). The interval then ends at the measured time.
+    """
+    return sqrt(max(0.0, error**2 - _launch_spread(case) ** 2))
+
+
+@cache
+def _launch_spread(case: Case) -> float:
+    """Return ``launch_spread`` of ``case`` with the shipped parameters."""
+    cost_model = cost_model_of(case)
+    return launch_spread(cost_model, case.layout, step_time(cost_model, case.layout).total_seconds)
 
 
 def _prediction_kinds(cases: Sequence[Case]) -> dict[str, str]:
@@ -88,7 +105,7 @@ def _percentile(rows: Iterable[tuple[str, float]]) -> float:
 
 def is_inside(case: Case, ratio: float) -> bool:
     """Return True if the measured time is inside the interval of the prediction."""
-    low, high = step_interval(cost_model_of(case), ratio * case.seconds)
+    low, high = step_interval(cost_model_of(case), case.layout, ratio * case.seconds)
     return low <= case.seconds <= high
 
 

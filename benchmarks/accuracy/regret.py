@@ -10,7 +10,7 @@ predictions are tied with the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -62,7 +62,9 @@ class _Layout:
 def sweeps(cases: Sequence[Case]) -> list[Sweep]:
     """Return every sweep with at least three layouts, sorted by name."""
     names = sorted({case.run.sweep for case in cases if case.run.sweep})
-    found = [_sweep(name, [case for case in cases if case.run.sweep == name]) for name in names]
+    found = [
+        _evaluate_sweep(name, [case for case in cases if case.run.sweep == name]) for name in names
+    ]
     return [sweep for sweep in found if sweep is not None]
 
 
@@ -71,8 +73,33 @@ def mean_and_worst(regrets: Sequence[float]) -> tuple[float, float]:
     return (fmean(regrets), max(regrets)) if regrets else (0.0, 0.0)
 
 
-def _sweep(name: str, cases: list[Case]) -> Sweep | None:
-    layouts = _layouts([case for case in cases if case.scored])
+def scatter_of_micro_batches(
+    cases: Sequence[Case], ratios: Mapping[str, float]
+) -> tuple[int, float, float]:
+    """Return (rows, their mean error, mean error left by the other rows of the same sizes).
+
+    Only rows count that have at least two others of the same sweep and parallel sizes. These rows
+    differ in the micro-batch alone. The last number is the error of predictions that know the
+    median of predicted / measured (``ratios``) of these others: smooth models do not go below it.
+    """
+    groups: dict[Hashable, list[float]] = {}
+    for case in cases:
+        one = case.layout
+        sizes = (one.tp, one.cp, one.pp, one.vpp, one.ep, one.etp, one.dp, one.dp_shard)
+        setting = (case.problem.model.name, case.run.source, case.run.gpus, _batch(case))
+        groups.setdefault((*setting, *sizes, one.recompute), []).append(ratios[case.run.id])
+    errors, left = [], []
+    for group in groups.values():
+        for index, ratio in enumerate(group):
+            others = [*group[:index], *group[index + 1 :]]
+            if len(others) > 1:
+                errors.append(abs(ratio - 1))
+                left.append(abs(ratio / median(others) - 1))
+    return (len(errors), fmean(errors), fmean(left)) if errors else (0, 0.0, 0.0)
+
+
+def _evaluate_sweep(name: str, cases: list[Case]) -> Sweep | None:
+    layouts = _distinct_layouts([case for case in cases if case.scored])
     if len(layouts) < MIN_LAYOUTS:
         return None
     failed = [case for case in cases if case.run.oom]
@@ -90,19 +117,20 @@ def _sweep(name: str, cases: list[Case]) -> Sweep | None:
         naive_regret=naive.measured / fastest.measured - 1,
         picked=picked.words,
         best=fastest.words,
-        agreement=_agreement(layouts),
+        agreement=_pair_agreement(layouts),
         out_of_memory=len(failed),
         oom_missed=sum(
-            _fits(case) and estimate_step(case).total_seconds < slowest for case in failed
+            _is_predicted_to_fit(case) and estimate_step(case).total_seconds < slowest
+            for case in failed
         ),
     )
 
 
-def _layouts(cases: list[Case]) -> list[_Layout]:
+def _distinct_layouts(cases: list[Case]) -> list[_Layout]:
     """Return the distinct layouts in the order of their first runs, with seconds per sequence."""
     groups: dict[Hashable, list[Case]] = {}
     for case in cases:
-        groups.setdefault(_key(case), []).append(case)
+        groups.setdefault(_layout_key(case), []).append(case)
     naive = dict(zip(map(id, cases), naive_seconds(cases, cases), strict=True)) if cases else {}
     return [
         _Layout(
@@ -128,7 +156,7 @@ def _batch(case: Case) -> int:
     return case.problem.job.global_batch
 
 
-def _key(case: Case) -> Hashable:
+def _layout_key(case: Case) -> Hashable:
     """Return the key that distinguishes two layouts of a sweep; they use the same hosts."""
     layout = case.layout
     degrees = (layout.tp, layout.cp, layout.pp, layout.vpp, layout.ep, layout.etp, layout.dp)
@@ -136,7 +164,7 @@ def _key(case: Case) -> Hashable:
     return (degrees, rest, layout.sequence_parallel, case.run.global_batch)
 
 
-def _agreement(layouts: Sequence[_Layout]) -> float:
+def _pair_agreement(layouts: Sequence[_Layout]) -> float:
     right = pairs = 0
     for i, one in enumerate(layouts):
         for other in layouts[i + 1 :]:
@@ -146,6 +174,6 @@ def _agreement(layouts: Sequence[_Layout]) -> float:
     return right / pairs if pairs else 1.0
 
 
-def _fits(case: Case) -> bool:
+def _is_predicted_to_fit(case: Case) -> bool:
     peak = peak_bytes(cost_model_for(case.problem, MEGATRON), case.layout)
     return peak <= case.problem.cluster.gpu.memory_bytes

@@ -55,7 +55,7 @@ class Resolver:
         entry = self._library.entry("nodes", run.node)
         whole = int(entry["gpus_per_node"])
         per_node = min(run.gpus_per_node or whole, whole)
-        spec = run.node if per_node == whole else _smaller(run.node, entry, per_node)
+        spec = run.node if per_node == whole else _smaller_node(run.node, entry, per_node)
         hosts = -(-run.gpus // per_node)
         cluster = resolve_cluster(ClusterSpec(node=spec, nodes=hosts), self._library, Sink())
         if cluster is None:
@@ -70,7 +70,7 @@ class Resolver:
         return replace(cluster, node=node)
 
 
-def _smaller(node: str, entry: dict[str, Any], gpus: int) -> NodeSpec:
+def _smaller_node(node: str, entry: dict[str, Any], gpus: int) -> NodeSpec:
     """Return a variant of ``node`` with fewer GPUs and proportionally fewer NICs."""
     return NodeSpec(
         base=node,

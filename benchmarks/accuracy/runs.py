@@ -84,11 +84,11 @@ def read_runs(path: Path) -> tuple[Run, ...]:
     """Read the runs of a CSV file, in its order."""
     types = get_type_hints(Run)
     with path.open(encoding="utf-8", newline="") as file:
-        return tuple(_read(row, types) for row in csv.DictReader(file))
+        return tuple(_parse_row(row, types) for row in csv.DictReader(file))
 
 
-def _read(row: dict[str, str], types: dict[str, Any]) -> Run:
-    cells: dict[str, Any] = {name: _value(row[name], types[name]) for name in FIELDS}
+def _parse_row(row: dict[str, str], types: dict[str, Any]) -> Run:
+    cells: dict[str, Any] = {name: _parse_cell(row[name], types[name]) for name in FIELDS}
     return Run(**cells)
 
 
@@ -97,10 +97,10 @@ def write_runs(path: Path, runs: Iterable[Run]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(FIELDS)
-        writer.writerows([_cell(getattr(run, name)) for name in FIELDS] for run in runs)
+        writer.writerows([_format_cell(getattr(run, name)) for name in FIELDS] for run in runs)
 
 
-def _value(text: str, kind: Any) -> Any:
+def _parse_cell(text: str, kind: Any) -> Any:
     """Convert a cell to the type of its field. An empty cell is None if the field allows None."""
     choices = get_args(kind) or (kind,)
     if not text and NoneType in choices:
@@ -109,7 +109,7 @@ def _value(text: str, kind: Any) -> Any:
     return text == "1" if base is bool else base(text)
 
 
-def _cell(value: object) -> object:
+def _format_cell(value: object) -> object:
     if isinstance(value, bool):
         return int(value)
     return f"{value:.9g}" if isinstance(value, float) else "" if value is None else value

@@ -49,7 +49,7 @@ def _catalog_generation(name: str) -> Generation | None:
 
 
 class _GenerationReader:
-    """Reader of the file of a GPU generation, and of other files to which ``like`` refers."""
+    """Reader of the file of a GPU generation, and of the other files that ``like`` names."""
 
     def __init__(self, entry: CatalogEntry, library: Library, sink: Sink, at: str) -> None:
         self._entry = entry
@@ -108,7 +108,9 @@ class _GenerationReader:
             return None
         like = facts.get("like", "")
         own = {name: value for name, value in facts.items() if name not in ABOUT_ROWS}
-        own = {"measured": "fitted_runs" in facts, **own}
+        measured = "fitted_runs" in facts
+        launches = measured and "launch_seconds" in facts
+        own = {"measured": measured, "measured_launches": launches, **own}
         if not like:
             # Flags may be omitted; fitted parameters of a row without ``like`` must all be given.
             flags = {one.name: one.default for one in fields(Efficiency) if one.type == "bool"}

@@ -38,7 +38,7 @@ class Library(TextReader, Protocol):
 
 
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` fields of the model ``name``, to which the spec refers at ``at``.
+    """Return the ``ModelSpec`` fields of the model ``name``; ``at`` is the spec path that names it.
 
     ``name`` is a catalog entry, the path of a config.json, or a model id of the Hugging Face hub,
     whose config.json is read from the cache of the hub. A path contains a slash or ``.json``. In

@@ -37,7 +37,7 @@ LIMIT_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """Size limit of a user's file, and the code under which an unreadable file is reported."""
+    """Size limit of a user's file, and the diagnostic code for a file that cannot be read."""
 
     code: str = "K07"
     limit_bytes: int = LIMIT_BYTES
@@ -61,7 +61,7 @@ class TextReader(Protocol):
 
 
 class OutsideRootError(OSError):
-    """Error: a user's file is outside the folder to which PARC is limited."""
+    """Error: a user's file is outside the folder that PARC may read."""
 
     def __init__(self, path: str, folder: str) -> None:
         """Store the path in the spec and ``folder``, a description of the allowed folder."""
@@ -189,7 +189,7 @@ class CatalogEntry:
 def look_up_entry(
     kind: str, name: str, library: Library, sink: Sink, at: str
 ) -> CatalogEntry | None:
-    """Return the catalog entry or user's file ``name``, to which the spec refers at ``at``.
+    """Return the catalog entry or user's file ``name``; ``at`` is the spec path that names it.
 
     Returns None after reporting a finding: K01 (no such entry) with up to three similar names, K07
     (file cannot be read), K08 (file is not a mapping), or an X code such as X06 (invalid YAML).
@@ -229,7 +229,7 @@ def _read_user_file(
 def read_user_file(
     path: str, library: TextReader, sink: Sink, at: str, rule: FileRule = SMALL_FILE
 ) -> str | None:
-    """Return the text of the user's file at ``path``, to which the spec refers at ``at``.
+    """Return the text of the user's file at ``path``; ``at`` is the spec path that names it.
 
     Returns None after reporting that the file is outside the root folder (I11), or that the file
     cannot be read. ``rule`` has the code for the latter and the size limit.

@@ -143,7 +143,7 @@ def _explain_idle_hosts(plan: Plan) -> Finding:
 
 
 def _suggest_batches(plan: Plan) -> str:
-    """Return the global batches near that of the spec with which the chosen sizes use all hosts.
+    """Return global batches near that of the spec that let the chosen sizes use all hosts.
 
     The text is empty if there are none, for example because tp x cp x pp does not divide the number
     of GPUs.

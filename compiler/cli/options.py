@@ -13,7 +13,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def complete_path(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the item that makes the shell complete ``incomplete`` as the path of a file."""
+    """Return a completion item that tells the shell to complete ``incomplete`` as a file path."""
     return [CompletionItem(incomplete, type="file")]
 
 

@@ -18,7 +18,7 @@ from parc.compiler.ir.frozen_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CodeInfo:
-    """Description of one diagnostic code, a row of the table."""
+    """Description of one diagnostic code, as in ``codes/*.yaml``."""
 
     code: str
     title: str

@@ -52,7 +52,7 @@ def estimate_layout(cost_model: CostModel, layout: Layout) -> Estimate:
 def with_placement_seconds(
     cost_model: CostModel, layout: Layout, estimate: Estimate, seconds: float
 ) -> Estimate:
-    """Return ``estimate`` with a step to which the placement adds ``seconds``."""
+    """Return a copy of ``estimate`` whose step is ``seconds`` longer because of the placement."""
     time = replace(estimate.time, placement_seconds=seconds)
     figures = _figures_of_step(cost_model, layout, time.total_seconds)
     return replace(estimate, time=time, **figures)
@@ -61,7 +61,7 @@ def with_placement_seconds(
 def _figures_of_step(cost_model: CostModel, layout: Layout, seconds: float) -> _StepFigures:
     """Return the fields of ``Estimate`` that follow from a step time of ``seconds``."""
     problem = cost_model.problem
-    low, high = step_interval(cost_model, seconds)
+    low, high = step_interval(cost_model, layout, seconds)
     tokens = problem.job.global_batch * problem.job.sequence_length
     return {
         "mfu": model_flops_utilization(problem, seconds, layout.world),

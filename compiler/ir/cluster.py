@@ -72,7 +72,7 @@ class Gpu:
     """(precision, dense peak TFLOP/s) pairs, sorted by precision: (("bf16", 989.4), ("fp8",
     1978.9))."""
     source: str
-    """Document or page from which the numbers are taken."""
+    """Source of the numbers: a document or a page."""
     watts: float | None = None
     """Power limit of the GPU; None if unknown."""
 
@@ -99,7 +99,7 @@ class Fabric:
     """Bandwidth below a leaf switch divided by the bandwidth above it; 1.0 = full bisection."""
     source: str
     rails: int
-    """Number of leaf switches to which each host connects its NICs in a rail-optimized network; 0
+    """Number of leaf switches that each host connects its NICs to in a rail-optimized network; 0
     if all NICs of a host connect to one leaf switch."""
 
 
@@ -165,7 +165,7 @@ class NodeType:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Machine on which ranks can be placed."""
+    """Machine that ranks can be placed on."""
 
     name: str
     rack: str
@@ -191,7 +191,7 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts on which a job can run, and separately its spare and unavailable hosts."""
+    """Hosts that a job can run on, and separately its spare and unavailable hosts."""
 
     gpu: Gpu
     node: NodeType

@@ -1,4 +1,4 @@
-"""Findings and diagnostics, and the positions in source files to which they point.
+"""Findings and diagnostics, and the positions in source files that they point to.
 
 A rule returns a finding; a diagnostic is a finding with code, severity and position. A span is a
 part of one line, and ``SpecPositions`` maps spec paths to spans.
@@ -110,7 +110,7 @@ class Finding:
     """Edit of the spec that solves the problem, for example ``layout.tp: 8``."""
     causes: tuple[Cause, ...] = ()
     targets: tuple[str, ...] = ()
-    """Names of the backends to which the problem applies; empty if it applies to all."""
+    """Names of the backends that the problem applies to; empty if it applies to all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class Efficiency:
     # Properties of the stack, not fitted.
     measured: bool = False
     """True if the parameters were fitted with published runs of this stack and generation."""
+    measured_launches: bool = False
+    """True if ``launch_seconds`` was fitted with these runs too."""
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate
     FlashAttention."""

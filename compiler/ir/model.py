@@ -164,7 +164,7 @@ class Experts:
     groups: int
     """Number of expert groups for group-limited routing; 1 = routing is not limited to groups."""
     group_top_k: int
-    """Number of expert groups to which one token can be routed."""
+    """Number of expert groups that one token can be routed to."""
     router_bias: Literal["none", "parameter", "buffer"]
     """Bias of the router: none, a trained parameter, or the load-balancing buffer of DeepSeek-V3,
     which Megatron does not train."""

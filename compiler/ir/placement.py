@@ -244,7 +244,7 @@ class Placement:
         return self.expert is self.dense
 
     def host_of(self, rank: int) -> Host:
-        """Return the host on which ``rank`` runs."""
+        """Return the host that ``rank`` runs on."""
         return self.hosts[rank // self.ranks_per_node]
 
     def mesh(self, name: MeshName) -> Mesh:

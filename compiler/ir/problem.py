@@ -118,7 +118,7 @@ class SizeLimit:
     """Limit on the sizes that the search may choose on one axis."""
 
     axis: str
-    """Axis to which the limit applies: tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
+    """Axis that the limit applies to: tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
     smallest: int
     largest: int | None
     only: tuple[int, ...]
@@ -239,7 +239,7 @@ class KubernetesJob:
     tolerations: tuple[str, ...]
     """Tolerated taints: ``KEY``, ``KEY:EFFECT``, ``KEY=VALUE`` or ``KEY=VALUE:EFFECT``."""
     pull_secrets: tuple[str, ...]
-    """Names of the Secrets with which nodes pull the image."""
+    """Names of the Secrets that nodes use to pull the image."""
     run_as_user: int | None
     """User ID of the processes; None for the user of the image."""
     run_as_group: int | None
@@ -339,6 +339,6 @@ class Problem(Task):
     def trains_on_mock_data(self) -> bool:
         """True if the job has no data, so that the program of the framework generates some.
 
-        A program of the user may load data of which the spec contains nothing.
+        A program of the user may load data that the spec does not mention.
         """
         return not self.job.data

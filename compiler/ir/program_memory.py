@@ -189,7 +189,7 @@ class ProgramMemory:
 
 @dataclass(frozen=True, slots=True)
 class GradientExchange:
-    """Times at which a framework reduces gradients and gathers weights."""
+    """Points in a step when a framework reduces gradients and gathers weights."""
 
     reduces_replicas_once: bool = False
     """True if the replicas of a hybrid shard all-reduce gradients once per step, although ZeRO

@@ -61,7 +61,7 @@ class ServingLayout:
 
     @property
     def ranks_per_expert(self) -> int:
-        """Number of ranks over which the weights of one expert are split."""
+        """Number of ranks that split the weights of one expert."""
         return max(self.tp * self.pcp * self.dp // self.ep, 1)
 
 
@@ -82,7 +82,7 @@ def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class ServingSetup:
-    """Number formats, measured constants and limits with which an engine serves a model."""
+    """Number formats, measured constants and limits of an engine that serves a model."""
 
     engine: EngineConstants
     """Constants that the engine declares."""
@@ -352,7 +352,8 @@ class ServingEstimate:
     """Largest number of requests per second within the latency limits, for which all figures are
     estimated; None if the traffic states a load, or if there are no limits."""
     transfer_seconds: float = 0.0
-    """Seconds in which the decode pool receives the KV cache of a prompt; 0 for other engines."""
+    """Seconds that the decode pool takes to receive the KV cache of a prompt; 0 for other
+    engines."""
     simulated: ServiceStatistics | None = None
     """Statistics of an event simulation under the load; None without a load."""
     intervals: ServingIntervals | None = None

@@ -165,7 +165,7 @@ class StageCache:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Limits with which the engine is started, and the number of KV-cache blocks that results."""
+    """Limits that the engine is started with, and the resulting number of KV-cache blocks."""
 
     max_model_len: int
     max_num_seqs: int

@@ -50,7 +50,7 @@ def replan_service(
 ) -> ReplannedService | None:
     """Return the plan with every drained host replaced by an idle or spare host.
 
-    The replacement is the free host with which the engines span the fewest NVLink domains, then the
+    The replacement is the free host that makes the engines span the fewest NVLink domains, then the
     fewest switches. On a tie, the host nearest to the drained one in the switch tree is used, then
     the first by name. Returns None if an error was reported to ``sink``.
     """

@@ -88,7 +88,7 @@ def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
 
 
 def _with_seconds(candidate: Candidate, placed_seconds: float) -> Candidate:
-    """Return ``candidate`` with a placement that adds ``placed_seconds`` to its step."""
+    """Return ``candidate`` with a step that its placement makes longer by ``placed_seconds``."""
     seconds = candidate.step_seconds + placed_seconds
     mfu = candidate.mfu * candidate.step_seconds / seconds
     return replace(candidate, step_seconds=seconds, placed_seconds=placed_seconds, mfu=mfu)

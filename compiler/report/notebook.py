@@ -70,7 +70,7 @@ class PlanView:
         """
         if table not in TABLES:
             raise ValueError(f"no table {table!r}; valid values: {', '.join(TABLES)}")
-        return _records(cast(AnyPlan, self), table)
+        return _records_of_table(cast(AnyPlan, self), table)
 
     def to_pandas(self, table: str = "candidates") -> Any:
         """Return a table of the plan as a pandas ``DataFrame``; see ``to_records``.
@@ -105,7 +105,7 @@ def plan_view(plan: AnyPlan) -> TrainingPlan | ServicePlan:
     return ServicePlan(**parts) if isinstance(plan, ServingPlan) else TrainingPlan(**parts)
 
 
-def _records(plan: AnyPlan, table: str) -> list[dict[str, Any]]:
+def _records_of_table(plan: AnyPlan, table: str) -> list[dict[str, Any]]:
     from parc.compiler.report.text.estimate_tables import estimate_document
     from parc.compiler.report.text.search_table import search_document
 
@@ -113,7 +113,7 @@ def _records(plan: AnyPlan, table: str) -> list[dict[str, Any]]:
         return [
             {"pool": one.problem.service.setup.pool, **row}
             for one in plan.pools
-            for row in _records(one, table)
+            for row in _records_of_table(one, table)
         ]
     serves = isinstance(plan, ServingPlan)
     if table == "candidates":

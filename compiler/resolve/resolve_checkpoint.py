@@ -38,7 +38,7 @@ def catalog_checkpoints() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
 
 
 @cache
-def _repositories() -> Mapping[str, tuple[str, Mapping[str, str]]]:
+def _known_repositories() -> Mapping[str, tuple[str, Mapping[str, str]]]:
     """Return repository -> its format, and all checkpoints of its model by format.
 
     The checkpoint of a format is the one for instructions, if there is one.
@@ -64,8 +64,8 @@ def weight_format(checkpoint: str) -> str | None:
 
     The result is ``bf16`` for all 16-bit formats, and None if the format is unknown.
     """
-    if checkpoint in _repositories():
-        return _repositories()[checkpoint][0]
+    if checkpoint in _known_repositories():
+        return _known_repositories()[checkpoint][0]
     return next((form for text, form in _IN_NAME if text.search(checkpoint)), None)
 
 
@@ -78,13 +78,13 @@ def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None
     """
     source = _REPOSITORY.fullmatch(model.source.strip())
     checkpoint = job.checkpoint
-    if checkpoint is None and source is not None and source[1] not in _repositories():
+    if checkpoint is None and source is not None and source[1] not in _known_repositories():
         checkpoint = source[1]
     if checkpoint is not None:
         _check_format(job, checkpoint, sink)
         return checkpoint
     if source is not None:
-        return _choose_checkpoint(job, model, _repositories()[source[1]][1], sink)
+        return _choose_checkpoint(job, model, _known_repositories()[source[1]][1], sink)
     finding = Finding(
         "job.checkpoint is not set",
         label=f"the source of {model.name} is not a repository that an engine can load",

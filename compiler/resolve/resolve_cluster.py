@@ -64,13 +64,13 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         upper=upper,
         price_per_gpu_hour=complete.price_per_gpu_hour,
         pue=complete.pue,
-        reliability=_reliability(complete.failures),
+        reliability=_resolve_reliability(complete.failures),
         storage=Storage(complete.storage.write_gb_per_s, complete.storage.read_gb_per_s),
         wired_hosts=tuple(Counter(host.switch_path for host in members).items()),
     )
 
 
-def _reliability(spec: FailuresSpec) -> Reliability:
+def _resolve_reliability(spec: FailuresSpec) -> Reliability:
     return Reliability(
         gpu_mtbf_seconds=spec.gpu_mtbf,
         detection_seconds=spec.detection,

@@ -27,7 +27,7 @@ def check_features(job: ServiceSpec, engine: Engine, model: Model, sink: Sink) -
     # A plugin that declares no features supports none.
     declared = getattr(engine, "service_features", None)
     supported = declared(model) if declared is not None else frozenset()
-    for path, feature in _features(job):
+    for path, feature in _used_features(job):
         if feature in supported:
             continue
         section = feature.partition(":")[0]
@@ -48,7 +48,7 @@ def section_path(path: str) -> str:
     return ".".join(path.split(".")[:2])
 
 
-def _features(job: ServiceSpec) -> Iterator[tuple[str, str]]:
+def _used_features(job: ServiceSpec) -> Iterator[tuple[str, str]]:
     """Yield (spec path, name of the feature) for each feature that the job uses."""
     if job.pool != "both":
         yield "job.pool", f"pool:{job.pool}"

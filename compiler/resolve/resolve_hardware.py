@@ -150,9 +150,9 @@ def _apply_part_changes(base: Part, changes: Part) -> Part:
 
 
 def _changes_of_dependent_facts(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
-    """Return new values for the facts of ``base`` that are wrong after the changes in ``update``.
+    """Return new values for facts of ``base`` that the changes in ``update`` make wrong.
 
-    For example, another number of GPUs per host changes an NVLink domain that ends at the host.
+    For example, if an NVLink domain is a single host, it grows with the number of GPUs per host.
     """
     dependent: dict[str, Any] = {}
     if "nics" in update:

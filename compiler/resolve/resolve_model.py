@@ -160,7 +160,7 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
 
 
 def _build_variant(attention: Attention, facts: ModelSpec, spec: LayerVariantSpec) -> LayerVariant:
-    """Return the shapes of the layers of ``spec``; the model has ``attention``."""
+    """Return the layer shapes that ``spec`` sets; ``attention`` and ``facts`` have the others."""
     changes: dict[str, Any] = {
         key: value
         for key in ("heads", "kv_heads", "head_dim", "window", "sinks")

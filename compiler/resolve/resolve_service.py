@@ -89,12 +89,11 @@ def resolve_service(
     setup = replace(setup, lora=resolve_lora(spec.job.lora, sink))
     setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, sink)
     headroom = _memory_headroom(spec.goals, model, setup, cluster.gpu)
-    # Emitted as a flag, so binary rounding errors must not show.
-    setup = replace(setup, memory_share=round(1 - headroom, 4))
     service = Service(
         checkpoint=checkpoint,
         traffic=traffic,
-        setup=setup,
+        # The share is emitted as a flag, so binary rounding errors must not show.
+        setup=replace(setup, memory_share=round(1 - headroom, 4)),
         quantize=spec.job.quantize,
         max_model_len=None if spec.job.max_model_len == "auto" else spec.job.max_model_len,
         context=engine.context_tokens(model),

@@ -152,7 +152,7 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
 
 
 def resolve_version(name: str, requested: str | None, sink: Sink) -> str | None:
-    """Return the supported version to which ``requested`` belongs: for 0.19.2, this is 0.19.
+    """Return the supported version that ``requested`` belongs to: for 0.19.2, this is 0.19.
 
     If ``requested`` is None, return the default version of the backend ``name``. Return None if the
     backend is unknown or does not support the version (X18).

@@ -236,7 +236,7 @@ def _parse_csv(lines: list[str]) -> Iterator[tuple[int, TraceRequest]]:
             lengths = int(row[1]), int(row[2])
         except ValueError as error:
             raise _TraceError(line, "the time or a length is invalid") from error
-        yield line, _request(line, time, lengths)
+        yield line, _read_request(line, time, lengths)
 
 
 def _parse_json(lines: list[str]) -> Iterator[tuple[int, TraceRequest]]:
@@ -254,14 +254,14 @@ def _parse_json(lines: list[str]) -> Iterator[tuple[int, TraceRequest]]:
             keys, unit = ("timestamp", "input_length", "output_length"), 1e-3
         else:
             keys, unit = ("seconds", "input_tokens", "output_tokens"), 1.0
-        time, *lengths = (_number(line, value, key) for key in keys)
+        time, *lengths = (_read_number(line, value, key) for key in keys)
         blocks = value.get("hash_ids", ())
         if not isinstance(blocks, list | tuple) or not all(type(one) is int for one in blocks):
             raise _TraceError(line, "hash_ids is not a list of integers")
-        yield line, _request(line, time * unit, lengths, tuple(blocks))
+        yield line, _read_request(line, time * unit, lengths, tuple(blocks))
 
 
-def _number(line: int, value: Mapping[str, Any], key: str) -> float:
+def _read_number(line: int, value: Mapping[str, Any], key: str) -> float:
     """Return the number that a JSON object has for ``key``."""
     number: Any = value.get(key)
     # JSON allows integers that are too large for a float, and Python also reads Infinity.
@@ -270,7 +270,7 @@ def _number(line: int, value: Mapping[str, Any], key: str) -> float:
     return float(number)
 
 
-def _request(
+def _read_request(
     line: int, seconds: float, lengths: Iterable[float], blocks: tuple[int, ...] = ()
 ) -> TraceRequest:
     prompt, answer = lengths

@@ -32,7 +32,7 @@ SHARDED_FROM: Mapping[str, int] = {"optimizer state": 1, "gradients": 2, "weight
 """Title of a memory term -> lowest ZeRO stage that shards it over the replicas."""
 
 OVERSIZED = "R17"
-"""Diagnostic code under which layouts that do not fit into memory are counted."""
+"""Diagnostic code that counts layouts that do not fit into memory."""
 
 
 def explain_oversized(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
@@ -21,42 +20,19 @@ from parc.compiler.search.enumerate_layouts import (
 )
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.memory_cache import PeakMemoryCache, StageActivations
+from parc.compiler.search.memory_cache import (
+    OversizedLayout,
+    PeakMemoryCache,
+    StageActivations,
+    has_memory_elsewhere,
+)
 from parc.compiler.search.rank_layouts import ROUNDING, Survivor
-from parc.compiler.search.rule_cache import RuleCache
+from parc.compiler.search.rule_cache import CheckedMesh, CheckedSplit, RuleCache
 from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
 COVERED_BY_SIBLING = "recompute"
 """Key for the number of layouts that are left out because a sibling with less recompute fits."""
-
-
-@dataclass(slots=True, eq=False)
-class CheckedSplit:
-    """Split of the layers into pipeline stages, with the results of rules that read only stages."""
-
-    vpp: int
-    split: PipelineSplit
-    shape: StageShape
-    first: int
-    """Index of the first rule that all layouts with this split violate."""
-    levels: tuple[int, ...]
-    """Index of the first violated rule for each recompute level."""
-    valid: bool
-    """True if no recompute level violates a rule, and no rule reads the whole layout."""
-
-
-@dataclass(slots=True, eq=False)
-class CheckedMesh:
-    """Parallel sizes with the micro-batch sizes to try, and the first rule that each violates."""
-
-    degrees: ParallelSizes
-    batches: list[tuple[int, int, int]]
-    """(micro-batch size, micro-batches per step, index of the first violated rule) of each
-    micro-batch size."""
-    static: dict[StageShape, tuple[float, ...]]
-    """For each shape of the stages, the bytes per group of equal stages that do not depend on the
-    micro-batch; empty if these bytes do not fit."""
 
 
 class LayoutFilter:
@@ -82,6 +58,7 @@ class LayoutFilter:
         self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
+        self._oversized: list[OversizedLayout] = []
         self._cost_model, self._limit, self.end = cost_model, limit_bytes, end
         self.rules = rules
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
@@ -135,6 +112,12 @@ class LayoutFilter:
         fields["micro_batch"] = point.micro_batch
         fields["recompute"] = self.space.levels[point.level]
         return layout
+
+    @property
+    def near_misses(self) -> list[LayoutPoint]:
+        """Valid layouts that do not fit, but might fit with another stage split."""
+        rows = [one for one in self._oversized if one[0].pp > 1]
+        return [one[0].with_recompute_level(one[1]) for one in rows if has_memory_elsewhere(one)]
 
     def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
@@ -216,21 +199,22 @@ class LayoutFilter:
                     # limit - left is the size of the buffers between stages.
                     yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
 
-    def seconds_without_recompute(self, point: LayoutPoint) -> float:
-        """Return the seconds per step of a surviving layout if it recomputes nothing."""
-        plain = point.with_recompute_level(0)
+    def step_seconds(self, point: LayoutPoint) -> float:
+        """Return the seconds per step of ``point``, as ``Survivor`` defines them."""
         _, shape = self._splits[point.pp, point.vpp][point.split]
-        return self._step_seconds(plain, shape, self._micro_batches(point))
+        return self._step_seconds(point, shape, self._micro_batches(point))
 
-    def seconds_if_balanced(self, survivor: Survivor) -> float:
-        """Return about the seconds per step of a surviving layout if all stages took equally long.
+    def best_split_seconds(self, point: LayoutPoint, seconds: float, layers: int = 0) -> float:
+        """Return about the seconds per step of ``point`` with the best of all stage splits.
 
-        This is the step time without the time by which the slowest stage exceeds the mean.
+        ``seconds`` is the step time with its own split. In all splits, the longest stage has at
+        least ``layers`` layers.
         """
-        point = survivor.point
         _, shape = self._splits[point.pp, point.vpp][point.split]
-        slowest, _, whole = self._times_by_sizes[point[:6]].pace(point, shape)
-        return survivor.seconds - self._micro_batches(point) * (slowest - whole / point.pp)
+        times = self._times_by_sizes[point[:6]]
+        slowest, _, _ = times.pace(point, shape)
+        least = times.least_slowest_seconds(point, shape, layers)
+        return seconds - self._micro_batches(point) * (slowest - least)
 
     def with_split(self, point: LayoutPoint, split: PipelineSplit) -> LayoutPoint:
         """Return the layout ``point`` with ``split`` as its stage split."""
@@ -335,6 +319,7 @@ class LayoutFilter:
             violated: index of the first violated rule of each sibling.
         """
         (point, count), lost, valid = first, self._lost, self._valid
+        oversized = self._oversized
         static = mesh.static.get(split.shape)
         if static is None:
             static = self._static_bytes(mesh, split, point)
@@ -351,6 +336,7 @@ class LayoutFilter:
             for fixed, flight, (each, once) in zip(static, flights, rows, strict=True):
                 if fixed + flight * each + once > left:
                     lost[valid] += 1
+                    oversized.append((point, level, split.shape, static, flights[0], rows, left))
                     break
             else:
                 # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.

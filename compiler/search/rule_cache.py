@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from parc.compiler.ir import Problem
+from parc.compiler.ir import PipelineSplit, Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
+from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint, ParallelSizes
+from parc.compiler.search.stage_shapes import StageShape
 
 DECIDED_BY: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),
@@ -60,6 +61,34 @@ class RuleGroup:
     """Function that returns the values of these fields."""
     rules: list[tuple[int, Rule]] = field(default_factory=list)
     first_violated: dict[Any, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class CheckedSplit:
+    """Split of the layers into pipeline stages, with the results of rules that read only stages."""
+
+    vpp: int
+    split: PipelineSplit
+    shape: StageShape
+    first: int
+    """Index of the first rule that all layouts with this split violate."""
+    levels: tuple[int, ...]
+    """Index of the first violated rule for each recompute level."""
+    valid: bool
+    """True if no recompute level violates a rule, and no rule reads the whole layout."""
+
+
+@dataclass(slots=True, eq=False)
+class CheckedMesh:
+    """Parallel sizes with the micro-batch sizes to try, and the first rule that each violates."""
+
+    degrees: ParallelSizes
+    batches: list[tuple[int, int, int]]
+    """(micro-batch size, micro-batches per step, index of the first violated rule) of each
+    micro-batch size."""
+    static: dict[StageShape, tuple[float, ...]]
+    """For each shape of the stages, the bytes per group of equal stages that do not depend on the
+    micro-batch; empty if these bytes do not fit."""
 
 
 class RuleCache:

@@ -181,7 +181,7 @@ def _stage_balance(layers: int, pp: int) -> tuple[float, int]:
 
 
 def _fewest_model_ranks(cost_model: CostModel) -> int:
-    """Return the least tp x pp with which weights and gradients outside of experts fit into memory.
+    """Return the least tp x pp for weights and gradients outside of experts to fit into memory.
 
     The result is 1 if the framework can shard them over data-parallel ranks.
     """

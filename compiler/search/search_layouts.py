@@ -30,7 +30,7 @@ from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.rank_layouts import ROUNDING, LayoutRanking, RankedLayout, Survivor
-from parc.compiler.search.search_other_splits import search_other_splits
+from parc.compiler.search.search_other_splits import search_near_misses, search_other_splits
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
@@ -71,6 +71,8 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
+        if not survivors:
+            survivors += search_near_misses(cost_model, filters, (0, inf))
     dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:
         fallback = _fallback_candidate(filters, cost_model, dropped, sink)
@@ -79,6 +81,8 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     else:
+        best = find_best_survivor(cost_model, filters, survivors)
+        survivors += search_near_misses(cost_model, filters, best)
         best = find_best_survivor(cost_model, filters, survivors)
         survivors += search_other_splits(cost_model, filters, survivors, best)
         if len(spaces[0].levels) > spaces[0].sibling_levels:
@@ -119,7 +123,7 @@ def _search_partial_recompute(
     """Return the layouts that recompute only some layers and beat or tie with all ``survivors``.
 
     Each of them differs from a survivor only in recompute: it recomputes the first n layers of each
-    model chunk, where n is the smallest number with which the layout fits into memory.
+    model chunk, where n is the smallest number that makes the layout fit into memory.
     """
     goals = cost_model.problem.goals
     world, best = find_best_survivor(cost_model, filters, survivors)
@@ -129,7 +133,9 @@ def _search_partial_recompute(
         for row in survivors
         if row.point.level and world in (0, row.point.world) and row.seconds <= 2 * best
     ]
-    floors = [(filters[row.variant].seconds_without_recompute(row.point), row) for row in rows]
+    floors = [
+        (filters[row.variant].step_seconds(row.point.with_recompute_level(0)), row) for row in rows
+    ]
     found: list[Survivor] = []
     for floor, row in sorted(floors):
         if floor > best * (1 + goals.tie):

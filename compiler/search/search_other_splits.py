@@ -7,17 +7,22 @@ times, fewer layers share a stage with the loss, if this makes the step shorter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil, floor
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd, memory_of_all_stages, peak_bytes
+from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
+from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.layer_time import output_head_seconds, recompute_seconds
 from parc.compiler.cost.step.stage_time import cached_layer_time
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
-from parc.compiler.ir import LayerKind, Layout, PipelineSplit
+from parc.compiler.ir import LayerKind, Layout, PipelineSplit, StageMemory
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.balance_stages import StageWork, balanced_counts
+from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.rank_layouts import Survivor
 
@@ -46,7 +51,7 @@ def search_other_splits(
     world, best = world_and_seconds
     tie = cost_model.problem.goals.tie
     rows = [
-        (filters[row.variant].seconds_if_balanced(row), row)
+        (filters[row.variant].best_split_seconds(row.point, row.seconds), row)
         for row in survivors
         if row.point.pp > 1 and world in (0, row.point.world)
     ]
@@ -64,26 +69,116 @@ def search_other_splits(
     return [row for least, row in found if max(least, row.seconds) <= most]
 
 
+def search_near_misses(
+    cost_model: CostModel,
+    filters: Mapping[int, LayoutFilter],
+    world_and_seconds: tuple[int, float],
+) -> list[Survivor]:
+    """Return layouts that fit only with another stage split, and tie with or beat all survivors.
+
+    With the framework's own split, one of their stages needs more memory than a GPU has, such as
+    the first one, which has most micro-batches in flight.
+
+    Args:
+        cost_model: cost model of the problem.
+        filters: index of a framework variant -> filter of its layouts.
+        world_and_seconds: number of GPUs, or 0 for any, and step time of the fastest survivor
+            (infinite without survivors).
+    """
+    world, best = world_and_seconds
+    tie = cost_model.problem.goals.tie
+    rows = []
+    for index, one in filters.items():
+        for point in one.near_misses:
+            if world in (0, point.world):
+                seconds = one.step_seconds(point)
+                least = one.best_split_seconds(point, seconds)
+                rows.append((least, seconds, index, point))
+    found: list[tuple[float, Survivor]] = []
+    for least, seconds, index, point in sorted(rows):
+        most = best * (1 + tie)
+        if least > most:
+            break
+        layout = filters[index].build_layout(point)
+        layers = _longest_stage(cost_model, layout, filters[index].end)
+        if layers is None:
+            continue
+        # With interleaving, the step does not grow by the whole excess of the longest stage.
+        if point.vpp == 1 and filters[index].best_split_seconds(point, seconds, layers) > most:
+            continue
+        row = _fastest_split(cost_model, filters[index], point, index)
+        if row is not None and row.seconds <= most:
+            found.append((least, row))
+            best = min(best, row.seconds)
+    most = best * (1 + tie)
+    return [row for least, row in found if max(least, row.seconds) <= most]
+
+
+def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int | None:
+    """Return about the fewest layers of the longest stage with which ``layout`` fits into memory.
+
+    None if the stages cannot hold all layers, however these are divided. Each layer is assumed to
+    need the smallest static memory per layer of all stages, and the smallest activations per layer
+    and micro-batch in flight.
+    """
+    limit, model = memory_limit_bytes(cost_model), cost_model.problem.model
+    shape = PipelineShape(
+        layout.pp, layout.micro_batches(cost_model.problem.job.global_batch), layout.vpp
+    )
+    stages = memory_of_all_stages(cost_model, layout)
+    layers = [layout.split.stage_layers(one.stage) for one in stages]
+    flights = [micro_batches_in_flight(layout.schedule, one.stage, shape) for one in stages]
+    # At the high end of the interval, activations are larger.
+    nbytes = [_bytes_at_end(one, end) for one in stages]
+    state = min(
+        one.static_bytes / count for count, one in zip(layers, stages, strict=True) if count
+    )
+    kept = [
+        (count * flight, one.activations_bytes * (size - one.static_bytes) / one.dynamic_bytes)
+        for count, one, size, flight in zip(layers, stages, nbytes, flights, strict=True)
+    ]
+    (least, low), (most, high) = min(kept), max(kept)
+    saved = max(0.0, (high - low) / (most - least) if most > least else high / most)
+    capacity = [
+        # A layer whose state and activations are all offloaded needs no bytes.
+        max(0, count + floor((limit - size) / max(1.0, state + flight * saved)))
+        for count, size, flight in zip(layers, nbytes, flights, strict=True)
+    ]
+    for count in range(ceil(model.layers / layout.pp), max(capacity) + 1):
+        if sum(min(one, count) for one in capacity) >= model.layers:
+            return count
+    return None
+
+
 def _with_other_split(
     cost_model: CostModel, layout_filter: LayoutFilter, row: Survivor
 ) -> Survivor | None:
-    """Return ``row`` with balanced stages; None if no split is faster by more than ``goals.tie``.
+    """Return ``row`` with balanced stages; None if this does not save more than ``goals.tie``."""
+    found = _fastest_split(cost_model, layout_filter, row.point, row.variant)
+    if found is None:
+        return None
+    layout = layout_filter.build_layout(row.point)
+    most = step_time(cost_model, layout).total_seconds * (1 - cost_model.problem.goals.tie)
+    return found if found.seconds < most else None
+
+
+def _fastest_split(
+    cost_model: CostModel, layout_filter: LayoutFilter, point: LayoutPoint, variant: int
+) -> Survivor | None:
+    """Return ``point`` with balanced stages that fit into memory; None if there are none.
 
     The simplest of the splits that tie with the fastest one is used.
     """
-    problem = cost_model.problem
-    tie, layout = problem.goals.tie, layout_filter.build_layout(row.point)
+    layout = layout_filter.build_layout(point)
     found = [
         (step_time(cost_model, other).total_seconds, other)
         for other in balanced_layouts(cost_model, layout_filter.rules, layout, layout_filter.end)
     ]
     if not found:
         return None
-    most = min(seconds for seconds, _ in found) * (1 + tie)
+    most = min(seconds for seconds, _ in found) * (1 + cost_model.problem.goals.tie)
     seconds, other = next(pair for pair in found if pair[0] <= most)
-    if seconds >= step_time(cost_model, layout).total_seconds * (1 - tie):
-        return None
-    return Survivor(seconds, layout_filter.with_split(row.point, other.split), row.variant)
+    return Survivor(seconds, layout_filter.with_split(point, other.split), variant)
 
 
 def balanced_layouts(
@@ -112,9 +207,17 @@ def _limit_full_stages(
     """Lower ``most``, the largest number of layers of each stage, where ``layout`` does not fit."""
     limit = memory_limit_bytes(cost_model)
     for one in memory_of_all_stages(cost_model, layout):
-        nbytes = one.total_bytes if end == EXPECTED else one.high_bytes
+        nbytes = _bytes_at_end(one, end)
         if nbytes > limit:
-            most[one.stage] = min(most[one.stage], layout.split.stage_layers(one.stage) - 1)
+            layers = layout.split.stage_layers(one.stage)
+            # A layer needs at most an equal part of the memory of its stage.
+            excess = max(1, ceil((1 - limit / nbytes) * layers))
+            most[one.stage] = min(most[one.stage], layers - excess)
+
+
+def _bytes_at_end(stage: StageMemory, end: MemoryEnd) -> float:
+    """Return the memory of a stage in bytes at ``end`` of its interval."""
+    return stage.total_bytes if end == EXPECTED else stage.high_bytes
 
 
 def _balanced_splits(cost_model: CostModel, layout: Layout, most: list[int]) -> list[PipelineSplit]:

@@ -25,6 +25,9 @@ class StageShape:
     peak_candidates: tuple[EqualStageGroup, ...]
     """Groups of stages that can have the memory peak. Each other group needs at most as much memory
     as one of these."""
+    ranks: tuple[int, ...]
+    """Number of pipeline ranks that each group in ``peak_candidates`` stands for: its own, and
+    those that need at most as much memory."""
     counts: tuple[tuple[int, ...], ...]
     """Layers by kind, including multi-token prediction layers, for each group in
     ``peak_candidates``."""
@@ -58,10 +61,22 @@ class StageShape:
             for one in classes
             if not any(_needs_at_least_as_much_memory(two, one) for two in classes)
         )
+        fullest = [
+            next(
+                one
+                for one in peak_candidates
+                if one is two or _needs_at_least_as_much_memory(one, two)
+            )
+            for two in classes
+        ]
         return cls(
             pp=pp,
             classes=classes,
             peak_candidates=peak_candidates,
+            ranks=tuple(
+                sum(two.count for one, two in zip(fullest, classes, strict=True) if one is own)
+                for own in peak_candidates
+            ),
             counts=tuple(work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
             work=tuple((*work_of_stage, count) for work_of_stage, count in work.items()),
             present=tuple(map(any, zip(*(counts for counts, _ in work), strict=True))),

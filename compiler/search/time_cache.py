@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from math import ceil, inf
 
 from parc.compiler.cost.schedules.unequal_chunks import (
     CriticalPath,
@@ -178,6 +179,28 @@ class MeshTimes:
             )
             pace = row.paces[key] = evaluate(row, point, shape)
         return pace
+
+    def least_slowest_seconds(
+        self, point: LayoutPoint, shape: StageShape, layers: int = 0
+    ) -> float:
+        """Return the least seconds per micro-batch of the slowest stage for any division of layers.
+
+        ``shape`` are the stages of one such division. The longest stage has at least ``layers``
+        layers.
+        """
+        _, _, whole = self.pace(point, shape)
+        least, row = whole / shape.pp, self._rows[point.micro_batch]
+        if self._has_block_recompute:
+            return least
+        fastest = inf
+        for index, (kind, present) in enumerate(zip(self._batch.kinds, shape.present, strict=True)):
+            if present:
+                count = sum(counts[index] * ranks for counts, _, ranks in shape.work)
+                each = self._layer_seconds(row, point, kind)[1]
+                fastest = min(fastest, each)
+                # Some stage has at least the mean number of layers, rounded up.
+                least = max(least, ceil(count / shape.pp) * each)
+        return max(least, layers * fastest) if layers else least
 
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint

@@ -47,7 +47,7 @@ class GpuSpec(StrictModel):
     watts: Watts | None = None
     """Power limit of one GPU (TDP). Only the energy of a run depends on it."""
     source: str | None = None
-    """Document or page from which the numbers are taken."""
+    """Source of the numbers: a document or a page."""
 
 
 class NodeSpec(StrictModel):
@@ -92,7 +92,7 @@ class NodeSpec(StrictModel):
     """Catalog name of the fabric of this host type. If cluster.fabric is set, it is used
     instead."""
     source: str | None = None
-    """Document or page from which the numbers are taken."""
+    """Source of the numbers: a document or a page."""
 
 
 class FabricSpec(StrictModel):
@@ -114,7 +114,7 @@ class FabricSpec(StrictModel):
     """Number of leaf switches to which each host of a rack connects its NICs in a rail-optimized
     network. If absent, all NICs of a host connect to one leaf switch."""
     source: str | None = None
-    """Document or page from which the numbers are taken."""
+    """Source of the numbers: a document or a page."""
 
 
 class RackSpec(StrictModel):
@@ -126,7 +126,7 @@ class RackSpec(StrictModel):
     """Hosts of the rack, as a Slurm host list (r01n[01-16]) or a list of host lists. Leading zeros
     are part of the names."""
     nvlink_domain: str | None = None
-    """Name of the NVLink domain to which all hosts of the rack belong. If absent, PARC derives the
+    """Name of the NVLink domain that all hosts of the rack belong to. If absent, PARC derives the
     domains from the node type."""
     nvlink_domains: dict[str, str | tuple[str, ...]] | None = None
     """Mapping from the name of each NVLink domain to the host list of its hosts. For a rack with
@@ -180,7 +180,7 @@ class StorageSpec(StrictModel):
 
 
 class ClusterSpec(StrictModel):
-    """Hosts on which the job can run, and the network between them."""
+    """Hosts that the job can run on, and the network between them."""
 
     base: str | None = None
     """Name of a cluster in the catalog to start from. Keys that are set here override the values of
@@ -230,4 +230,4 @@ class ClusterSpec(StrictModel):
     training runs, or to benchmarks of a service, on this cluster. If absent, PARC uses the
     parameters of its catalog."""
     source: str | None = None
-    """Document or page from which the numbers of a catalog entry are taken."""
+    """Source of the numbers of a catalog entry: a document or a page."""

@@ -47,12 +47,12 @@ def _apply_override(text: str, override: str) -> str | None:
     missing = parts[len(nodes) - 1 :]
     if override.startswith("~"):
         # An absent value needs no edit.
-        return text if missing else _remove(text, nodes[-2], parts[-1])
+        return text if missing else _remove_entry(text, nodes[-2], parts[-1])
     if not missing:
-        return _replace(text, nodes[-1], value)
+        return _replace_value(text, nodes[-1], value)
     if any(isinstance(part, int) for part in missing):
         return None
-    return _insert(text, nodes[-1], [str(part) for part in missing], value)
+    return _insert_entry(text, nodes[-1], [str(part) for part in missing], value)
 
 
 def _nodes_on_path(root: Any, parts: Path) -> list[Any]:
@@ -76,23 +76,23 @@ def _entry_index(node: Any, part: str | int) -> int | None:
     return int(part) if valid else None
 
 
-def _end(text: str, node: Any) -> int:
+def _end_offset(text: str, node: Any) -> int:
     """Return the offset behind the last character of ``node``, without comments after the node."""
     # A block collection ends at the next token, after blank lines and comments.
     if node.id != "scalar" and not node.flow_style and node.value:
         last = node.value[-1]
-        return _end(text, last[1] if isinstance(last, tuple) else last)
+        return _end_offset(text, last[1] if isinstance(last, tuple) else last)
     start: int = node.start_mark.index
     return start + len(text[start : node.end_mark.index].rstrip())
 
 
-def _replace(text: str, node: Any, value: str) -> str:
+def _replace_value(text: str, node: Any, value: str) -> str:
     start = node.start_mark.index
     space = "" if text[start - 1 : start].isspace() or text[start - 1 : start] in "[{" else " "
-    return text[:start] + space + value + text[_end(text, node) :]
+    return text[:start] + space + value + text[_end_offset(text, node) :]
 
 
-def _insert(text: str, node: Any, keys: Sequence[str], value: str) -> str | None:
+def _insert_entry(text: str, node: Any, keys: Sequence[str], value: str) -> str | None:
     """Return ``text`` with the new entry ``keys[0]`` in the mapping ``node``.
 
     Further keys become nested mappings. A scalar (the name of a catalog entry, or null) becomes a
@@ -105,12 +105,12 @@ def _insert(text: str, node: Any, keys: Sequence[str], value: str) -> str | None
     if node.id == "sequence":
         return None
     if node.id == "scalar":
-        name = text[node.start_mark.index : _end(text, node)]
+        name = text[node.start_mark.index : _end_offset(text, node)]
         base = f"base: {name}, " if name and name not in ("null", "~") else ""
-        return _replace(text, node, f"{{{base}{entry}}}")
+        return _replace_value(text, node, f"{{{base}{entry}}}")
     if not node.value:
-        return _replace(text, node, f"{{{entry}}}")
-    at = _end(text, node.value[-1][1])
+        return _replace_value(text, node, f"{{{entry}}}")
+    at = _end_offset(text, node.value[-1][1])
     if node.flow_style:
         return f"{text[:at]}, {entry}{text[at:]}"
     at = _line_end(text, at)
@@ -120,16 +120,16 @@ def _insert(text: str, node: Any, keys: Sequence[str], value: str) -> str | None
     return f"{text[:at]}{newline}{' ' * node.start_mark.column}{entry}{text[at:]}"
 
 
-def _remove(text: str, node: Any, part: str | int) -> str | None:
+def _remove_entry(text: str, node: Any, part: str | int) -> str | None:
     """Return ``text`` without the entry ``part`` of the mapping or list ``node``."""
     index = _entry_index(node, part)
     if index is None:
         return None
     pairs = [entry if isinstance(entry, tuple) else (entry, entry) for entry in node.value]
     starts = [key.start_mark.index for key, _ in pairs]
-    ends = [_end(text, value) for _, value in pairs]
+    ends = [_end_offset(text, value) for _, value in pairs]
     if len(pairs) == 1:
-        return _empty(text, node, ends[0])
+        return _remove_only_entry(text, node, ends[0])
     last = index == len(pairs) - 1
     line = text.rfind("\n", 0, starts[index]) + 1
     if not node.flow_style and _starts_line(text[line : starts[index]], part):
@@ -144,12 +144,12 @@ def _starts_line(before: str, part: str | int) -> bool:
     return not before.strip() if isinstance(part, str) else bool(_ITEM_START.fullmatch(before))
 
 
-def _empty(text: str, node: Any, end: int) -> str:
+def _remove_only_entry(text: str, node: Any, end: int) -> str:
     """Return ``text`` with the only entry of ``node``, which ends at ``end``, removed."""
     brackets = "{}" if node.id == "mapping" else "[]"
     start = node.start_mark.index
     if node.flow_style:
-        return text[:start] + brackets + text[_end(text, node) :]
+        return text[:start] + brackets + text[_end_offset(text, node) :]
     # `layout: {}` on one line, unless a comment stands between the key and the entry.
     above = text[:start].rstrip("- \r\n")
     return (

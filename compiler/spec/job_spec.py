@@ -118,7 +118,7 @@ class JobSpec(StrictModel):
     async_checkpoint: bool = False
     """Write checkpoints in a background process while training continues."""
     load_dir: str | None = None
-    """Folder of the checkpoint from which the run starts. Required if kind is finetune."""
+    """Folder of the checkpoint that the run starts from. Required if kind is finetune."""
 
 
 TIE = 0.01

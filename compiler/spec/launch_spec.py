@@ -108,7 +108,7 @@ class KubernetesSpec(StrictModel):
     """Taints of nodes that the pods tolerate, in the syntax of kubectl taint: KEY, KEY:EFFECT or
     KEY=VALUE:EFFECT, such as nvidia.com/gpu=present:NoSchedule."""
     pull_secrets: tuple[str, ...] = ()
-    """Names of the Secrets with which the nodes pull the image from a private registry."""
+    """Names of the Secrets that the nodes use to pull the image from a private registry."""
     run_as_user: NonNegativeInt | None = None
     """User ID of the processes. If absent, the user of the image."""
     run_as_group: NonNegativeInt | None = None

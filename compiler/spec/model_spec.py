@@ -76,7 +76,7 @@ class ExpertsSpec(StrictModel):
     count: Count | None = None
     """Number of routed experts per layer. Required unless base sets it."""
     top_k: Count | None = None
-    """Number of routed experts to which each token is sent. Required unless base sets it."""
+    """Number of routed experts that each token is sent to. Required unless base sets it."""
     size: PositiveInt | None = None
     """Hidden width of one routed expert. Required unless base sets it."""
     latent_size: NonNegativeInt = 0
@@ -101,7 +101,7 @@ class ExpertsSpec(StrictModel):
     groups: Count = 1
     """Number of expert groups for group-limited routing. 1 means that routing is not limited."""
     group_top_k: Count = 1
-    """Number of expert groups to which one token can be routed."""
+    """Number of expert groups that one token can be routed to."""
     router_bias: Literal["none", "parameter", "buffer"] = "none"
     """Bias of the router: none, a trained parameter, or the load-balancing buffer of
     DeepSeek-V3."""
@@ -142,7 +142,7 @@ class IndexerSpec(StrictModel):
     head_dim: PositiveInt | None = None
     """Width of index queries and index keys. Required unless base sets it."""
     top_k: PositiveInt | None = None
-    """Number of keys to which a query attends. Required unless base sets it."""
+    """Number of keys that a query attends to. Required unless base sets it."""
     head_weights: bool = True
     """True if a projection gives each token a weight per head. False for MiniMax-M3."""
 
@@ -283,4 +283,4 @@ class ModelSpec(StrictModel):
     mtp_layers: CountOrZero | None = None
     """Number of multi-token-prediction layers to train. If absent, 0."""
     source: str | None = None
-    """Document or page from which the numbers are taken."""
+    """Source of the numbers: a document or a page."""

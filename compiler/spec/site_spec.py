@@ -35,7 +35,7 @@ class SiteSpec(StrictModel):
     """Site to start from: a preset that `parc catalog sites` lists, or the path of another site
     file, relative to this file. Keys of this file take precedence."""
     source: str | None = None
-    """Document or page from which the settings are taken."""
+    """Source of the settings: a document or a page."""
     cluster: ClusterSpec = ClusterSpec()
     """Default values of the spec's section cluster, such as node and fabric. Ignored if the spec
     names a cluster of the catalog. If the spec sets nodes, racks or topology, the hosts of the site

@@ -27,7 +27,8 @@ class Quantity:
     base: str
     """Unit of a number without a unit: ``seconds``; empty for a fraction."""
     factors: Mapping[str, str] = field(hash=False)
-    """Unit -> factor that converts it to the base unit, as decimal text, which is exact."""
+    """Unit -> factor that converts it to the base unit. Factors are exact decimal numbers as
+    text."""
     examples: tuple[str, ...]
     low: int
     """Lower bound; the bound itself is valid unless ``above`` is True."""

@@ -39,7 +39,7 @@ def fix_spec(source: SpecSource, check: Callable[[SpecSource], Sink]) -> FixedSp
     seen = {source.text}
     trials = 0
     while len(fixed) < MOST_FIXES and trials < MOST_TRIALS:
-        for found, edits in _fixes(sink):
+        for found, edits in _applicable_fixes(sink):
             text = edit_text(source.text, edits)
             # A text that was seen before did not work, or would start a cycle of fixes.
             if text is None or text in seen or trials == MOST_TRIALS:
@@ -57,7 +57,7 @@ def fix_spec(source: SpecSource, check: Callable[[SpecSource], Sink]) -> FixedSp
     return FixedSpec(source.text, tuple(fixed), sink)
 
 
-def _fixes(sink: Sink) -> Iterator[tuple[Diagnostic, tuple[str, ...]]]:
+def _applicable_fixes(sink: Sink) -> Iterator[tuple[Diagnostic, tuple[str, ...]]]:
     """Yield the diagnostics that have an applicable fix, with its overrides; errors come first."""
     for severity in ("error", "warning"):
         for found in sink.diagnostics:

@@ -94,8 +94,8 @@ def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
 def _offsets_in_grains(axes: list[_MergedAxis], grain: int) -> list[int]:
     """Return the rank offsets of all positions along ``axes``, divided by ``grain``.
 
-    ``grain`` is the number of consecutive ranks whose process groups span the same hosts. Positions
-    inside one grain are counted once. The first axis varies fastest.
+    ``grain`` is the length of blocks of consecutive ranks whose process groups span the same hosts.
+    The positions in one block give a single offset. The first axis varies fastest.
     """
     units = [0]
     for axis in axes:

@@ -1,7 +1,7 @@
 """Read emitted files of PARC's own formats: the rank map, the lock, JSON and lists of hosts.
 
 No code is shared with the emitters. Each reader raises ``MalformedFileError`` for any text that it
-cannot read. ``RankMap`` contains the part of ``rankmap.csv`` with which other files are compared.
+cannot read. ``RankMap`` contains the part of ``rankmap.csv`` that other files are compared with.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ def report_other_names(names: Sequence[str], sink: Sink) -> None:
 def _top_level_name(path: str) -> str:
     """Return the first part of ``path`` without its extension.
 
-    The writer decides by the same part which files belong to PARC.
+    The writer uses the same name to decide whether a file belongs to PARC.
     """
     return path.partition("/")[0].partition(".")[0]
 

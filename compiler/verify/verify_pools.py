@@ -87,7 +87,7 @@ def _verify_hosts_and_ranks(
     if any(TABLE not in files for files in pools.values()):
         return
     hosts = [set(read_table(files[TABLE])["host"]) for files in pools.values()]
-    named = all(_plan(files)["problem"]["cluster"]["named"] for files in pools.values())
+    named = all(_read_plan(files)["problem"]["cluster"]["named"] for files in pools.values())
     if named and (common := sorted(hosts[0] & hosts[1])):
         message = f"{common[0]} has ranks of both pools; {len(common)} hosts are in both"
         sink.report("A05", message, span=Span(f"decode/{TABLE}", 1, 1))
@@ -111,7 +111,7 @@ def _verify_hosts_and_ranks(
         sink.report("A06", message, span=Span(TABLE, len(expected) + 2, 1))
 
 
-def _plan(files: Mapping[str, str]) -> dict[str, Any]:
+def _read_plan(files: Mapping[str, str]) -> dict[str, Any]:
     if PLAN not in files:
         raise MalformedFileError(PLAN, 1, "the file is missing")
     return read_plan(files[PLAN])
@@ -122,7 +122,7 @@ def _verify_shared_settings(
 ) -> None:
     """Report settings that differ between the pools although they must be equal (A14)."""
     del top
-    services = [_plan(files)["problem"]["service"] for files in pools.values()]
+    services = [_read_plan(files)["problem"]["service"] for files in pools.values()]
     for path in SHARED:
         values = [_value_at(service, path) for service in services]
         if values[0] != values[1]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, takewhile
+from math import ceil
 from typing import Any
 
 from parc.backends.registry import framework
 from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import stage_contents
+from parc.compiler.cost.step.layer_time import recompute_seconds
 from parc.compiler.cost.step.stage_time import cached_layer_time, stage_time
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
@@ -73,6 +76,38 @@ def sift_families(
     return dropped, rows
 
 
+def near_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
+    """The layouts that fit only with balanced stages, and tie with the best of all."""
+    problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
+    rules, tie = all_rules(problem, cost_model.framework), 1 + problem.goals.tie
+    fits_high = all(peak_bytes(cost_model, row[2], HIGH) <= limit for row in rows)
+    end = HIGH if fits_high else EXPECTED
+    few = problem.goals.maximize == "fewest-gpus"
+    world, best = min((row[2].world if few else 0, row[0]) for row in rows)
+    variants = cost_model.framework.layout_variants(problem)
+    kinds = {(one.zero_stage, one.offload): one.last_resort for one in variants}
+    last = kinds[rows[0][2].zero_stage, rows[0][2].offload]
+    families = (
+        takewhile(lambda one: peak_bytes(cost_model, one, end) > limit, valid)
+        for family in families_of(cost_model, last)
+        if family[0].pp > 1 and world in (0, family[0].world)
+        for valid in [[one for one in family if not any(r.broken(problem, one) for r in rules)]]
+    )
+    found: list[tuple[float, Row]] = []
+    pairs = [(balanced_seconds(cost_model, one), one) for one in chain.from_iterable(families)]
+    for least, layout in pairs:
+        if least > best * tie:
+            continue
+        others = [
+            (step_time(cost_model, one).total_seconds, peak_bytes(cost_model, one), one)
+            for one in balanced_layouts(cost_model, rules, layout, end)
+        ]
+        most = min((row[0] for row in others), default=0.0) * tie
+        found += [(least, row) for row in others if row[0] <= most][:1]
+    best = min([best, *(row[0] for _, row in found)])
+    return [row for least, row in found if max(least, row[0]) <= best * tie]
+
+
 def split_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
     """The layouts with balanced stages that beat the same layout by more than a tie.
 
@@ -104,7 +139,7 @@ def split_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
 
 
 def balanced_seconds(cost_model: CostModel, layout: Layout) -> float:
-    """The step time without the time by which the slowest stage exceeds the mean."""
+    """The step time if the slowest stage were as fast as any division of the layers allows."""
     kinds = cost_model.problem.model.kinds
     layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in kinds}
     stages = [
@@ -114,9 +149,15 @@ def balanced_seconds(cost_model: CostModel, layout: Layout) -> float:
         ).total
         for rank in range(layout.pp)
     ]  # fmt: skip
+    least = sum(stages) / layout.pp
+    for kind, layer in layers.items():
+        # Some stage has at least the mean number of layers, rounded up.
+        layers_of_kind = cost_model.problem.model.layer_kinds.count(kind)
+        again = recompute_seconds(cost_model, layout, layer, kind)
+        least = max(least, ceil(layers_of_kind / layout.pp) * (layer.total + again))
     count = layout.micro_batches(cost_model.problem.job.global_batch)
     bound = step_time(cost_model, layout, is_bound=True).total_seconds
-    return bound - count * (max(stages) - sum(stages) / layout.pp)
+    return bound - count * (max(stages) - least)
 
 
 def partial_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
@@ -214,5 +255,6 @@ def assert_plain(cost_model: CostModel, found: Search | None) -> None:
     assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
     assert dict(found.dropped) == dropped
     ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
+    rows += near_rows(cost_model, rows)
     rows += split_rows(cost_model, rows)
     assert ranked == rank(cost_model, rows + partial_rows(cost_model, rows))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parc.compiler.cost.memory.peak import HIGH, peak_bytes
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.search.balance_stages import PRECISION, StageWork, balanced_counts
+from parc.compiler.search.search_layouts import search_layouts
+from tests.search.search_reference import cost_model_of
 
 SECONDS = st.sampled_from([0.5, 1.0, 1.7])
 
@@ -88,3 +93,26 @@ def test_a_stage_with_little_memory_gets_fewer_layers() -> None:
     work = StageWork(3, (1.0,) * 12, (0.0,) * 3, (1,) * 3)
     for counts in balanced_counts(work, [2, 12, 12]):
         assert counts == (2, 5, 5)
+
+
+def test_a_layout_that_fits_only_with_another_split_can_win() -> None:
+    spec = {
+        "parc": 1,
+        "name": "near-miss",
+        "model": "llama-3-70b",
+        "cluster": {"node": "dgx-h100", "nodes": 4},
+        "job": {"sequence_length": 8192, "global_batch": 128},
+    }
+    cost_model = cost_model_of(spec)
+    search, limit = search_layouts(cost_model, None), memory_limit_bytes(cost_model)
+    assert search is not None
+    layout = search.ranked[0].layout
+    even = cost_model.framework.find_split(cost_model.problem, layout.pp, layout.vpp)
+    assert even is not None
+    # The first of four stages has all micro-batches in flight, so it needs most memory.
+    assert peak_bytes(cost_model, replace(layout, split=even), HIGH) > limit
+    assert peak_bytes(cost_model, layout, HIGH) <= limit
+    assert layout.split.stage_layers(0) < even.stage_layers(0)
+    fits = [one for one in search.ranked if one.layout.split.stage_layers(0) * one.layout.pp >= 80]
+    # 6 % is what moving layers saves here against the fastest layout whose own split fits.
+    assert min(one.step_seconds for one in fits) > 1.05 * search.ranked[0].step_seconds

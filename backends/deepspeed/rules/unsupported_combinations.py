@@ -54,7 +54,7 @@ def _violates_exclusive_sizes(pair: ExclusiveSizes) -> Callable[[Problem, Layout
 
 
 def _explain_exclusive_sizes(pair: ExclusiveSizes) -> Callable[[Problem, Layout], Finding]:
-    """Return a function that builds the finding: DeepSpeed cannot combine the sizes of ``pair``."""
+    """Return a function that explains why DeepSpeed cannot combine the two sizes of ``pair``."""
 
     def explain_both(problem: Problem, layout: Layout) -> Finding:
         one, other = getattr(layout, pair.first), getattr(layout, pair.second)

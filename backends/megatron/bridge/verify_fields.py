@@ -230,7 +230,7 @@ def command_line_words(value: Any) -> tuple[str, ...]:
 
 
 def same_value_flags(settings: EmittedSettings) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield (flag, field, words) for each field that one flag expresses."""
+    """Yield (flag, field, words) for each field that is set by one flag."""
     own = LATENT if settings.get(f"{MODEL}multi_latent_attention") is True else PLAIN
     for field, flag in (NAMED | own).items():
         value = plain_text(settings.get(field))

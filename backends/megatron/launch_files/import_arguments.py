@@ -296,7 +296,7 @@ def _report_underived_flags(flags: list[LaunchFlag], reading: Reading) -> None:
 
 
 _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
-"""Pattern of the values of --moe-layer-freq with which every layer has experts."""
+"""Pattern of the values of --moe-layer-freq that give every layer experts."""
 
 
 def starts_megatron(words: list[Word]) -> bool:

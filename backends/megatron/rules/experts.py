@@ -36,7 +36,7 @@ def _explain_router_gradient(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the router gets no gradient: a softmax over a single chosen expert is always 1",
         label="top_k 1, score_function softmax, pre_softmax false",
-        help="valid with top_k 1: pre_softmax true, or score_function sigmoid",
+        help="with top_k 1, set pre_softmax: true or score_function: sigmoid",
         fix="model.experts.pre_softmax: true",
     )
 

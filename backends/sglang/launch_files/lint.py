@@ -124,7 +124,7 @@ def _check_layout(
     script: LintedScript, sure: Mapping[str, LaunchFlag], options: LintOptions, sink: ScriptSink
 ) -> list[SkippedRule]:
     """Check the layout of the command with SGLang's rules; return the rules that were skipped."""
-    tp, pp, dp, ep = (_number(sure.get(name)) for name in SIZES)
+    tp, pp, dp, ep = (_whole_number(sure.get(name)) for name in SIZES)
     if tp % dp:
         finding = Finding(
             f"--tp-size {tp} is not divisible by --attn-dp-size {dp}",
@@ -146,7 +146,7 @@ def _check_layout(
     return check_service(facts, engine("sglang"), sink)
 
 
-def _number(flag: LaunchFlag | None) -> int:
+def _whole_number(flag: LaunchFlag | None) -> int:
     """Return the whole number that ``flag`` sets; 1 if the flag is absent or sets none."""
     return (whole_number(flag.values[0].text) or 1) if flag is not None and flag.values else 1
 

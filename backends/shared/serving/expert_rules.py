@@ -8,7 +8,7 @@ from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRu
 
 
 def no_experts_rule(message: str, targets: tuple[str, ...]) -> ServingRule:
-    """Return the rule that expert parallelism needs a model with experts.
+    """Return the rule that rejects expert parallelism for models without experts.
 
     ``message`` is the title of the finding.
     """
@@ -33,7 +33,7 @@ def no_experts_rule(message: str, targets: tuple[str, ...]) -> ServingRule:
 def whole_stage_rule(reason: str, targets: tuple[str, ...]) -> ServingRule:
     """Return the rule that experts are distributed over all ranks of a stage, or over none.
 
-    ``reason`` explains the rule; it follows the valid sizes in the help.
+    ``reason`` explains the rule. The help of the finding states the valid sizes, then this reason.
     """
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:

@@ -111,7 +111,7 @@ class ServeScriptVerifier(EngineVerifier):
     def command_settings(
         self, script: ServeScript, partition: ScriptWord | None, layers: int | None
     ) -> Iterable[DerivedSetting]:
-        """Yield the settings that the flags of all processes express.
+        """Yield the settings in the flags of all processes.
 
         Args:
             script: the script.
@@ -121,14 +121,14 @@ class ServeScriptVerifier(EngineVerifier):
 
     @abstractmethod
     def process_settings(self, script: ServeScript) -> Iterable[DerivedSetting]:
-        """Yield the settings that the processes express: engines, hosts, ports, load balancing."""
+        """Yield settings that follow from the processes: engines, hosts, ports, load balancing."""
 
     @abstractmethod
     def expected_processes(self, script: ServeScript) -> Iterable[ExpectedProcess] | None:
         """Return the processes that the sizes imply, in the script's order; None if unknown."""
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
-        """Yield the settings of the plan that ``serve.sh`` expresses."""
+        """Yield the plan settings in ``serve.sh``."""
         if self.file not in artifacts:
             return
         script, problem = self.read(artifacts), _planned_problem(artifacts)
@@ -357,7 +357,7 @@ def _expected_variables(
 
 
 def _engine_per_process(script: ServeScript) -> list[int]:
-    """Return the index of the engine to which each process belongs.
+    """Return the index of the engine that each process belongs to.
 
     Processes with the same rendezvous host belong to the same engine.
     """

@@ -74,7 +74,7 @@ class ServeFormat:
     exports_hosts: bool = False
     """True if the command reads the node rank and the names of all hosts from the environment."""
     channel_flag: str = ""
-    """Flag with which an engine needs a side channel for KV caches; empty if it never needs one."""
+    """Flag that requires a side channel for KV caches; empty if the engine never needs one."""
     channel: tuple[tuple[str, str], ...] = ()
     """Text of each placeholder of the side channel in ``serve.sh.lines``."""
 

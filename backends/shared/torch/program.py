@@ -16,7 +16,7 @@ def dp_replicate(problem: Problem, layout: Layout) -> int:
 
 
 def dp_shard(problem: Problem, layout: Layout) -> int:
-    """Return the number of data-parallel ranks over which one replica of the model is sharded."""
+    """Return the number of data-parallel ranks that share one replica of the model."""
     return replicate_and_shard_sizes(layout)[1]
 
 
@@ -39,7 +39,7 @@ def checkpoint_dir(problem: Problem, layout: Layout) -> str:
 
 
 def load_dir(problem: Problem, layout: Layout) -> str:
-    """Return the folder of the checkpoint from which training starts; "" to start from scratch."""
+    """Return the folder of the checkpoint that training starts from; "" to start from scratch."""
     return problem.job.load_dir or ""
 
 

@@ -102,7 +102,7 @@ def _check_layout(
     script: LintedScript, sure: Mapping[str, LaunchFlag], options: LintOptions, sink: ScriptSink
 ) -> list[SkippedRule]:
     """Check the layout of the command with the rules; return the rules that were skipped."""
-    tp, pp, ep = (_number(sure.get(name)) for name in SIZES)
+    tp, pp, ep = (_whole_number(sure.get(name)) for name in SIZES)
     if options.gpus is None:
         options = replace(options, gpus=read_job_size(script).gpus)
     checkpoint = read_settings(script.text, "").get("MODEL", "")
@@ -112,7 +112,7 @@ def _check_layout(
     return check_service(facts, engine(NAME), sink)
 
 
-def _number(flag: LaunchFlag | None) -> int:
+def _whole_number(flag: LaunchFlag | None) -> int:
     """Return the whole number that ``flag`` sets; 1 if the flag is absent or sets none."""
     return (whole_number(flag.values[0].text) or 1) if flag is not None and flag.values else 1
 

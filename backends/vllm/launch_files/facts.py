@@ -121,7 +121,7 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
             "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
             "checkpoint": "the-checkpoint",
             "precision": "bf16",
-            "pool": _pool(sure.get(TRANSFER)),
+            "pool": _pool_of_connector(sure.get(TRANSFER)),
         },
         "goals": {"maximize": "throughput"},
         "layout": {**layout, "ep": "on" if SPREAD in sure else "off"},
@@ -131,8 +131,8 @@ def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions)
     }
 
 
-def _pool(flag: LaunchFlag | None) -> str:
-    """Return the value of ``job.pool`` that --kv-transfer-config expresses."""
+def _pool_of_connector(flag: LaunchFlag | None) -> str:
+    """Return the value of ``job.pool`` that --kv-transfer-config sets."""
     try:
         config = json.loads(flag.values[0].text) if flag is not None and flag.values else {}
     except (ValueError, RecursionError):

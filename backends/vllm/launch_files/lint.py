@@ -110,7 +110,7 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
 
 
 def _check_allocator(script: LintedScript, command: _Command, sink: ScriptSink) -> None:
-    """Report an allocator with which vLLM refuses to start a KV cache connector (V45)."""
+    """Report an allocator that makes vLLM refuse to start a KV cache connector (V45)."""
     if TRANSFER not in command.sure:
         return
     for word in script.words:
@@ -125,7 +125,7 @@ def _check_allocator(script: LintedScript, command: _Command, sink: ScriptSink) 
 
 
 def _read_command(script: LintedScript, version: str) -> _Command:
-    """Return the command with which the script starts ``version`` of ``vllm serve``.
+    """Return the command of the script that starts ``version`` of ``vllm serve``.
 
     Its flags are those after ``vllm serve`` in the same statement, and those in other statements,
     such as shell arrays.

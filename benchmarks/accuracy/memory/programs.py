@@ -1,4 +1,4 @@
-"""Memory models of the programs with which the published readings were taken."""
+"""Memory models of the programs that produced the published readings."""
 
 from __future__ import annotations
 

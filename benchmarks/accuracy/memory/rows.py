@@ -2,8 +2,12 @@
 
 A row of published/memory.csv describes model, layout and program in ``key=value`` words. A word
 that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of every virtual stage;
-``latent`` is query rank / key-value rank / nope dim / rope dim / value dim. ``offloaded`` lists
-the parts of a layer whose activations wait in host memory.
+``latent`` is query rank / key-value rank / nope dim / rope dim / value dim. ``mamba`` is heads /
+head dim / state size / groups / convolution size; ``pattern`` has a letter per layer and replaces
+``layers``. ``offloaded`` lists the parts of a layer whose activations wait in host memory.
+``micro_batch`` of torchtitan and FSDP2 is the batch that their documents state, which is that of a
+data-parallel rank: a pipeline divides it into as many micro-batches as it has stages (torchtitan of
+December 2024, parallelisms/pipelining_utils.py, build_pipeline_schedule).
 
 Sizes of Megatron's release tests follow from their arguments; their number of ranks, which the
 repository does not state, follows from the bytes that stay allocated between two steps.
@@ -38,6 +42,7 @@ from parc.compiler.ir import (
     FeedForward,
     LatentAttention,
     Layout,
+    Mamba,
     Model,
     ModelChunk,
     PipelineSplit,
@@ -89,7 +94,7 @@ class Reading:
 
     @property
     def needed_spread(self) -> float:
-        """Relative spread of dynamic bytes with which the interval just contains the reading."""
+        """Relative spread of dynamic bytes that makes the interval just contain the reading."""
         stage = self.stage
         lost = 0.0 if self.kind == "allocated" else stage.fragmentation_bytes
         plain = self.predicted_bytes - lost
@@ -151,8 +156,10 @@ def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[OutOfMemory]:
 def stage_of(row: Words) -> StageMemory:
     """Return the memory of the fullest stage that the row covers."""
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
-    layout = layout_of(words_of(row["layout"]), model)
     words = words_of(row["layout"])
+    layout = layout_of(words, model)
+    if family_of(row["runtime"]) == "torch":
+        layout = replace(layout, micro_batch=max(layout.micro_batch // layout.pp, 1))
     spec = JobSpec(
         sequence_length=int(words["sequence"]),
         global_batch=int(words["global_batch"]),
@@ -205,7 +212,7 @@ def model_of(words: Words, layout: Words) -> Model:
         return int(words.get(key, 0))
 
     bias, gated = bool(size("bias")), bool(size("gated"))
-    latent = LatentAttention(*_latent(words["latent"])) if "latent" in words else None
+    latent = LatentAttention(*_numbers(words["latent"])) if "latent" in words else None
     attention = Attention(
         size("heads"),
         size("kv_heads"),
@@ -219,10 +226,11 @@ def model_of(words: Words, layout: Words) -> Model:
         full_attention_every=0,
         gate=False,
     )
+    pattern = words.get("pattern", "")
     return Model(
         name="",
         family="",
-        layers=size("layers"),
+        layers=size("layers") or len(pattern),
         hidden=size("hidden"),
         vocab=size("vocab"),
         attention=attention,
@@ -239,8 +247,8 @@ def model_of(words: Words, layout: Words) -> Model:
         source="",
         left_out="",
         linear=None,
-        mamba=None,
-        pattern="",
+        mamba=Mamba(*_numbers(words["mamba"])) if pattern else None,
+        pattern=pattern,
     )
 
 
@@ -252,9 +260,9 @@ def _catalog_model(name: str, mtp_layers: int) -> Model:
     return model
 
 
-def _latent(text: str) -> tuple[int, int, int, int, int]:
-    query, key_value, nope, rope, value = (int(word) for word in text.split("/"))
-    return query, key_value, nope, rope, value
+def _numbers(text: str) -> tuple[int, int, int, int, int]:
+    first, second, third, fourth, fifth = (int(word) for word in text.split("/"))
+    return first, second, third, fourth, fifth
 
 
 def _position(rows: int, learned: bool) -> Position:

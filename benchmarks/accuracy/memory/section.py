@@ -117,7 +117,7 @@ def static_error(reading: Reading) -> float:
 
 
 def fitted_spread(readings: Sequence[Reading]) -> float:
-    """Return the spread of dynamic bytes with which ``COVERAGE`` of the readings are inside.
+    """Return the spread of dynamic bytes that puts the share ``COVERAGE`` of the readings inside.
 
     Memory models have equal weights, however many readings they have.
     """

@@ -15,7 +15,8 @@ from benchmarks.accuracy.sources import LOCKED, Kind, draw_locked, source_of
 def draw_locked_readings(readings: Sequence[tuple[str, Kind]]) -> list[str]:
     """Return the names of the locked sources, sorted, as drawn from ``readings``.
 
-    A reading is (source, kind). Sources of training runs that are locked count first.
+    A reading is (source, kind). Locked sources of training runs stay locked, and count towards the
+    locked third.
     """
     return draw_locked(readings, LOCKED)
 

@@ -57,12 +57,19 @@ class RecordedRun:
 
 def auxiliary_tensors(run: RecordedRun) -> list[int]:
     """Return the bytes of every tensor."""
-    parts = (_libraries, _placeholders, _streams, _batches, _tables, _routing)
+    parts = (
+        _library_workspaces,
+        _placeholder_gradients,
+        _pipeline_tensors,
+        _batch_tensors,
+        _rotary_tables,
+        _routing_tensors,
+    )
     return [size for part in parts for size in part(run)]
 
 
-def _libraries(run: RecordedRun) -> list[int]:
-    """Return workspaces of cuBLAS (two) and TransformerEngine, or the local core's scores."""
+def _library_workspaces(run: RecordedRun) -> list[int]:
+    """Return the workspaces of cuBLAS and TransformerEngine, or the scores of an unfused core."""
     early = cluster_of(run.record["gpu"]).gpu.generation == "ampere"
     pinned = run.record["cublas"] or not early
     sizes = 2 * [32 * MIB if pinned else int(8.125 * MIB)]
@@ -76,7 +83,7 @@ def _libraries(run: RecordedRun) -> list[int]:
     return [*sizes, *streams * [engine], *SCALARS * [BLOCK_BYTES]]
 
 
-def _placeholders(run: RecordedRun) -> list[int]:
+def _placeholder_gradients(run: RecordedRun) -> list[int]:
     if "separate_gradients" in run.reading["runtime"]:
         return []
     model = run.model
@@ -87,7 +94,7 @@ def _placeholders(run: RecordedRun) -> list[int]:
     return [2 * rows * columns for rows, columns in sorted(shapes)]
 
 
-def _streams(run: RecordedRun) -> list[int]:
+def _pipeline_tensors(run: RecordedRun) -> list[int]:
     """Return tensors that wait between stages, and the gathered input of the output projection."""
     layout, whole = run.layout, 2 * run.tokens * run.model.hidden
     waiting = count_stage_buffers(layout.pp, layout.vpp)
@@ -96,7 +103,7 @@ def _streams(run: RecordedRun) -> list[int]:
     return waiting * [whole // layout.tp] + [whole]
 
 
-def _batches(run: RecordedRun) -> list[int]:
+def _batch_tensors(run: RecordedRun) -> list[int]:
     """Return mask, labels and loss weights; on a single stage also tokens and positions."""
     if run.layout.tp > 1 or not run.has("kept_batches"):
         return []
@@ -105,7 +112,7 @@ def _batches(run: RecordedRun) -> list[int]:
     return run.micro_batches * (batch + 2 * [8 * samples] * (run.layout.pp == 1))
 
 
-def _tables(run: RecordedRun) -> list[int]:
+def _rotary_tables(run: RecordedRun) -> list[int]:
     """Return rotary tables: one per model, or one set per layer of latent attention (YaRN)."""
     attention, position = run.model.attention, run.model.position
     if attention.latent is not None:
@@ -118,7 +125,7 @@ def _tables(run: RecordedRun) -> list[int]:
     return []
 
 
-def _routing(run: RecordedRun) -> list[int]:
+def _routing_tensors(run: RecordedRun) -> list[int]:
     """Return the routing tensors of the last micro-batch: weights, choices and row numbers per
     layer."""
     experts = run.model.experts

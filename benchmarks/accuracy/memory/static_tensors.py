@@ -41,7 +41,7 @@ def parameters(model: Model, layout: Layout, chunk: ModelChunk) -> ParameterSize
     """Return the parameters of one virtual stage."""
     hidden, tp = model.hidden, layout.tp
     table = padded_rows(model.vocab, tp) * hidden // tp
-    norm = _norm(model, hidden)
+    norm = _norm_parameters(model, hidden)
     found = ParameterSizes([], [])
     if chunk.embedding or chunk.mtp_layers:
         positions = model.position.max_positions * hidden
@@ -58,34 +58,38 @@ def parameters(model: Model, layout: Layout, chunk: ModelChunk) -> ParameterSize
     return found
 
 
-def _norm(model: Model, width: int) -> Sizes:
+def _norm_parameters(model: Model, width: int) -> Sizes:
     return [width] * (2 if model.norm == "layernorm" else 1)
 
 
 def _add_layer(found: ParameterSizes, model: Model, layout: Layout, routed: bool) -> None:
-    norm = _norm(model, model.hidden)
+    norm = _norm_parameters(model, model.hidden)
     latent, experts = model.attention.latent, model.experts
     dense = found.dense
-    dense += _attention(model, layout.tp) if latent is None else _latent(model, latent, layout.tp)
+    dense += (
+        _attention_parameters(model, layout.tp)
+        if latent is None
+        else _latent_attention_parameters(model, latent, layout.tp)
+    )
     dense += norm
     if routed and experts is not None:
-        routed_sizes = _experts(model, experts, layout)
+        routed_sizes = _expert_parameters(model, experts, layout)
         dense += routed_sizes.dense
         found.experts.extend(routed_sizes.experts)
     else:
-        dense += _mlp(model, model.ffn.size // layout.tp, model.ffn.bias)
+        dense += _mlp_parameters(model, model.ffn.size // layout.tp, model.ffn.bias)
 
 
-def _attention(model: Model, tp: int) -> Sizes:
+def _attention_parameters(model: Model, tp: int) -> Sizes:
     attention, hidden = model.attention, model.hidden
     fused = (attention.heads + 2 * attention.kv_heads) * attention.head_dim // tp
     outputs = attention.heads * attention.head_dim // tp
-    sizes = [outputs * hidden] + [hidden] * attention.output_bias + _norm(model, hidden)
+    sizes = [outputs * hidden] + [hidden] * attention.output_bias + _norm_parameters(model, hidden)
     sizes += [fused * hidden] + [fused] * attention.qkv_bias
-    return sizes + 2 * _norm(model, attention.head_dim) * (attention.qk_norm == "head")
+    return sizes + 2 * _norm_parameters(model, attention.head_dim) * (attention.qk_norm == "head")
 
 
-def _latent(model: Model, latent: LatentAttention, tp: int) -> Sizes:
+def _latent_attention_parameters(model: Model, latent: LatentAttention, tp: int) -> Sizes:
     """Return the parameters of latent attention.
 
     The latents have norms if queries and keys have norms.
@@ -93,25 +97,25 @@ def _latent(model: Model, latent: LatentAttention, tp: int) -> Sizes:
     hidden, heads = model.hidden, model.attention.heads // tp
     normed = model.attention.qk_norm == "head"
     query, rank = latent.qk_nope_dim + latent.qk_rope_dim, latent.q_lora_rank or 0
-    sizes = [*_norm(model, hidden), heads * latent.v_dim * hidden]
+    sizes = [*_norm_parameters(model, hidden), heads * latent.v_dim * hidden]
     sizes += [hidden] * model.attention.output_bias
     if rank:
-        sizes += [rank * hidden, *(_norm(model, rank) * normed)]
+        sizes += [rank * hidden, *(_norm_parameters(model, rank) * normed)]
     sizes += [heads * query * (rank or hidden), (latent.kv_lora_rank + latent.qk_rope_dim) * hidden]
-    sizes += _norm(model, latent.kv_lora_rank) * normed
+    sizes += _norm_parameters(model, latent.kv_lora_rank) * normed
     return [*sizes, heads * (latent.qk_nope_dim + latent.v_dim) * latent.kv_lora_rank]
 
 
-def _mlp(model: Model, inner: int, bias: bool) -> Sizes:
+def _mlp_parameters(model: Model, inner: int, bias: bool) -> Sizes:
     hidden, columns = model.hidden, 2 * inner if model.ffn.gated else inner
     return [columns * hidden] + [columns] * bias + [inner * hidden] + [hidden] * bias
 
 
-def _experts(model: Model, experts: Experts, layout: Layout) -> ParameterSizes:
+def _expert_parameters(model: Model, experts: Experts, layout: Layout) -> ParameterSizes:
     """Return router, shared experts, and one matrix of each type per expert of the rank."""
     local, inner = experts.count // layout.ep, experts.size // layout.etp
-    first, second = _mlp(model, inner, bias=False)
-    shared = _mlp(model, experts.shared_size // layout.tp, bias=False)
+    first, second = _mlp_parameters(model, inner, bias=False)
+    shared = _mlp_parameters(model, experts.shared_size // layout.tp, bias=False)
     dense = [experts.count * model.hidden, *(shared if experts.shared_size else [])]
     return ParameterSizes(dense, local * [first] + local * [second])
 
@@ -154,10 +158,12 @@ def buffers(model: Model, layout: Layout, overlapped: bool) -> list[Buffer]:
         if layout.pp > 1 or index or not overlapped:
             limit = sum(found.dense)
         shared = _shared_embedding(model, layout, chunk, len(found.dense))
-        made.append(_buffer(layout, found.dense, _buckets(found.dense, shared, limit)))
+        made.append(
+            _build_buffer(layout, found.dense, _split_into_buckets(found.dense, shared, limit))
+        )
         if found.experts:
             one = [list(reversed(range(len(found.experts))))]
-            made.append(_buffer(layout, found.experts, one, experts=True))
+            made.append(_build_buffer(layout, found.experts, one, experts=True))
     return made
 
 
@@ -170,7 +176,7 @@ def _shared_embedding(model: Model, layout: Layout, chunk: ModelChunk, count: in
     return count - 1 if chunk.loss and model.tied_embeddings else -1
 
 
-def _buckets(sizes: Sizes, shared: int, limit: int) -> list[list[int]]:
+def _split_into_buckets(sizes: Sizes, shared: int, limit: int) -> list[list[int]]:
     """Return the parameters of every bucket, from last to first; a bucket ends at ``limit``
     elements."""
     cuts, held = [len(sizes)], 0
@@ -181,7 +187,7 @@ def _buckets(sizes: Sizes, shared: int, limit: int) -> list[list[int]]:
     return [list(reversed(range(start, stop))) for stop, start in pairwise(cuts) if start < stop]
 
 
-def _buffer(
+def _build_buffer(
     layout: Layout, sizes: Sizes, buckets: list[list[int]], experts: bool = False
 ) -> Buffer:
     """Return a buffer of ``buckets``, which only the distributed optimizer pads."""

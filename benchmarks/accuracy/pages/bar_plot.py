@@ -29,17 +29,17 @@ class Bars:
 
 def bars_svg(chart: Bars) -> str:
     """Return the chart as an SVG document."""
-    tops, end = _tops(chart)
+    tops, end = _group_tops(chart)
     highest = max(max(errors) for _, errors in chart.groups)
     most = TICK * -(-(highest + 2) // TICK)
     body = [
         text((16, 24), chart.title, css="title"),
-        *_legend(chart.series),
-        *_rules(most, end),
+        *_draw_legend(chart.series),
+        *_grid_lines(most, end),
         *(
             line
             for at, group in zip(tops, chart.groups, strict=True)
-            for line in _group(at, group, most)
+            for line in _draw_group(at, group, most)
         ),
         text(((LEFT + RIGHT) / 2, end + 36), chart.label, "middle"),
     ]
@@ -47,7 +47,7 @@ def bars_svg(chart: Bars) -> str:
     return document((WIDTH, end + 52), chart.title, f"{chart.label}: {names}.", body)
 
 
-def _tops(chart: Bars) -> tuple[list[int], int]:
+def _group_tops(chart: Bars) -> tuple[list[int], int]:
     """Return the top of every group, and the bottom of the last one."""
     tops, at = [], TOP
     for index in range(len(chart.groups)):
@@ -57,35 +57,37 @@ def _tops(chart: Bars) -> tuple[list[int], int]:
     return tops, at - GAP + 6
 
 
-def _at(error: float, most: float) -> float:
+def _x_of_error(error: float, most: float) -> float:
     return LEFT + (RIGHT - LEFT) * error / most
 
 
-def _rules(most: float, end: int) -> Iterator[str]:
+def _grid_lines(most: float, end: int) -> Iterator[str]:
     for index in range(int(most / TICK) + 1):
-        at = _at(index * TICK, most)
+        at = _x_of_error(index * TICK, most)
         css = "rule axis" if index == 0 else "rule"
         yield polyline(((at, TOP - 6), (at, end)), css)
         yield text((at, end + 16), f"{index * TICK:g}", "middle", "small quiet")
 
 
-def _group(top: int, group: tuple[str, Sequence[float]], most: float) -> Iterator[str]:
+def _draw_group(top: int, group: tuple[str, Sequence[float]], most: float) -> Iterator[str]:
     name, errors = group
     yield text((LEFT - 10, top + BAR * len(errors) / 2 + 4), name, "end")
     for series, error in enumerate(errors):
         y = top + BAR * series
-        yield box((LEFT, y), (_at(error, most) - LEFT, BAR - 1), f"s{_colour(series)}")
-        yield text((_at(error, most) + 4, y + BAR - 2), f"{error:.1f}", css="tiny quiet")
+        yield box(
+            (LEFT, y), (_x_of_error(error, most) - LEFT, BAR - 1), f"s{_colour_index(series)}"
+        )
+        yield text((_x_of_error(error, most) + 4, y + BAR - 2), f"{error:.1f}", css="tiny quiet")
 
 
-def _colour(series: int) -> int:
+def _colour_index(series: int) -> int:
     """Return the colour index. The last series is the baseline and therefore grey."""
     return (0, 1, 4)[series]
 
 
-def _legend(names: Sequence[str]) -> Iterator[str]:
+def _draw_legend(names: Sequence[str]) -> Iterator[str]:
     at = 16.0
     for series, name in enumerate(names):
-        yield box((at, 38), (14, 10), f"s{_colour(series)}")
+        yield box((at, 38), (14, 10), f"s{_colour_index(series)}")
         yield text((at + 20, 47), name)
         at += 44 + 6.6 * len(name)

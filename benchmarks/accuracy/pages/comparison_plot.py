@@ -74,37 +74,37 @@ def comparison_svg(chart: ScatterChart) -> str:
     """Return the chart as an SVG document."""
     values = [reading.measured for reading in chart.readings]
     both = values + [reading.predicted for reading in chart.readings]
-    low, high, ticks = _decades(min(both), max(both))
+    low, high, ticks = _logarithmic_axis(min(both), max(both))
     bottom = TOP + SIDE
     across = Scale(low, high, LEFTS[0], LEFTS[0] + SIDE, ticks)
     up = Scale(low, high, bottom, TOP, ticks)
     again = Scale(low, high, LEFTS[1], LEFTS[1] + SIDE, ticks)
-    limit = _limit(chart.readings)
+    limit = _ratio_limit(chart.readings)
     ratio = Scale(1 / limit, limit, bottom, TOP, RATIOS[limit])
     measured = f"measured {chart.quantity}"
     body = [
         text((LEFTS[0], 24), chart.title, css="title"),
-        *_panel(across, up, (measured, f"predicted {chart.quantity}")),
-        *_diagonal(across, up),
-        *_points(chart, lambda row: (across.at(row.measured), up.at(row.predicted))),
-        *_panel(again, ratio, (measured, "predicted / measured")),
-        *_level(again, ratio),
-        *_points(
+        *_draw_panel(across, up, (measured, f"predicted {chart.quantity}")),
+        *_draw_diagonal(across, up),
+        *_draw_points(chart, lambda row: (across.at(row.measured), up.at(row.predicted))),
+        *_draw_panel(again, ratio, (measured, "predicted / measured")),
+        *_draw_level_line(again, ratio),
+        *_draw_points(
             chart, lambda row: (again.at(row.measured), ratio.at(row.predicted / row.measured))
         ),
-        *_legend(chart),
+        *_draw_legend(chart),
     ]
     description = f"{len(values)} rows; the shaded band is within 10 % of the measurement."
     return document(SIZE, chart.title, description, body)
 
 
-def _decades(low: float, high: float) -> tuple[float, float, tuple[float, ...]]:
+def _logarithmic_axis(low: float, high: float) -> tuple[float, float, tuple[float, ...]]:
     """Return the ends of an axis that contains both values, and its ticks.
 
     Ticks are powers of ten if the axis spans more than 2.5 decades, and finer otherwise.
     """
-    first = max(_ends(low, lambda end: end <= low * 0.97))
-    last = min(_ends(high, lambda end: end >= high * 1.03))
+    first = max(_round_numbers_around(low, lambda end: end <= low * 0.97))
+    last = min(_round_numbers_around(high, lambda end: end >= high * 1.03))
     steps = (1,) if log10(last / first) > 2.5 else (1, 2, 5)
     powers = range(floor(log10(first)), ceil(log10(last)) + 1)
     ticks = (step * 10.0**power for power in powers for step in steps)
@@ -112,21 +112,21 @@ def _decades(low: float, high: float) -> tuple[float, float, tuple[float, ...]]:
     return first, last, inside
 
 
-def _ends(value: float, good: Callable[[float], bool]) -> list[float]:
+def _round_numbers_around(value: float, good: Callable[[float], bool]) -> list[float]:
     """Return the round numbers near ``value`` for which ``good`` is true."""
     power = floor(log10(value))
     numbers = [step * 10.0**exponent for exponent in range(power - 1, power + 2) for step in STEPS]
     return [number for number in numbers if good(number)]
 
 
-def _limit(readings: Sequence[Point]) -> float:
+def _ratio_limit(readings: Sequence[Point]) -> float:
     """Return the smallest ratio axis that contains all ratios, or the largest axis."""
     ratios = [reading.predicted / reading.measured for reading in readings]
     widest = max(max(ratio, 1 / ratio) for ratio in ratios)
     return next((limit for limit in RATIOS if widest <= limit), max(RATIOS))
 
 
-def _panel(x: Scale, y: Scale, labels: tuple[str, str]) -> Iterator[str]:
+def _draw_panel(x: Scale, y: Scale, labels: tuple[str, str]) -> Iterator[str]:
     """Draw grid, ticks and labels of a panel."""
     for tick in x.ticks:
         at = x.at(tick)
@@ -141,7 +141,7 @@ def _panel(x: Scale, y: Scale, labels: tuple[str, str]) -> Iterator[str]:
     yield upright((x.start - 44, (y.start + y.end) / 2), labels[1])
 
 
-def _diagonal(x: Scale, y: Scale) -> Iterator[str]:
+def _draw_diagonal(x: Scale, y: Scale) -> Iterator[str]:
     """Draw the line on which prediction equals measurement, and the band around it."""
     low, high = x.low, x.high
     edge = [(low, low), (low, low * BAND), (high / BAND, high), (high, high), (high, high / BAND)]
@@ -150,7 +150,7 @@ def _diagonal(x: Scale, y: Scale) -> Iterator[str]:
     yield polyline(((x.start, y.start), (x.end, y.end)), "rule axis")
 
 
-def _level(x: Scale, y: Scale) -> Iterator[str]:
+def _draw_level_line(x: Scale, y: Scale) -> Iterator[str]:
     """Draw the line of ratio 1, and the band around it."""
     top, bottom = y.at(BAND), y.at(1 / BAND)
     corners = ((x.start, top), (x.end, top), (x.end, bottom), (x.start, bottom))
@@ -159,7 +159,9 @@ def _level(x: Scale, y: Scale) -> Iterator[str]:
     yield text((x.end - 4, top - 4), "10 %", "end", "small quiet")
 
 
-def _points(chart: ScatterChart, place: Callable[[Point], tuple[float, float]]) -> Iterator[str]:
+def _draw_points(
+    chart: ScatterChart, place: Callable[[Point], tuple[float, float]]
+) -> Iterator[str]:
     """Draw the points, series by series."""
     for series, colour in enumerate(chart.colours):
         for form, shape in enumerate(chart.shapes):
@@ -168,7 +170,7 @@ def _points(chart: ScatterChart, place: Callable[[Point], tuple[float, float]]) 
                 yield marks(sorted(map(place, rows)), f"s{series}", form)
 
 
-def _legend(chart: ScatterChart) -> Iterator[str]:
+def _draw_legend(chart: ScatterChart) -> Iterator[str]:
     """Draw the colours with their counts, and the shapes if there are several."""
     entries = [
         (f"s{series}", 0, f"{name} ({count})")

@@ -196,11 +196,16 @@ def generations_table() -> str:
         facts = catalog_generation(name)
         values = (_format_value(getattr(facts, column)) for column in columns)
         rows.append((name, " ".join(facts.precisions), facts.kernels_like, *values))
-    heads = ("generation", "precisions", "kernels like", *(_heading(name) for name in columns))
+    heads = (
+        "generation",
+        "precisions",
+        "kernels like",
+        *(_field_heading(name) for name in columns),
+    )
     return markdown(heads, rows, words=3)
 
 
-def _heading(name: str) -> str:
+def _field_heading(name: str) -> str:
     """Return a field name as a heading: ``driver_context_mb`` is ``driver context MB``."""
     units = {"mb": "MB", "gb": "GB", "kib": "KiB"}
     return " ".join(units.get(word, word) for word in name.split("_"))

@@ -42,7 +42,8 @@ def compared_groups(cases: Sequence[Case]) -> list[Group]:
 def comparison_table(cases: Sequence[Case], unseen: Mapping[str, float]) -> str:
     """Return the table of errors of PARC and of each tool on the rows that the tool can express.
 
-    ``unseen`` are PARC's predicted over measured times, by fits that have not seen the sources.
+    ``unseen`` contains PARC's predicted time over measured time for each run, from fits without the
+    source of the run.
     """
     measured = {case.run.id: case.seconds for case in cases}
     lines = []

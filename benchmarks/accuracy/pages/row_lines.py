@@ -15,10 +15,10 @@ def row_lines(cases: Sequence[Case]) -> list[str]:
     """Return one line per case, the most over-predicted first."""
     timed = [(estimate_step(case), case) for case in cases if case.scored]
     timed.sort(key=lambda pair: -log(pair[0].total_seconds / pair[1].seconds))
-    return [_line(time, case) for time, case in timed]
+    return [_describe_row(time, case) for time, case in timed]
 
 
-def _line(time: StepTime, case: Case) -> str:
+def _describe_row(time: StepTime, case: Case) -> str:
     ratio = time.total_seconds / case.seconds
     shares = " ".join(
         f"{field.name.removesuffix('_seconds')}={getattr(time, field.name) / case.seconds:.2f}"

@@ -31,7 +31,7 @@ def document(size: tuple[int, int], title: str, description: str, body: Iterable
     parts = [
         head,
         f'<title id="t">{escape(title)}</title><desc id="d">{escape(description)}</desc>',
-        f"<style>\n{_style()}\n</style>",
+        f"<style>\n{_style_sheet()}\n</style>",
         f'<rect class="page" width="{width}" height="{height}"/>',
         *body,
         "</svg>",
@@ -39,7 +39,7 @@ def document(size: tuple[int, int], title: str, description: str, body: Iterable
     return "\n".join(parts) + "\n"
 
 
-def _style() -> str:
+def _style_sheet() -> str:
     light = _theme(LIGHT, ("#ffffff", "#1f2328", "#59636e", "#d1d9e0", "#eef2f6"))
     dark = _theme(DARK, ("#0d1117", "#e6edf3", "#9198a1", "#333b45", "#1a212b"))
     return f"{BASE}\n{light}\n@media (prefers-color-scheme:dark){{{dark}}}"

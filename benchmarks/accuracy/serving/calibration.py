@@ -107,12 +107,12 @@ def _calibrate_group(
     fitted_rows = random.sample(rows, used)
     names = {row.name for row in fitted_rows}
     others = [row for row in rows if row.name not in names]
-    fitted = tuple(sorted(_fit(fitted_rows).items()))
+    fitted = tuple(sorted(_fit_factors(fitted_rows).items()))
     for row in random.sample(others, min(len(others), MOST_EVALUATED)):
         yield CalibratedRow(_prediction(row, ()), _prediction(row, fitted))
 
 
-def _fit(rows: Sequence[ServingRow]) -> Mapping[str, float]:
+def _fit_factors(rows: Sequence[ServingRow]) -> Mapping[str, float]:
     def predict(factors: Mapping[str, float]) -> list[float]:
         found = [_estimate(row, tuple(factors.items())) for row in rows]
         return [value for one in found for value in (one.ttft_seconds, one.tpot_seconds)]

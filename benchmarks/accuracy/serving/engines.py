@@ -10,7 +10,7 @@ BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 
 
 def measured_engines() -> dict[str, EngineConstants]:
-    """Return the constants of the engines by their name in the tables of measurements."""
+    """Return engine name, as in the tables of measurements -> constants of the engine."""
     return {name: engine(backend).constants() for name, backend in BACKENDS.items()}
 
 

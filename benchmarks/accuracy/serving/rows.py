@@ -180,11 +180,11 @@ def model_named(name: str) -> Model | None:
     if name in Library().names("models"):
         return resolve_model(name, Library(), Sink())
     if name == "llama-4-scout":
-        return _scout(name)
-    return _opt(name) if name in OPT else None
+        return _llama4_scout_model(name)
+    return _opt_model(name) if name in OPT else None
 
 
-def _opt(name: str) -> Model | None:
+def _opt_model(name: str) -> Model | None:
     """Return OPT of another size: OPT-175B with other widths (arXiv:2205.01068, table 1)."""
     base = model_named("opt-175b")
     if base is None:
@@ -195,7 +195,7 @@ def _opt(name: str) -> Model | None:
     return replace(base, name=name, layers=layers, hidden=hidden, attention=attention, ffn=ffn)
 
 
-def _scout(name: str) -> Model | None:
+def _llama4_scout_model(name: str) -> Model | None:
     """Return the text model of Llama 4 Scout: top-1 of 16 experts and a shared one in every layer.
 
     Attention is chunked by 8,192 tokens, except in every fourth layer.

@@ -98,7 +98,7 @@ def read_serving_table(folder: Path) -> ServingTable:
     wide = ServingTable()
     with path.open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
-            reason = _unusable(record)
+            reason = _why_unusable(record)
             row = None if reason else row_of(published(record))
             if row is not None:
                 wide.rows.append(row)
@@ -107,13 +107,13 @@ def read_serving_table(folder: Path) -> ServingTable:
     return wide
 
 
-def _unusable(record: Mapping[str, str]) -> str:
+def _why_unusable(record: Mapping[str, str]) -> str:
     """Return the reason why a row cannot be evaluated, or an empty string."""
     if record["tier"] == "C":
         return "tier C"
     if record["mode"] not in MODES:
         return f"mode {record['mode']}: no mean lengths or load"
-    if not _prompt(record["isl"]) or not parse_number(record["osl"]):
+    if not _prompt_length(record["isl"]) or not parse_number(record["osl"]):
         return "no mean lengths"
     axis = "decode_tp" if record["mode"] == "disagg" else "tp"
     return "" if parse_number(record[axis]) else "no layout"
@@ -125,19 +125,19 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
     weights = FORMATS.get(record["precision"], record["precision"])
     if "gpt-oss" in record["model"].lower():
         weights = "mxfp4"
-    layout = _decode_pool(record) if apart else _layout(record)
+    layout = _decode_pool(record) if apart else _layout_of_record(record)
     cache = record["kv_dtype"] or ("fp8" if weights in ("fp8", "nvfp4") else "bf16")
     sampled = "silicon_sample" in record["source"]
     found = {
         "id": record["id"],
-        "model": _model(record["model"]),
+        "model": _model_name(record["model"]),
         "node": NODES.get(record["gpu"], ""),
-        "engine": _engine(record["engine"]),
+        "engine": _engine_name(record["engine"]),
         "weights": weights,
         "kv": cache,
         **layout,
         "apart": "1" if apart else "",
-        "input_tokens": _prompt(record["isl"]),
+        "input_tokens": _prompt_length(record["isl"]),
         "output_tokens": "2" if step else record["osl"],
         "share": str(LENGTH_SHARE) if sampled and "2026" in record["source"] else "",
         "concurrency": record["batch_size"] if step else record["concurrency"],
@@ -147,7 +147,7 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
         "output_tokens_per_second_per_gpu": "" if apart else record["output_tok_s_per_gpu"],
         "sweep": record["sweep_id"],
         "kind": "step" if step else "",
-        "source": _source(record["source"]),
+        "source": _source_name(record["source"]),
     }
     return found | {"wait_steps": str(wait_steps(found) or "")}
 
@@ -194,25 +194,25 @@ def balance_steps(rate: float, ranks: float) -> float:
     return window * (1 + first) / 2
 
 
-def _prompt(text: str) -> str:
+def _prompt_length(text: str) -> str:
     """Return the prompt length or the stated mean of a data set; empty if there is neither."""
     found = MEAN.search(text)
     return found[1] if found else text if parse_number(text) else ""
 
 
-def _model(name: str) -> str:
+def _model_name(name: str) -> str:
     low = name.lower().rsplit("/", 1)[-1]
     for suffix in SUFFIXES:
         low = low.replace(suffix, "")
     return next((known for prefix, known in MODELS if low.startswith(prefix)), low)
 
 
-def _engine(name: str) -> str:
+def _engine_name(name: str) -> str:
     known = ("sglang", "vllm", "trtllm+triton")
     return next((engine for engine in known if name.startswith(engine)), "trtllm")
 
 
-def _source(text: str) -> str:
+def _source_name(text: str) -> str:
     """Return the repository and, for a sampled table, its file or month."""
     place = text.split()[0]
     if "/" not in place:  # the organisation and its repository are separate words
@@ -223,12 +223,12 @@ def _source(text: str) -> str:
     return place + " " + DAY.sub(r"sample of \1/\2", sample)
 
 
-def _layout(record: Mapping[str, str]) -> dict[str, str]:
+def _layout_of_record(record: Mapping[str, str]) -> dict[str, str]:
     tp, dp = record["tp"], record["attn_dp"]
     if "enable_attention_dp" in record["notes"]:
         pcie = "no NVLink" in record["notes"]
         spread = _degrees("1", "1", tp, tp) if pcie else _degrees(tp, "1", "1", tp)
-        return spread | {"gpus": _whole(record["num_gpus"])}
+        return spread | {"gpus": _whole_number(record["num_gpus"])}
     degrees = _degrees(tp, record["pp"], dp, record["moe_ep"])
     ranks = int(degrees["tp"]) * int(degrees["dp"])
     gpus = parse_number(record["gpus_per_instance"]) or parse_number(record["num_gpus"])
@@ -236,7 +236,7 @@ def _layout(record: Mapping[str, str]) -> dict[str, str]:
         degrees["tp"] = str(max(int(degrees["tp"]) // int(degrees["dp"]), 1))
     if int(degrees["tp"]) * int(degrees["dp"]) % int(degrees["ep"]):
         degrees["ep"] = "1"
-    return degrees | {"gpus": _whole(record["num_gpus"] or record["gpus_per_instance"])}
+    return degrees | {"gpus": _whole_number(record["num_gpus"] or record["gpus_per_instance"])}
 
 
 def _decode_pool(record: Mapping[str, str]) -> dict[str, str]:
@@ -247,8 +247,13 @@ def _decode_pool(record: Mapping[str, str]) -> dict[str, str]:
 
 
 def _degrees(tp: str, pp: str, dp: str, ep: str) -> dict[str, str]:
-    return {"tp": _whole(tp), "pp": _whole(pp), "dp": _whole(dp), "ep": _whole(ep)}
+    return {
+        "tp": _whole_number(tp),
+        "pp": _whole_number(pp),
+        "dp": _whole_number(dp),
+        "ep": _whole_number(ep),
+    }
 
 
-def _whole(text: str) -> str:
+def _whole_number(text: str) -> str:
     return str(max(int(parse_number(text)), 1))

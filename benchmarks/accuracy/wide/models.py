@@ -90,7 +90,7 @@ def _from_row(row: dict[str, str], gated: bool, tied: bool) -> ModelSpec:
             "top_k": _parse_int(row["topk"]),
             "size": _parse_int(row["moe_ffn"]),
         }
-    return _spec(
+    return _complete_spec(
         name=row["model"],
         layers=_parse_int(row["layers"]),
         hidden=_parse_int(row["hidden"]),
@@ -117,7 +117,7 @@ def _from_facts(facts: dict[str, str], layers: int | None) -> ModelSpec:
             "qk_rope_dim": _parse_int(facts["mla_qk_rope"]),
             "v_dim": _parse_int(facts["mla_v_dim"]),
         }
-    return _spec(
+    return _complete_spec(
         name=facts["name"],
         layers=layers or _parse_int(facts["layers"]),
         hidden=_parse_int(facts["hidden"]),
@@ -133,11 +133,11 @@ def _from_facts(facts: dict[str, str], layers: int | None) -> ModelSpec:
         tied_embeddings=facts["tied_embeddings"] == "1",
         norm="rmsnorm" if facts["norm"] == "rmsnorm" else "layernorm",
         latent=latent,
-        experts=_experts(facts),
+        experts=_expert_fields(facts),
     )
 
 
-def _experts(facts: dict[str, str]) -> dict[str, Any] | None:
+def _expert_fields(facts: dict[str, str]) -> dict[str, Any] | None:
     if not facts["experts"]:
         return None
     shared = (_parse_int(facts["shared_experts"]) or 0) * (_parse_int(facts["shared_ffn"]) or 0)
@@ -151,7 +151,7 @@ def _experts(facts: dict[str, str]) -> dict[str, Any] | None:
     }
 
 
-def _spec(**dims: Any) -> ModelSpec:
+def _complete_spec(**dims: Any) -> ModelSpec:
     """Return a complete model from its dimensions. Position tables do not affect the scored
     figures."""
     given = {key: value for key, value in dims.items() if value is not None}

@@ -49,10 +49,10 @@ def read_training_table(folder: Path) -> TrainingTable:
         for row in csv.DictReader(file):
             if not is_scored(row) and not is_in_sweep(row):
                 table.left_out["not scored"] += 1
-            elif reason := _unmodelled(row, architectures):
+            elif reason := _why_unmodelled(row, architectures):
                 table.left_out[reason] += 1
             else:
-                table.runs.append(_run(row, architectures))
+                table.runs.append(_run_of_row(row, architectures))
     return table
 
 
@@ -62,11 +62,12 @@ def is_scored(row: dict[str, str]) -> bool:
 
 
 def is_in_sweep(row: dict[str, str]) -> bool:
-    """Return True if a row belongs to a sweep, in which at least its rank counts."""
+    """Return True if a row belongs to a pretraining sweep. Such rows are kept even if they are not
+    scored, because the order of their measured times is still compared with predictions."""
     return bool(row["sweep_id"]) and row["task"] == "pretrain"
 
 
-def _unmodelled(row: dict[str, str], architectures: Architectures) -> str:
+def _why_unmodelled(row: dict[str, str], architectures: Architectures) -> str:
     if architectures.is_unknown_hybrid(row["model"]):
         return "hybrid of state-space and attention layers"
     if row["gpu"] not in NODES:
@@ -79,7 +80,7 @@ def _unmodelled(row: dict[str, str], architectures: Architectures) -> str:
     return "" if _parse_int(row["num_gpus"]) and _parse_int(row["seq_len"]) else "size unknown"
 
 
-def _run(row: dict[str, str], architectures: Architectures) -> Run:
+def _run_of_row(row: dict[str, str], architectures: Architectures) -> Run:
     name, layers, spec = architectures.model(row) or ("", None, None)
     sequence_parallel = {"0": False, "1": True}.get(row["sp"].removesuffix(".0"))
     zero, step = _parse_int(row["zero_stage"]), _parse_float(row["derived_step_time_s"])
@@ -88,7 +89,7 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
         model=name,
         layers=layers,
         mtp=0 if "w/o MTP" in row["notes"] else architectures.mtp(row["model"]),
-        node=_node(row),
+        node=_node_type(row),
         gpus=_parse_int(row["num_gpus"]) or 1,
         gpus_per_node=_smaller_host_gpus(row),
         network_gbps=network_gbps(f"{row['cluster']}; {row['overlap']}"),
@@ -109,8 +110,8 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
         zero=3 if zero is None and row["fsdp"] not in ("", "0", "0.0") else zero,
         sequence_parallel=sequence_parallel,
         micro_batch=_parse_int(row["micro_batch"]),
-        recompute=_recompute(row),
-        overlap=_features(row),
+        recompute=_parse_recompute(row),
+        overlap=_stated_and_recipe_features(row),
         step_seconds=step,
         tokens_per_s_per_gpu=None if step else _parse_float(row["derived_tokens_s_gpu"]),
         oom=row["sweep_rank"] == "OOM",
@@ -123,14 +124,14 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
     )
 
 
-def _features(row: dict[str, str]) -> str:
+def _stated_and_recipe_features(row: dict[str, str]) -> str:
     """Return the features that the row states, joined with the features of its recipe."""
     stated = features(f"{row['overlap']}; {row['notes']}") | release_features(row["source"])
     known = set(recipe_words(FEATURES, row).split("+"))
     return "+".join(sorted((stated | known) - {""}))
 
 
-def _node(row: dict[str, str]) -> str:
+def _node_type(row: dict[str, str]) -> str:
     """Return the node type of the GPU.
 
     16 V100 per host means a DGX-2. An H100 with HBM2e is a variant with less bandwidth and power.
@@ -151,7 +152,7 @@ def _smaller_host_gpus(row: dict[str, str]) -> int | None:
     return stated if usual else None
 
 
-def _recompute(row: dict[str, str]) -> str | None:
+def _parse_recompute(row: dict[str, str]) -> str | None:
     """Convert ``selective:a,b`` to ``selective:a+b``. The first word is the granularity."""
     words = re.split(r"[\s(]", row["recompute"].strip(), maxsplit=1)
     if words[0]:

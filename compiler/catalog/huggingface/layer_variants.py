@@ -35,13 +35,15 @@ def read_extra_weights(
         condition = entry.get("if")
         if condition is not None and not keys.value(condition):
             continue
-        parts = (prod(_factor(keys, one, found) for one in part) for part in entry["parameters"])
+        parts = (
+            prod(_factor_value(keys, one, found) for one in part) for part in entry["parameters"]
+        )
         kept = {key: entry[key] for key in ("name", "at", "multiplied") if key in entry}
         weights.append({**kept, "parameters": sum(parts)})
     return weights
 
 
-def _factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
+def _factor_value(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
     """Return the value of a number, a config key, or a field such as ``model.hidden``."""
     if isinstance(factor, int):
         return factor

@@ -117,13 +117,13 @@ def _check_spec(
 
     found = fix_spec(source, findings)
     if fix == "diff":
-        click.echo(_diff(spec, source.text, found.text), nl=False)
+        click.echo(_unified_diff(spec, source.text, found.text), nl=False)
         return found.remaining, found.text != source.text
     _write_fixes(source, found, to_stderr=style != "text")
     return found.remaining, False
 
 
-def _diff(name: str, old: str, new: str) -> str:
+def _unified_diff(name: str, old: str, new: str) -> str:
     lines = unified_diff(
         old.splitlines(keepends=True), new.splitlines(keepends=True), name, f"{name} (fixed)"
     )

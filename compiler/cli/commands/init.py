@@ -66,7 +66,7 @@ def command(output: Path | None, **given: Any) -> None:
     """Print a starter spec.
 
     The spec compiles as it is: PARC chooses a framework that supports the model. Without --gpus and
-    without a list of hosts, it also chooses the smallest number of hosts on which the job fits. On
+    without a list of hosts, it also chooses the smallest number of hosts that the job fits on. On
     a terminal and without options, PARC asks for model, GPUs and kind.
 
     Usage: parc init --model qwen3-8b --gpu h100 --gpus 64 > spec.yaml, then parc compile spec.yaml.
@@ -78,12 +78,12 @@ def command(output: Path | None, **given: Any) -> None:
     if output is not None and output.exists():
         raise click.UsageError(f"{output} exists and is not overwritten")
     if not any(given.values()) and sys.stdin.isatty() and sys.stderr.isatty():
-        given |= _prompt()
+        given |= _prompt_for_options()
     kind: Kind = given["kind"] or "train"
     sink = Sink()
     folder = output.parent if output else Path()
     try:
-        cluster = _cluster(sink, folder, **given)
+        cluster = _requested_cluster(sink, folder, **given)
     except StarterError as error:
         raise click.UsageError(str(error)) from error
     text = None
@@ -106,7 +106,7 @@ def command(output: Path | None, **given: Any) -> None:
     click.echo(f"wrote {output}; next: parc compile {output}")
 
 
-def _prompt() -> dict[str, Any]:
+def _prompt_for_options() -> dict[str, Any]:
     """Return the options that the user types; standard output stays free for the spec."""
     kinds = click.Choice(["train", "finetune", "serve"])
     kind = click.prompt("Kind of job", type=kinds, default="train", err=True)
@@ -118,7 +118,7 @@ def _prompt() -> dict[str, Any]:
     return {"kind": kind, "model": model, "gpu": gpu, "gpus": gpus or None}
 
 
-def _cluster(
+def _requested_cluster(
     sink: Sink, folder: Path, gpu: str | None, gpus: int | None, **given: Any
 ) -> StarterCluster | None:
     """Return the cluster that the options describe; None after an error in a file."""

@@ -82,11 +82,11 @@ def command(ctx: click.Context, /, spec: str, style: str, **given: Any) -> None:
     from parc.compiler.tools.sweep import sweep as sweeps
     from parc.compiler.tools.sweep import sweep_text
 
-    limits = _limits(given["within"], given["max_cost"])
+    limits = _parse_limits(given["within"], given["max_cost"])
     objective = given["best"]
     if objective is None and limits != sweeps.Limits():
         raise click.UsageError("--within and --max-cost need --best, such as --best cost")
-    sweep = _run(spec, _points(given["vary"], given["listed"]), **given)
+    sweep = _run_points(spec, _parse_points(given["vary"], given["listed"]), **given)
     answer, found = "", bool(sweep.planned)
     if objective:
         answer, found = sweeps.describe_best(sweep, objective, limits)
@@ -107,7 +107,7 @@ def command(ctx: click.Context, /, spec: str, style: str, **given: Any) -> None:
     ctx.exit(0 if found else command_steps.FOUND)
 
 
-def _limits(within: str | None, max_cost: float | None) -> Limits:
+def _parse_limits(within: str | None, max_cost: float | None) -> Limits:
     """Return the limits of the best point; a UsageError if ``within`` is not a duration."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -123,7 +123,7 @@ def _limits(within: str | None, max_cost: float | None) -> Limits:
         raise click.BadParameter(reason, param_hint="--within") from None
 
 
-def _points(vary: tuple[str, ...], listed: tuple[Path, ...]) -> list[Point]:
+def _parse_points(vary: tuple[str, ...], listed: tuple[Path, ...]) -> list[Point]:
     """Return the points of the options; a UsageError if an option is invalid."""
     from parc.compiler.spec.reading.source import read_source
     from parc.compiler.tools.sweep.points import (
@@ -142,16 +142,16 @@ def _points(vary: tuple[str, ...], listed: tuple[Path, ...]) -> list[Point]:
         raise click.UsageError(str(error)) from None
 
 
-def _run(spec: str, points: list[Point], **given: Any) -> Sweep:
-    """Return the evaluated sweep. A terminal shows the progress on standard error."""
+def _run_points(spec: str, points: list[Point], **given: Any) -> Sweep:
+    """Return the evaluated sweep. On a terminal, standard error shows the progress."""
     from parc.compiler.spec.reading.source import read_source
     from parc.compiler.tools.sweep.run_sweep import run_sweep
     from parc.compiler.tools.sweep.sweep import Sweep
 
     source = read_source(spec, root=given["root"])
     with (
-        _executor(given["cluster"], len(points), given["jobs"]) as executor,
-        _progress(len(points)) as after,
+        _open_executor(given["cluster"], len(points), given["jobs"]) as executor,
+        _progress_bar(len(points)) as after,
     ):
         rows = run_sweep(
             source, points, overrides=given["overrides"], executor=executor, after=after
@@ -160,7 +160,7 @@ def _run(spec: str, points: list[Point], **given: Any) -> Sweep:
 
 
 @contextmanager
-def _progress(points: int) -> Iterator[Callable[[], object]]:
+def _progress_bar(points: int) -> Iterator[Callable[[], object]]:
     """Yield a function to call after each point, which moves the progress bar."""
     if not sys.stderr.isatty():
         yield lambda: None
@@ -170,7 +170,7 @@ def _progress(points: int) -> Iterator[Callable[[], object]]:
 
 
 @contextmanager
-def _executor(cluster: str | None, points: int, jobs: int | None) -> Iterator[Executor | None]:
+def _open_executor(cluster: str | None, points: int, jobs: int | None) -> Iterator[Executor | None]:
     """Yield the executor that runs the points; None for this process."""
     from parc.compiler.tools.sweep.run_sweep import local_executor
 

@@ -79,7 +79,7 @@ def mean_keys_in_window(window: int, sequence: int) -> float:
 
 
 def mean_visible_keys(model: Model, sequence: int) -> float:
-    """Return the mean number of keys to which a query attends.
+    """Return the mean number of keys that a query attends to.
 
     The mean is over all positions of a sequence of ``sequence`` tokens and over all attention
     layers.
@@ -143,7 +143,7 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
 
 
 def multiplied_extra_weights(model: Model, kind: LayerKind) -> int:
-    """Return the number of extra weights of one layer with which each token is multiplied."""
+    """Return the number of extra weights of one layer that multiply each token."""
     places = ("layers", kind.mixer, kind.mlp)
     return sum(one.parameters for one in model.extra_weights if one.multiplied and one.at in places)
 

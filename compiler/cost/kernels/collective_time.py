@@ -133,7 +133,7 @@ def _latency_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 
 
 def _transfer_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
-    """Return the time in seconds in which a collective transfers its data, without latency."""
+    """Return the seconds that a collective takes to transfer its data, without latency."""
     factor = (ring_passes(fit.operation) * (ranks - 1) + fit.copy) / ranks
     # From eight ranks on, the NVLink switch can do the reduction.
     if ranks >= MEASURED_RANKS:

@@ -165,7 +165,7 @@ def _tiled_seconds(
 
 
 def _memory_seconds(fit: GemmFit, shape: tuple[float, float, float], output_bytes: float) -> float:
-    """Return the time in seconds in which a GEMM reads A and B and writes C."""
+    """Return the seconds that a GEMM takes to read A and B and to write C."""
     m, n, k = shape
     read_bytes = fit.operand_bytes * (m + n) * k
     moved_bytes = read_bytes + fit.write_factor * output_bytes * m * n

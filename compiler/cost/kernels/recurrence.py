@@ -107,8 +107,9 @@ def _mamba2(mamba: Mamba) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Mamba-2 mixer with fused kernels.
 
     The kernels move the fp32 state of each chunk through memory three times. They save the
-    projection and the outputs before and after the norm, and recompute all other tensors in the
-    backward pass (mamba_ssm, ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn).
+    projection and the output of the scan before its gate, and recompute all other tensors in the
+    backward pass (mamba_ssm, ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). The norm
+    after the gate saves its input, and the output projection saves the output of the norm.
     """
     matrices, state = mamba.groups * mamba.state_size, mamba.inner_width * mamba.state_size
     return Recurrence(
@@ -117,5 +118,5 @@ def _mamba2(mamba: Mamba) -> Recurrence:
         flops=2 * MAMBA_CHUNK * (matrices + mamba.inner_width) + 4 * state,
         scanned_bytes=2 * MAMBA_PASSES * (mamba.inner_width + matrices) + 12 * state / MAMBA_CHUNK,
         streamed_bytes=4 * mamba.conv_channels + 6 * mamba.inner_width,
-        kept_bytes=2 * (mamba.input_projection_width + 2 * mamba.inner_width),
+        kept_bytes=2 * (mamba.input_projection_width + 3 * mamba.inner_width),
     )

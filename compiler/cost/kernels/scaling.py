@@ -10,7 +10,7 @@ from parc.compiler.ir import Job
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Recipe by which operands of matrix multiplications are scaled and quantised."""
+    """Recipe for scaling and quantising the operands of matrix multiplications."""
 
     cast_bytes: float
     """Bytes moved per element of an operand that is quantised for two multiplications."""

@@ -177,7 +177,7 @@ def logits_bytes(
     its inputs. The result is 0 on stages without the loss.
     """
     # If every rank gathers the logits of the whole vocabulary, the loss needs memory for all of
-    # them, and the rank's own logits remain in 16 bit.
+    # them.
     if not load.loss:
         return 0.0
     problem = cost_model.problem
@@ -186,7 +186,7 @@ def logits_bytes(
     split = program.split_loss_bytes if layout.tp > 1 else 0.0
     logit = (split or program.loss_bytes) + load.mtp_layers * program.loss_kept_bytes
     if program.whole_logits and layout.tp > 1:
-        logit = 2 + logit * layout.tp
+        logit *= layout.tp
     inputs = program.head_input_bytes * (1 + load.mtp_layers) * problem.model.hidden
     shared = layout.tp if program.gathers_again else 1
     return tokens * (logit / program.loss_parts * vocab / layout.tp + inputs / shared)

@@ -88,7 +88,7 @@ class FailureTimes:
 
 
 def waiting_share(load: float, spares: int) -> float:
-    """Return the share of the time in which a job waits for a host because no spare is left.
+    """Return the share of the time that a job spends waiting for a host because no spare is left.
 
     ``load`` is the mean number of hosts in repair: failures per second that need another host,
     times the seconds of a repair. The job waits while more than ``spares`` hosts are in repair, and
@@ -104,8 +104,8 @@ def waiting_share(load: float, spares: int) -> float:
 def best_spares(load: float, hosts: int) -> int:
     """Return the number of spare hosts that makes the host-hours of a run on ``hosts`` smallest.
 
-    Spare hosts cost as much as other hosts, and shorten the run by the time in which it would wait.
-    The result is at most ``hosts``.
+    Spare hosts cost as much as other hosts, and shorten the run by the time that it would spend
+    waiting. The result is at most ``hosts``.
     """
     running = 1 - waiting_share(load, 0)
     for spares in range(hosts):

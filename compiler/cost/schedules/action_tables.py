@@ -165,7 +165,7 @@ def zb_v_table(shape: PipelineShape) -> ActionTable:
 
 
 def _zb_v_actions_of_rank(shape: PipelineShape, rank: int) -> RankActions:
-    """Return the actions of one rank in ZB-V, in the order in which the rank runs them."""
+    """Return the actions of one rank in ZB-V, in order of execution."""
     p = shape.ranks
     # torch's ZBVZeroBubble pads short steps in the same way and drops the actions afterwards.
     m = max(2 * p - 1, shape.micro_batches)
@@ -271,7 +271,7 @@ class _DualPipeRank:
         self.weights: deque[Action] = deque()
 
     def actions(self, depth: int) -> RankActions:
-        """Return all actions of the rank, in the order in which the rank runs them.
+        """Return all actions of the rank, in order of execution.
 
         ``depth`` is the distance in ranks from this rank to the nearest rank at which micro-batches
         enter the pipeline.

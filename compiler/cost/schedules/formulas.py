@@ -20,7 +20,7 @@ from parc.compiler.cost.schedules.table import PipelineShape
 
 @dataclass(frozen=True, slots=True)
 class EqualStages:
-    """Seconds of the stages of a pipeline in which all stages take the same time."""
+    """Seconds of the stages of a pipeline whose stages all take the same time."""
 
     stage: StageSeconds
     hop_seconds: float = 0.0

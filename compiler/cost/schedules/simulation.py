@@ -222,7 +222,7 @@ def _hop_seconds_after(table: ActionTable, costs: StageCosts, stage: int) -> flo
 
 
 def _communicating_ranks(table: ActionTable) -> list[tuple[int, ...]]:
-    """Return, for each rank, the ranks with which it exchanges activations or gradients."""
+    """Return, for each rank, the ranks that it exchanges activations or gradients with."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):
         # With two copies of the model (DualPipe), the last stage of one copy is not a neighbour of

@@ -75,7 +75,7 @@ class PipelineShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ActionTable:
-    """Actions of all ranks in one step, in the order in which each rank runs them."""
+    """Actions of all ranks in one step, listed per rank in order of execution."""
 
     rows: tuple[RankActions, ...]
     owners: tuple[int, ...]

@@ -210,7 +210,7 @@ class Deployment:
         return max(weights * nbytes / rates[0], 2 * weights * rows / rates[1])
 
     def reload_seconds(self, bytes_per_gpu: float) -> float:
-        """Return the seconds in which a GPU loads a part of its cache from host memory."""
+        """Return the seconds that a GPU takes to load a part of its cache from host memory."""
         return bytes_per_gpu / (self.cluster.generation.host_link_gb_per_s * 1e9)
 
     @cached_property

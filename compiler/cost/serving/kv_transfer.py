@@ -17,7 +17,7 @@ def transfer_bytes(deployment: Deployment, traffic: Traffic) -> float:
 
 
 def transfer_seconds(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the seconds in which a rank of the decode pool receives the KV cache of a prompt.
+    """Return the seconds that a rank of the decode pool takes to receive the KV cache of a prompt.
 
     The result is 0 for engines that are not a decode pool. Each rank receives its own part over the
     network adapter of its GPU, after the prompt has been processed: engines that send the first

@@ -56,11 +56,11 @@ class StepBatch:
     decode: float
     """Number of decoding requests."""
     context: float
-    """Tokens to which each decoding request attends."""
+    """Tokens that each decoding request attends to."""
     prefill: float = 0.0
     """Number of prompt tokens."""
     span: float = 0.0
-    """Mean number of keys to which a prompt token attends."""
+    """Mean number of keys that a prompt token attends to."""
 
 
 def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
@@ -101,7 +101,7 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
 
 
 def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:
-    """Return the time in seconds in which the draft proposes tokens for a step.
+    """Return the seconds that the draft takes to propose the tokens of a step.
 
     The draft runs once per token that it proposes. Its first pass also computes the cache of the
     prompts. The host prepares all passes together with the step, so its time is not added.
@@ -131,7 +131,7 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _adapter_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the time in seconds in which LoRA adapters process the tokens of a step.
+    """Return the seconds that LoRA adapters take to process the tokens of a step.
 
     Each token belongs to a request that may use another adapter. A step therefore reads the weights
     of up to ``active`` adapters, and computes both products with separate small kernels.
@@ -173,7 +173,7 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
 
 
 def _indexer_seconds(deployment: Deployment, batch: StepBatch) -> float:
-    """Return the time in seconds in which the indexer of one layer scores tokens in a step.
+    """Return the seconds that the indexer of one layer takes to score the tokens of a step.
 
     It reads the index keys of the whole context, of which the attention core reads only the
     selected tokens.

@@ -303,7 +303,7 @@ def _prefill_seconds(
 
 
 def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the mean number of keys to which the computed tokens of a prompt attend."""
+    """Return the mean number of keys that the computed tokens of a prompt attend to."""
     length, computed = traffic.input_tokens, traffic.computed_input_tokens
     keys = length * mean_visible_prompt_keys(deployment.model, length)
     # The last tokens are computed; they attend to the cached prefix too.
@@ -314,7 +314,7 @@ def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
 
 
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the latency of a prompt, divided by the time in which it occupies one pipeline stage.
+    """Return the latency of a prompt, divided by the time that it occupies one pipeline stage.
 
     The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
     + pp - 1) / chunks.

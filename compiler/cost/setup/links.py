@@ -30,7 +30,7 @@ class GroupSpan:
 
     @property
     def domains(self) -> int:
-        """Return the number of NVLink domains over which the group is distributed."""
+        """Return the number of NVLink domains that the group spans."""
         return -(-self.size // self.local)
 
 

@@ -126,7 +126,7 @@ def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGr
 
 @dataclass(frozen=True, slots=True)
 class DistinctChunks:
-    """Model chunks of a pipeline, of which chunks that take equal time are listed once."""
+    """Distinct model chunks of a pipeline: chunks that take equal time are listed once."""
 
     chunks: tuple[ModelChunk, ...]
     contents: tuple[StageContents, ...]

@@ -68,6 +68,9 @@ class LayerTime:
     tp_backward: float
     cp: float
     ep: float
+    launch_forward: float
+    """Part of ``forward`` that grows in proportion to the host's launch time."""
+    launch_backward: float
 
     @property
     def compute(self) -> float:
@@ -125,6 +128,9 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     groups = cost_model.group_spans(layout)
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
     backward = overlapped_seconds(backward, BACKWARD_LAUNCH * launch, LAUNCH_NORM)
+    # The derivatives of ``overlapped_seconds`` by the logarithm of the launch time.
+    launch_forward = forward * (launch / forward) ** LAUNCH_NORM
+    launch_backward = backward * (BACKWARD_LAUNCH * launch / backward) ** LAUNCH_NORM
     if layout.offload.activations:
         # Copies overlap with the kernels of one layer: to the host in the forward pass, and back in
         # the backward pass. If the copies take longer, they determine the time of the layer.
@@ -139,11 +145,13 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
         tp_backward=row.tp * tp.backward,
         cp=mixer_exchange_seconds(cost_model, layout, kind, core.forward),
         ep=dispatch_seconds(cost_model, layout, groups, forward + backward) if kind.routed else 0.0,
+        launch_forward=launch_forward,
+        launch_backward=launch_backward,
     )
 
 
 def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
-    """Return the time in seconds in which the host launches the forward pass of a layer."""
+    """Return the seconds that the host takes to launch the forward pass of a layer."""
     model, row = cost_model.problem.model, cost_model.efficiency
     if row.unfused:
         return row.launch_seconds * unfused_launches(kind)

@@ -63,7 +63,7 @@ def offloaded_host_bytes(
 def gradient_offload_seconds(
     cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the time in seconds in which a rank sends its shard of 16-bit gradients to the host.
+    """Return the seconds that a rank takes to send its shard of 16-bit gradients to the host.
 
     The result is 0 if the optimizer is not offloaded.
     """
@@ -77,7 +77,7 @@ def gradient_offload_seconds(
 def weight_fetch_seconds(
     cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the seconds in which a rank reads its offloaded 16-bit weights before one gather.
+    """Return the seconds that a rank takes to read its offloaded 16-bit weights before one gather.
 
     The result is 0 if the weights are not offloaded.
     """
@@ -92,7 +92,7 @@ def weight_fetch_seconds(
 
 
 def activation_copy_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
-    """Return the seconds in which a rank copies the offloaded activations of one layer one way.
+    """Return the seconds that a rank takes to copy the offloaded activations of one layer one way.
 
     ``kind`` is the type of the layer. The memory model must be that of the framework's own program.
     """

@@ -196,7 +196,7 @@ def token_copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
 
 
 def _remote_domains(experts: Experts, group: GroupSpan) -> float:
-    """Return the expected number of other NVLink domains to which a token is sent.
+    """Return the expected number of other NVLink domains that a token is sent to.
 
     With group-limited routing, a token is sent to at most ``group_top_k`` domains.
     """

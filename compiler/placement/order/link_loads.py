@@ -82,7 +82,7 @@ Score = tuple[float, float, float]
 """Score of an order of hosts, which swaps minimize. The first number is compared first."""
 
 RemotePartners = list[tuple[int, set[int]]]
-"""Node ranks below a link, each with the node ranks with which it communicates over the link."""
+"""Node ranks below a link, each with the node ranks that it communicates with over the link."""
 
 
 class _FlowLoads:
@@ -116,7 +116,7 @@ class _FlowLoads:
                 self.sent[where] += count * (size - count)
 
     def busiest_seconds(self) -> float:
-        """Return the seconds for which the phase keeps the busiest uplink of the level busy.
+        """Return how many seconds the phase keeps the busiest uplink of the level busy.
 
         A phase is the traffic of one parallel axis.
         """

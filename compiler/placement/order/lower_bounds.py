@@ -121,7 +121,7 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class _SinglePhaseBound:
-    """Least time for which one phase keeps the uplink of a switch busy, without other phases."""
+    """Least time that one phase alone keeps the uplink of a switch busy."""
 
     model: CutModel
     flow: TrafficFlow
@@ -145,7 +145,7 @@ class _SinglePhaseBound:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds for which groups that span switches keep an uplink busy.
+        """Return the least seconds that groups spanning several switches keep an uplink busy.
 
         In any order of hosts, some process groups do not fit below a single switch of ``level``.
         Each of these groups sends messages out of at least two switches. The busiest uplink carries

@@ -249,7 +249,7 @@ def _score_full_switch(
 
 
 def _factors_between_levels(nested: tuple[BoxShape, ...]) -> list[BoxShape]:
-    """Return, per level, how many boxes of the level before form a box along each node axis."""
+    """Return the shape of the boxes of each level, counted in boxes of the next narrower level."""
     found, last = [], (1,) * len(nested[0]) if nested else ()
     for shape in nested:
         found.append(tuple(a // b for a, b in zip(shape, last, strict=True)))

@@ -40,7 +40,7 @@ class PlacementCost:
     """Bytes per step over all uplinks, without weights. Used only in reports."""
 
     def cost_sort_key(self, floor_seconds: float) -> tuple[float, ...]:
-        """Return the key by which costs are compared: the order with the smallest key is the best.
+        """Return the sort key of a cost: the order of hosts with the smallest key is the best.
 
         Exposed times up to ``floor_seconds`` count as equal. Ties are broken by weighted bytes over
         the busiest uplink, then by weighted bytes over all uplinks, then by exposed time.
@@ -51,7 +51,7 @@ class PlacementCost:
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """Node ranks that send messages to one another, and the hosts on which they can be placed.
+    """Node ranks that send messages to one another, and the hosts that they can be placed on.
 
     A site is a set of equivalent hosts. A solution is a list ``place`` with the site of every node
     rank.
@@ -80,7 +80,7 @@ class PlacementProblem:
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
-        """Return the seconds for which each phase keeps the NICs of the busiest host busy.
+        """Return how many seconds each phase keeps the NICs of the busiest host busy.
 
         A phase is the traffic of one parallel axis. The result counts all messages that leave a
         host. If every NVLink domain ends at its host, it is the same for all orders of hosts.
@@ -119,7 +119,7 @@ class PlacementProblem:
         )
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
-        """Yield, for each phase, the seconds for which the NICs of the busiest host are busy.
+        """Yield, for each phase, how many seconds it keeps the NICs of the busiest host busy.
 
         A phase is the traffic of one parallel axis. ``place`` contains the site (set of equivalent
         hosts) of every node rank.

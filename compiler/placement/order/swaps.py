@@ -74,7 +74,7 @@ def _promising_pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, in
         loads.partners_over_busiest_uplink() if by_bytes else loads.partners_over_slowest_links()
     )
     for one, other in chain(
-        _pairs_across_link(remote), _pairs_beside_partners(remote, place), _all_swap_pairs(place)
+        _pairs_across_link(remote), _pairs_that_join_partners(remote, place), _all_swap_pairs(place)
     ):
         pair = (min(one, other), max(one, other))
         if place[one] != place[other] and pair not in seen:
@@ -96,7 +96,9 @@ def _pairs_across_link(remote: RemotePartners) -> Iterator[tuple[int, int]]:
                 yield one, other
 
 
-def _pairs_beside_partners(remote: RemotePartners, place: list[int]) -> Iterator[tuple[int, int]]:
+def _pairs_that_join_partners(
+    remote: RemotePartners, place: list[int]
+) -> Iterator[tuple[int, int]]:
     """Yield pairs whose swap moves a node rank below the busiest link next to a partner.
 
     A partner communicates with the node rank over this link. A pair is (the node rank, a node rank

@@ -55,9 +55,9 @@ class CutModel:
 def cut_model_of(
     groups: NodeGroups, pattern: Pattern, node_axes: tuple[int, ...], size: int, nodes: int
 ) -> CutModel:
-    """Return the data for a lower bound on the messages of one parallel axis that leave a switch.
+    """Return the cut model of one parallel axis, for bounds on its messages that leave a switch.
 
-    Returns data without a bound if the process groups do not have ``size`` node ranks each, or do
+    The bound of the result is 0 if the process groups do not have ``size`` node ranks each, or do
     not fill hosts evenly.
 
     Args:

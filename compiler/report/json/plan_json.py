@@ -194,9 +194,9 @@ def _training_sections(plan: Plan) -> dict[str, Any]:
 
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
     """Return the decisions, the name and the spec digest of parc.lock, without file digests."""
-    name, decisions = plan.problem.name, _decisions(plan)
+    name, decisions = plan.problem.name, _compared_decisions(plan)
     if isinstance(plan, ServingPlan) and plan.pair is not None:
-        pools = dict(zip(POOLS, map(_decisions, plan.pools), strict=True))
+        pools = dict(zip(POOLS, map(_compared_decisions, plan.pools), strict=True))
         name, decisions = plan.pair.name, {"versions": dict(plan.problem.versions), **pools}
     document = {
         "format": FORMAT,
@@ -208,7 +208,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
     return dict(round_floats_in_tree(document))
 
 
-def _decisions(plan: AnyPlan) -> dict[str, Any]:
+def _compared_decisions(plan: AnyPlan) -> dict[str, Any]:
     """Return the decisions of a plan that ``parc compile --locked`` compares."""
     placement = plan.placement
     decisions = {

@@ -98,7 +98,7 @@ def script_data(plan: AnyPlan, shown: ClusterMap, timeline: TimelineChart | None
     """Return the data of the page's script as JSON types."""
     chart = None
     if timeline is not None:
-        chart = {key: _runs(numbers) for key, numbers in timeline.micro_batches.items()}
+        chart = {key: _run_lengths(numbers) for key, numbers in timeline.micro_batches.items()}
     groups = list(_group_families(plan))
     document = {
         "colors": {str(count): color_ramp(count) for count in {one["shades"] for one in groups}},
@@ -156,7 +156,7 @@ def _map_data(plan: AnyPlan, shown: ClusterMap) -> dict[str, Any]:
         "columns": grid.columns,
         "lines": grid.lines,
         "racks": [
-            [rack_name(rack, 60), _host_names(rack), _runs(_node_ranks(rack))]
+            [rack_name(rack, 60), _host_names(rack), _run_lengths(_node_ranks(rack))]
             for rack in shown.racks
         ],
     }
@@ -175,7 +175,7 @@ def _host_names(rack: RackCells) -> str | list[str]:
     return compress_hosts_in_order(names)
 
 
-def _runs(numbers: Iterable[int]) -> list[list[int]]:
+def _run_lengths(numbers: Iterable[int]) -> list[list[int]]:
     """Return numbers as [start, count] pairs; negative starts repeat, others count up by one."""
     runs: list[list[int]] = []
     for number in numbers:

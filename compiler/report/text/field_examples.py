@@ -52,10 +52,10 @@ def example_value(field: FieldDoc) -> str:
     found = LIKE.search(field.type)
     if found:
         return found[1]
-    return next((one for one in _literals(field.type) if one != field.default), "")
+    return next((one for one in _listed_values(field.type) if one != field.default), "")
 
 
-def _literals(description: str) -> list[str]:
+def _listed_values(description: str) -> list[str]:
     """Return the values that the description of a type lists: ``bf16, fp16 or auto``."""
     parts = re.split(r", | or ", description)
     return [part for part in parts if WORDS.fullmatch(part) and part not in ("text", "mapping")]

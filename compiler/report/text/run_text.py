@@ -37,10 +37,10 @@ def describe_length(run: Run) -> str:
     text = f"{format_count(run.steps, 'step')} of {format_quantity(run.tokens, ' tokens')}"
     if run.wall_seconds is None:
         return f"{text} do not finish: failures are more frequent than checkpoints"
-    return ", ".join((f"{text}: {format_duration(run.wall_seconds)}", *_budget(run)))
+    return ", ".join((f"{text}: {format_duration(run.wall_seconds)}", *_describe_costs(run)))
 
 
-def _budget(run: Run) -> Iterator[str]:
+def _describe_costs(run: Run) -> Iterator[str]:
     """Yield GPU-hours, energy and cost of the run, as far as they are known."""
     if run.gpu_hours is not None:
         yield f"{format_without_exponent(run.gpu_hours, 3)} GPU-hours"

@@ -29,19 +29,19 @@ TOP = "top level"
 
 
 def spec_page() -> str:
-    """Return docs/spec.md: the fields of training jobs, then the different ones of services."""
+    """Return docs/spec.md: the fields of training jobs, then those that differ for services."""
     training, serving = training_fields(), serving_fields()
     other = {path: doc for path, doc in serving.items() if training.get(path) != doc}
     return (
         HEAD
         + "\n## Training jobs\n"
-        + _sections(training.values(), "")
+        + _section_tables(training.values(), "")
         + "\n## Serving jobs\n"
-        + _sections(other.values(), "serving-")
+        + _section_tables(other.values(), "serving-")
     )
 
 
-def _sections(fields: Iterable[FieldDoc], prefix: str) -> str:
+def _section_tables(fields: Iterable[FieldDoc], prefix: str) -> str:
     """Return a heading and a table per section of the spec.
 
     Sections with equal fields, such as the limits of all axes, share a table. ``prefix`` makes the
@@ -52,15 +52,15 @@ def _sections(fields: Iterable[FieldDoc], prefix: str) -> str:
         sections.setdefault(field.path.rpartition(".")[0], []).append(field)
     tables: dict[str, list[str]] = {}
     for section, members in sections.items():
-        rows = "".join(_row(field) for field in members)
+        rows = "".join(_field_row(field) for field in members)
         tables.setdefault(rows, []).append(section)
     return "".join(
-        _heading(sections, prefix) + _anchors(sections, rows, prefix)
+        _section_heading(sections, prefix) + _with_anchors(sections, rows, prefix)
         for rows, sections in tables.items()
     )
 
 
-def _heading(sections: list[str], prefix: str) -> str:
+def _section_heading(sections: list[str], prefix: str) -> str:
     if sections == [""]:
         return f"\n### {TOP.capitalize()}\n"
     names = ", ".join(f"`{section}`" for section in sections)
@@ -68,7 +68,7 @@ def _heading(sections: list[str], prefix: str) -> str:
     return f"\n### {names}{kind}\n"
 
 
-def _anchors(sections: list[str], rows: str, prefix: str) -> str:
+def _with_anchors(sections: list[str], rows: str, prefix: str) -> str:
     """Return the table ``rows``, after an anchor per section that links can name."""
     # The heading of a section without a dot has the same anchor already.
     named = [section for section in sections if "." in section or (section and prefix)]
@@ -77,20 +77,20 @@ def _anchors(sections: list[str], rows: str, prefix: str) -> str:
     return f"{lead}\n| field | type | default | example | meaning |\n{'| --- ' * 5}|\n{rows}"
 
 
-def _row(field: FieldDoc) -> str:
+def _field_row(field: FieldDoc) -> str:
     name = field.path.rpartition(".")[2]
-    default = "**required**" if field.required else _code(format_default(field.default))
+    default = "**required**" if field.required else _as_code(format_default(field.default))
     example = example_value(field)
     shown = f"`{name}: {example}`" if example else "see its section"
     cells = (f"`{name}`", field.type, default, shown, " ".join(field.description.split()))
-    return f"| {' | '.join(map(_escape, cells))} |\n"
+    return f"| {' | '.join(map(_escape_cell, cells))} |\n"
 
 
-def _code(text: str) -> str:
+def _as_code(text: str) -> str:
     return text if text == "absent" else f"`{text}`" if text else '`""`'
 
 
-def _escape(text: str) -> str:
+def _escape_cell(text: str) -> str:
     # A bare vertical bar would end the table cell.
     return text.replace("|", "\\|")
 

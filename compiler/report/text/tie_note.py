@@ -28,7 +28,7 @@ def tie_note(plan: Plan) -> str:
     faster = _faster_candidates(plan)
     if not faster:
         return ""
-    rank, fastest = _fastest(faster)
+    rank, fastest = _fastest_candidate(faster)
     most = "up to " if len(faster) > 1 else ""
     return (
         f"{_format_ranks([rank for rank, _ in faster])} predicted to be {most}"
@@ -44,14 +44,14 @@ def tie_summary(plan: Plan) -> str:
     faster = _faster_candidates(plan)
     if not faster:
         return ""
-    _, fastest = _fastest(faster)
+    _, fastest = _fastest_candidate(faster)
     return (
         f"the simplest layout within {_format_tie(plan)} of the fastest (goals.tie); "
         f"the fastest would save {_format_gain(plan, fastest)}"
     )
 
 
-def _fastest(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candidate]:
+def _fastest_candidate(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candidate]:
     """Return the (rank, candidate) with the shortest step."""
     return min(ranked, key=lambda pair: pair[1].step_seconds)
 

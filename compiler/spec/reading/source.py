@@ -24,7 +24,7 @@ class SpecSource:
     text: str
     """Text, with U+FFFD for bytes that are not UTF-8; the loader reports their position."""
     folder: Path | None
-    """Folder to which paths in the spec are relative; None if the spec has no folder."""
+    """Folder that paths in the spec are relative to; None if the spec has no folder."""
     root: Path | None = None
     """Folder that must contain all files that the spec names; None if ``folder`` must contain
     them."""

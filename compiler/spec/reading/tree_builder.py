@@ -55,7 +55,7 @@ class _OpenCollection:
     value_path: str
     """Spec path of the next value."""
     start: Any
-    """Event with which the mapping or list began."""
+    """Event that began the mapping or list."""
     values_before: int
     key: object = None
     height: int = 1

@@ -69,7 +69,7 @@ def read_benchmark(text: str, file: str, sink: Sink) -> tuple[BenchmarkRecord, .
     """Return the runs in the result file ``file``; report an unknown format (Q09)."""
     if text.lstrip("\ufeff \n").startswith(("Metric,", '"Metric"')):
         return (_profile_record(_profile_of_csv(text), file, Span(file, 1, 1)),)
-    found = tuple(_records(text, file))[: MAX_RECORDS + 1]
+    found = tuple(_parse_records(text, file))[: MAX_RECORDS + 1]
     if not found or any(one is None for one in found):
         finding = Finding(
             f"{file} is not a result of a serving benchmark that PARC can read",
@@ -83,7 +83,7 @@ def read_benchmark(text: str, file: str, sink: Sink) -> tuple[BenchmarkRecord, .
     return tuple(one for one in found if one is not None)
 
 
-def _records(text: str, file: str) -> Iterator[BenchmarkRecord | None]:
+def _parse_records(text: str, file: str) -> Iterator[BenchmarkRecord | None]:
     """Yield a record per JSON object of the text; None for an object without known keys."""
     for number, tree in _json_objects(text):
         span = Span(file, number, 1)
@@ -116,11 +116,16 @@ def _json_objects(text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _report_record(tree: Mapping[str, Any], file: str, span: Span) -> BenchmarkRecord:
-    completed = _number(tree.get("completed"))
-    rate, most = _number(tree.get("request_rate")), _number(tree.get("max_concurrency"))
+    completed = _positive_number(tree.get("completed"))
+    rate, most = (
+        _positive_number(tree.get("request_rate")),
+        _positive_number(tree.get("max_concurrency")),
+    )
     # By Little's law, requests in the system = throughput x time of a request.
-    latency = _number(tree.get("mean_e2el_ms")) or _number(tree.get("mean_e2e_latency_ms"))
-    throughput = _number(tree.get("request_throughput"))
+    latency = _positive_number(tree.get("mean_e2el_ms")) or _positive_number(
+        tree.get("mean_e2e_latency_ms")
+    )
+    throughput = _positive_number(tree.get("request_throughput"))
     present = (throughput or 0.0) * (latency or 0.0) / 1e3
     is_closed = most is not None and (rate is None or present >= SATURATED * most)
     server = tree.get("server_info")
@@ -130,28 +135,28 @@ def _report_record(tree: Mapping[str, Any], file: str, span: Span) -> BenchmarkR
         span=span,
         model=str(model or ""),
         settings=_layout_settings(tree),
-        input_tokens=_ratio(_number(tree.get("total_input_tokens")), completed),
-        output_tokens=_ratio(_number(tree.get("total_output_tokens")), completed),
+        input_tokens=_ratio(_positive_number(tree.get("total_input_tokens")), completed),
+        output_tokens=_ratio(_positive_number(tree.get("total_output_tokens")), completed),
         concurrency=most if is_closed else None,
         request_rate=None if is_closed else rate,
-        burstiness=_number(tree.get("burstiness")),
-        ttft_seconds=_ratio(_number(tree.get("mean_ttft_ms")), 1e3),
-        tpot_seconds=_ratio(_number(tree.get("mean_tpot_ms")), 1e3),
-        tokens_per_second=_number(tree.get("output_throughput")),
+        burstiness=_positive_number(tree.get("burstiness")),
+        ttft_seconds=_ratio(_positive_number(tree.get("mean_ttft_ms")), 1e3),
+        tpot_seconds=_ratio(_positive_number(tree.get("mean_tpot_ms")), 1e3),
+        tokens_per_second=_positive_number(tree.get("output_throughput")),
     )
 
 
 def _dashboard_record(tree: Mapping[str, Any], file: str, span: Span) -> BenchmarkRecord:
-    tp = _number(tree.get("tp")) or 1.0
+    tp = _positive_number(tree.get("tp")) or 1.0
     settings = _layout_settings(tree)
-    per_gpu = _number(tree.get("output_tput_per_gpu"))
+    per_gpu = _positive_number(tree.get("output_tput_per_gpu"))
     if str(tree.get("dp_attention")).lower() == "true":
         # All ranks are data-parallel ranks of attention; tp counts them.
         settings |= {"layout.tp": 1, "layout.dp": int(tp)}
     else:
         settings.setdefault("layout.dp", 1)
     settings |= {"layout.pp": 1, "layout.replicas": 1}
-    if (_number(tree.get("ep")) or 1.0) > 1:
+    if (_positive_number(tree.get("ep")) or 1.0) > 1:
         settings["layout.ep"] = "on"
     return BenchmarkRecord(
         name=_name(file, span),
@@ -159,11 +164,11 @@ def _dashboard_record(tree: Mapping[str, Any], file: str, span: Span) -> Benchma
         model=str(tree.get("model") or ""),
         gpu=str(tree.get("hw") or ""),
         settings=settings,
-        input_tokens=_number(tree.get("isl")),
-        output_tokens=_number(tree.get("osl")),
-        concurrency=_number(tree.get("conc")),
-        ttft_seconds=_number(tree.get("mean_ttft")),
-        tpot_seconds=_number(tree.get("mean_tpot")),
+        input_tokens=_positive_number(tree.get("isl")),
+        output_tokens=_positive_number(tree.get("osl")),
+        concurrency=_positive_number(tree.get("conc")),
+        ttft_seconds=_positive_number(tree.get("mean_ttft")),
+        tpot_seconds=_positive_number(tree.get("mean_tpot")),
         tokens_per_second=per_gpu * tp if per_gpu else None,
     )
 
@@ -171,28 +176,28 @@ def _dashboard_record(tree: Mapping[str, Any], file: str, span: Span) -> Benchma
 def _profile_record(tree: Mapping[str, Any], file: str, span: Span) -> BenchmarkRecord:
     config = tree.get("input_config")
     model = _first_value(config, ("model_names", "model"))
-    concurrency = _number(_first_value(config, ("concurrency",)))
-    rate = _number(_first_value(config, ("request_rate",)))
+    concurrency = _positive_number(_first_value(config, ("concurrency",)))
+    rate = _positive_number(_first_value(config, ("request_rate",)))
     return BenchmarkRecord(
         name=_name(file, span),
         span=span,
         model=str((model[0] if isinstance(model, list) and model else model) or ""),
-        input_tokens=_mean(tree, "input_sequence_length"),
-        output_tokens=_mean(tree, "output_sequence_length"),
+        input_tokens=_profile_mean(tree, "input_sequence_length"),
+        output_tokens=_profile_mean(tree, "output_sequence_length"),
         concurrency=concurrency,
         request_rate=None if concurrency else rate,
-        ttft_seconds=_mean(tree, "time_to_first_token"),
-        tpot_seconds=_mean(tree, "inter_token_latency"),
-        tokens_per_second=_mean(tree, "output_token_throughput"),
+        ttft_seconds=_profile_mean(tree, "time_to_first_token"),
+        tpot_seconds=_profile_mean(tree, "inter_token_latency"),
+        tokens_per_second=_profile_mean(tree, "output_token_throughput"),
     )
 
 
-def _mean(tree: Mapping[str, Any], name: str) -> float | None:
+def _profile_mean(tree: Mapping[str, Any], name: str) -> float | None:
     """Return the mean of a quantity of a profile; a time is converted to seconds."""
     part = tree.get(name)
     if not isinstance(part, dict):
         return None
-    return _ratio(_number(part.get("avg")), 1 / SECONDS.get(str(part.get("unit")), 1.0))
+    return _ratio(_positive_number(part.get("avg")), 1 / SECONDS.get(str(part.get("unit")), 1.0))
 
 
 def _profile_of_csv(text: str) -> dict[str, Any]:
@@ -211,7 +216,7 @@ def _layout_settings(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parallel sizes that a result states, by spec path."""
     found: dict[str, Any] = {}
     for axis, keys in LAYOUT_KEYS.items():
-        size = next((size for key in keys if (size := _number(tree.get(key)))), None)
+        size = next((size for key in keys if (size := _positive_number(tree.get(key)))), None)
         if size is not None:
             found[f"layout.{axis}"] = int(size)
     return found
@@ -232,7 +237,7 @@ def _name(file: str, span: Span) -> str:
     return file if span.line == 1 else f"{file}:{span.line}"
 
 
-def _number(value: Any) -> float | None:
+def _positive_number(value: Any) -> float | None:
     """Return a positive finite number, also from text; otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None

@@ -48,7 +48,7 @@ MAX_LAYOUTS_SHOWN = 5
 
 
 def _layout_lines(found: Calibration) -> str:
-    """Return the layouts with which the measurements are compared, so that users can check them."""
+    """Return the layouts that the measurements are compared with, so that users can check them."""
     shown = [format_serving_layout(one) for one in found.layouts[:MAX_LAYOUTS_SHOWN]]
     more = len(found.layouts) - len(shown)
     lines = [*shown, *([f"and {more} more"] if more else [])]

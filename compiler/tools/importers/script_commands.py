@@ -341,11 +341,11 @@ def find_program_of_others(words: Iterable[Word]) -> Word | None:
 
 def _is_launcher(word: Word) -> bool:
     """Return True if ``word`` names a program that starts all ranks."""
-    return word.text.rpartition("/")[2] in _launchers()
+    return word.text.rpartition("/")[2] in _known_launchers()
 
 
 @cache
-def _launchers() -> frozenset[str]:
+def _known_launchers() -> frozenset[str]:
     declared = {
         name
         for one in all_declarations()

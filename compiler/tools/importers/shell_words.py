@@ -194,7 +194,7 @@ class _WordScanner:
 
 
 def _assigned_name(before: str, value: str) -> str:
-    """Return the name of the variable to which the quoted text ``value`` is assigned.
+    """Return the name of the variable that the quoted text ``value`` is assigned to.
 
     ``before`` is the text before the quotes; the result is empty if it is not an assignment. The
     result ends with ``+`` if ``value`` contains the variable itself, as in ``ARGS="$ARGS --pp 2"``,
@@ -364,10 +364,10 @@ def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> st
     own = ASSIGNMENT.fullmatch(text)
     if own is not None and own[1] in values and "$" in own[2]:
         values = {name: value for name, value in values.items() if name != own[1]}
-    return _expand(text, values, kept, DEEPEST)
+    return _expand_variables(text, values, kept, DEEPEST)
 
 
-def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
+def _expand_variables(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
     """Return ``text`` with each variable replaced by its value in ``values``.
 
     Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
@@ -384,4 +384,8 @@ def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int
         return match[0] if found is None else found
 
     expanded = _VARIABLE.sub(value, text)
-    return text if expanded == text else _expand(expanded[:LONGEST_VALUE], values, kept, depth - 1)
+    return (
+        text
+        if expanded == text
+        else _expand_variables(expanded[:LONGEST_VALUE], values, kept, depth - 1)
+    )

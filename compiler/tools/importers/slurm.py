@@ -299,7 +299,10 @@ def _job_states(job: DocumentNode) -> set[str]:
 
 
 def _job_number(job: DocumentNode, key: str) -> int:
-    """Return the integer under ``key`` of a job, in either format of Slurm; 0 if there is none."""
+    """Return the integer that a job has under ``key``; 0 if there is none.
+
+    Slurm writes it as a plain number or as ``{"number": 4}``.
+    """
     value = job.value.get(key)
     value = value.get("number") if isinstance(value, dict) else value
     return value if isinstance(value, int) else 0

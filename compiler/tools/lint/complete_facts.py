@@ -186,7 +186,7 @@ def service_facts(
         checkpoint: name of the served model in the command; empty if unknown.
         degrees: parallel sizes as fields of ``layout``, such as ``{"tp": 8}``; other sizes are 1.
         options: facts that the user supplies by options.
-        pool: value of ``job.pool`` that the command expresses.
+        pool: value of ``job.pool`` that the command sets.
     """
     name = options.model or catalog_name(checkpoint)
     counted = options.gpus is not None or is_catalog_cluster(options)

@@ -22,9 +22,9 @@ class FlagCoupling:
     code: str
     flag: str
     needs: tuple[str, ...] = ()
-    """Flags of which at least one must be given."""
+    """Flags; at least one of them must be given."""
     excludes: tuple[str, ...] = ()
-    """Flags of which none may be given."""
+    """Flags that must not be given."""
     why: str = ""
     value: str = ""
     """Value of the flag for which the row applies; empty if the row applies to all values."""

@@ -150,7 +150,7 @@ def _launcher_values(script: LintedScript, names: tuple[str, ...]) -> Iterator[i
 
 
 @cache
-def _launchers() -> frozenset[str]:
+def _declared_launchers() -> frozenset[str]:
     """Return the launchers that backends declare: programs that start all processes of a host."""
     return frozenset(name for one in all_declarations() for name in one.launchers)
 
@@ -160,7 +160,7 @@ def starts_job_launcher(script: LintedScript) -> bool:
 
     Such a script contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
     """
-    names = (*_launchers(), "srun", "mpirun", "python", "python3")
+    names = (*_declared_launchers(), "srun", "mpirun", "python", "python3")
     return (
         bool(directive_options(script))
         or any(word.text.rpartition("/")[2] in names for word in script.words)
@@ -221,7 +221,7 @@ def _check_tasks_per_host(
         # srun's own --ntasks or --ntasks-per-node overrides the directive.
         if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
             continue
-        starts = [text for text in texts if text.rpartition("/")[2] in _launchers()]
+        starts = [text for text in texts if text.rpartition("/")[2] in _declared_launchers()]
         if starts and count > 1:
             finding = Finding(
                 f"each of {count} tasks per host starts {starts[0]}, and all listen on one port",

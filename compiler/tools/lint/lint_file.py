@@ -84,9 +84,9 @@ def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:
 
 
 def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOptions | None:
-    """Return ``options`` with a version of the backend ``kind``.
+    """Return ``options`` with the version of the backend ``kind`` that the checks apply to.
 
-    The default version is used if ``options`` request none. Return None after reporting a requested
+    This is the requested version, or else the default one. Return None after reporting a requested
     version that the backend does not support (X18).
     """
     version = resolve_version(kind, options.version or None, sink)

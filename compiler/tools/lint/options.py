@@ -24,7 +24,7 @@ class LintOptions:
     allow_unknown: bool = False
     """True if a file that PARC cannot check at all is accepted."""
     folder: Path | None = None
-    """Folder to which the path of a model is relative."""
+    """Folder that the path of a model is relative to."""
 
 
 @dataclass(frozen=True, slots=True)

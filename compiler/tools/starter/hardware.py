@@ -67,7 +67,7 @@ def _match_score(parts: list[str], words: set[str]) -> int:
 
 
 def _usual_first(name: str) -> tuple[int, str]:
-    """Sort key: GPUs of common hosts first, then GPUs with more memory."""
+    """Return a sort key that puts GPUs of common hosts first, then GPUs with more memory."""
     nodes = _nodes_by_gpu().get(name, ())
     ranks = [index for index, start in enumerate(_COMMON) for one in nodes if one.startswith(start)]
     board = 0 if "-sxm-" in name or "-" not in name.rpartition("-")[0] else 1

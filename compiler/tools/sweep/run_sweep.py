@@ -71,7 +71,7 @@ def evaluate_point(source: SpecSource, overrides: Sequence[str], point: Point) -
         first = errors[0]
         return SweepRow(point, f"{first.code}: {first.finding.message}")
     warnings = {one.code: None for one in sink.diagnostics if one.severity == "warning"}
-    return SweepRow(point, warnings=tuple(warnings), **_figures(plan))
+    return SweepRow(point, warnings=tuple(warnings), **_figures_by_field(plan))
 
 
 def run_sweep(
@@ -140,7 +140,7 @@ def _row_of_exception(point: Point, error: BaseException) -> SweepRow:
     return SweepRow(point, f"{type(error).__name__}: {text}")
 
 
-def _figures(plan: AnyPlan) -> dict[str, Any]:
+def _figures_by_field(plan: AnyPlan) -> dict[str, Any]:
     """Return the figures of ``plan`` by the name of their field in ``SweepRow``."""
     common = {
         "gpu": plan.problem.cluster.gpu.name,

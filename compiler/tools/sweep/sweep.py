@@ -32,7 +32,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits that the best point must keep; None for no limit."""
+    """Limits that the best point must not exceed; None for no limit."""
 
     seconds: float | None = None
     """Largest expected length of the run."""

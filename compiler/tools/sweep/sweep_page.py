@@ -82,14 +82,14 @@ def sweep_page(sweep: Sweep, answer: str = "") -> str:
         "points": f"{len(sweep.rows):,} points, {len(sweep.rows) - len(rows):,} without a plan",
         "trade": _trade_chart(sweep, inks),
         "scaling": _scaling_chart(sweep, inks),
-        "legend_entries": _legend(names),
+        "legend_entries": _legend_entries(names),
         "table_of_points": html_table(head, rows, prose=texts),
         "failed": html_table(("point", "error"), failed_points(sweep), prose=(0, 1)),
     }
     return render("report", "sweep.html.j2", values)
 
 
-def _legend(names: Sequence[Series]) -> list[tuple[str, str]]:
+def _legend_entries(names: Sequence[Series]) -> list[tuple[str, str]]:
     """Return (name, CSS class) of each series; the series that share the last class are one."""
     named = [
         (clip_text(" ".join((gpu, *(f"{path}={value}" for path, value in pairs))), 80), ink)
@@ -113,7 +113,7 @@ def _trade_chart(sweep: Sweep, inks: dict[Series, str]) -> Figure | None:
         if index in sweep.pareto:
             front.append((x, spend))
     below = "time per output token, ms" if _is_service(sweep) else "length of the run, days"
-    return _scatter(dots, ("Time against cost", SPEND_NAMES[sweep.spend_field], below), front)
+    return _draw_scatter(dots, ("Time against cost", SPEND_NAMES[sweep.spend_field], below), front)
 
 
 def _scaling_chart(sweep: Sweep, inks: dict[Series, str]) -> Figure | None:
@@ -133,14 +133,14 @@ def _scaling_chart(sweep: Sweep, inks: dict[Series, str]) -> Figure | None:
         for row, share in zip(sweep.rows, sweep.scaling, strict=True)
         if share
     ]
-    return _scatter(dots, ("Scaling efficiency", "throughput per GPU, %", "GPUs"), ())
+    return _draw_scatter(dots, ("Scaling efficiency", "throughput per GPU, %", "GPUs"), ())
 
 
 def _is_service(sweep: Sweep) -> bool:
     return any(row.tpot_seconds is not None for row in sweep.rows)
 
 
-def _scatter(
+def _draw_scatter(
     dots: Sequence[Dot], labels: tuple[str, str, str], front: Sequence[tuple[float, float]]
 ) -> Figure | None:
     """Draw a chart of points on logarithmic axes; None without points.
@@ -152,8 +152,8 @@ def _scatter(
         return None
     title, unit, below = labels
     base = TOP + HEIGHT
-    across = _scale([dot.x for dot in dots], LEFT + 30, WIDTH - RIGHT - LEFT - 30)
-    upward = _scale([dot.y for dot in dots], base, -HEIGHT + 24)
+    across = _logarithmic_axis([dot.x for dot in dots], LEFT + 30, WIDTH - RIGHT - LEFT - 30)
+    upward = _logarithmic_axis([dot.y for dot in dots], base, -HEIGHT + 24)
     canvas = Canvas(WIDTH)
     for tick in upward.ticks():
         y = upward.position(tick)
@@ -176,7 +176,7 @@ def _scatter(
     return canvas.build_figure(title, base + 38)
 
 
-def _scale(values: Sequence[float], start: float, length: float) -> Scale:
+def _logarithmic_axis(values: Sequence[float], start: float, length: float) -> Scale:
     """Return an axis with a margin around ``values``, which are positive.
 
     The axis covers at least a factor of two, so that it has a tick.

@@ -56,8 +56,10 @@ EXACT = {
 three GPU generations."""
 LIMITS = {
     "Megatron CI": (0.01, 0.96),
+    "Megatron CI 2026": (0.015, 0.92),
     "Megatron release tests": (0.03, 0.8),
-    "Megatron-Bridge": (0.045, 1.0),
+    # Two of the four are runs of a recipe that captures its Mamba layers in CUDA graphs.
+    "Megatron-Bridge": (0.055, 1.0),
     "ms-swift": (0.05, 0.85),
     "nanotron": (0.06, 0.55),
     "torchtitan": (0.02, 1.0),
@@ -112,20 +114,23 @@ def test_four_readings_of_five_are_within_seven_percent_and_half_within_three() 
     ],
 )
 def test_peaks_of_models_with_experts_follow_from_their_tensors(run: str, largest: float) -> None:
-    (reading,) = [reading for reading in readings() if run in reading.name]
+    (reading,) = [reading for reading in of("Megatron CI") if run in reading.name]
     assert abs(reading.error) <= largest
 
 
 def test_bytes_between_steps_are_parameters_and_workspaces() -> None:
-    errors = [abs(static_error(reading)) for reading in readings() if reading.static_bytes]
+    blind = of("Megatron CI 2026")
+    known = [reading for reading in readings() if reading.static_bytes and reading not in blind]
+    errors = [abs(static_error(reading)) for reading in known]
     assert len(errors) >= 25
     assert median(errors) <= 0.007
     assert max(errors) <= 0.07
+    assert median(abs(static_error(reading)) for reading in blind) <= 0.007
 
 
 @pytest.mark.parametrize("run", ["8experts_etp1_ep4", "fine_grained", "no_mtp"])
 def test_static_bytes_of_small_models_with_experts_are_within_one_percent(run: str) -> None:
-    errors = [static_error(reading) for reading in readings() if run in reading.name]
+    errors = [static_error(reading) for reading in of("Megatron CI") if run in reading.name]
     assert errors
     assert max(map(abs, errors)) <= 0.01
 
@@ -157,14 +162,16 @@ def test_other_records_differ_by_remainders_that_the_allocator_does_not_split() 
 
 def test_the_tensors_of_a_record_are_the_parameters_of_its_stage() -> None:
     (stage,) = {
-        reading.stage.weights_bytes for reading in readings() if "tunable_overlap" in reading.name
+        reading.stage.weights_bytes
+        for reading in of("Megatron CI")
+        if "tunable_overlap" in reading.name
     }
     split = (
         ModelChunk(9, 1, False, 0, False),
         ModelChunk(10, 1, False, 0, False),
         ModelChunk(11, 1, False, 0, True),
     )
-    model, layout = row_of("tunable_overlap")
+    model, layout = row_of("torch_dist_tunable_overlap")
     assert 2 * sum(sum(parameters(model, layout, chunk).dense) for chunk in split) == stage
 
 

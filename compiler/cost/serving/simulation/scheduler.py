@@ -30,7 +30,7 @@ class Request:
     ) -> None:
         """Create a request; ``cached`` tokens of its prompt are found in the prefix cache.
 
-        ``delay`` is the time in seconds in which a part of them is loaded from host memory. The
+        ``delay`` is the time in seconds that loading a part of them from host memory takes. The
         request waits for it, but the steps of other requests do not.
         """
         self.arrival, self.delay = arrival, delay

@@ -322,7 +322,7 @@ def sample_distribution(values: Iterable[float]) -> Distribution:
 
 
 def _time_distribution(seconds_of: dict[int, float], unit: float) -> Distribution:
-    """Return the distribution over time of a value, given the seconds for which it was constant."""
+    """Return the distribution of a value over time, given how many seconds it kept each level."""
     total = sum(seconds_of.values()) or 1.0
     ordered = sorted(seconds_of.items()) or [(0, 1.0)]
 

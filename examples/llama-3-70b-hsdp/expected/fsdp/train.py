@@ -67,8 +67,19 @@ def train_step(
     if CONFIG["max_norm"]:
         torch.nn.utils.clip_grad_norm_(model.parameters(), CONFIG["max_norm"])
     optimizer.step()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=CONFIG["strategy"] != "ddp")  # DDP's gradients stay in its buckets
     return torch.stack(losses).mean()
+
+
+def settle_buckets(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -> None:
+    """Make all gradients views of DDP's buckets, before the first step.
+
+    DDP builds its buckets again after its first backward pass. Gradients that it has not reduced yet
+    would be a second copy beside the buckets.
+    """
+    for stays in (False, True):
+        backward(model, tokens, dtype)
+        model.zero_grad(set_to_none=not stays)
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
@@ -159,12 +170,16 @@ def main() -> None:
     checkpoints = Checkpoints(model, optimizer)
     if dist.get_rank() == 0:
         announce()
-    for step in range(checkpoints.load(), args.steps):
+    first = checkpoints.load()
+    for step in range(first, args.steps):
         start = time.perf_counter()
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, CONFIG)
         batches = [tokens.to(device) for tokens in micro_batches(step, mesh)]
-        loss = train_step(model, optimizer, batches, dtype or DTYPES[CONFIG["param_dtype"]])
+        number_format = dtype or DTYPES[CONFIG["param_dtype"]]
+        if CONFIG["strategy"] == "ddp" and step == first:
+            settle_buckets(model, batches[0], number_format)
+        loss = train_step(model, optimizer, batches, number_format)
         dist.all_reduce(loss)
         if dist.get_rank() == 0:
             mean, seconds = loss.item() / dist.get_world_size(), time.perf_counter() - start
