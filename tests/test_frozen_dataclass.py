@@ -110,3 +110,18 @@ def test_other_dataclasses_are_those_of_the_standard_library() -> None:
     one.size = 2
     assert one == Plain(2)
     assert Ordered(1) < Ordered(2)
+
+
+def test_frozen_classes_of_both_kinds_inherit_from_each_other() -> None:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Below(Fast):
+        more: int = 1
+
+    @dataclass(frozen=True, slots=True)
+    class Lowest(Below):
+        most: int = 2
+
+    one = Lowest(1, more=5)
+    assert (one.size, one.more, one.most) == (1, 5, 2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.most = 3  # type: ignore[misc]

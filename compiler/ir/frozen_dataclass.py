@@ -43,7 +43,14 @@ def _frozen_dataclass(cls: type, slots: bool, kw_only: bool) -> type:
     decorator = dataclasses.dataclass(
         init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
     )
-    made: type = decorator(cls)
+    # A class that is not frozen, as it is here, cannot inherit from a frozen one.
+    parents: list[Any] = [vars(base).get("__dataclass_params__") for base in cls.__mro__[1:]]
+    frozen = [one for one in parents if one is not None and one.frozen]
+    for one in frozen:
+        one.frozen = False
+    made: Any = decorator(cls)
+    for one in (*frozen, made.__dataclass_params__):
+        one.frozen = True
     methods: dict[str, object] = {
         name: _method_on_first_use(made, name, generate) for name, generate in _GENERATORS.items()
     }
@@ -53,8 +60,9 @@ def _frozen_dataclass(cls: type, slots: bool, kw_only: bool) -> type:
     for name, method in methods.items():
         if name not in own:
             setattr(made, name, method)
-    made.__signature__ = _LazySignature()  # type: ignore[attr-defined]
-    return made
+    made.__signature__ = _LazySignature()
+    found: type = made
+    return found
 
 
 def _method_on_first_use(

@@ -56,8 +56,8 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     ]
     filters: dict[int, LayoutFilter] = {}
     survivors: list[Survivor] = []
+    order = sorted(range(len(spaces)), key=lambda index: variants[index].last_resort)
     if _violates_every_layout(problem, rules, spaces):
-        order = sorted(range(len(spaces)), key=lambda index: variants[index].last_resort)
         _explain_invalid_layouts(cost_model, [spaces[index] for index in order], sink)
         return None
     # Host memory is far slower than device memory, so these variants run only if nothing else fits.
@@ -71,8 +71,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
-        if not survivors:
-            survivors += search_near_misses(cost_model, filters, (0, inf))
+        survivors = survivors or list(search_near_misses(cost_model, filters, (0, inf)))
     dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:
         fallback = _fallback_candidate(filters, cost_model, dropped, sink)
