@@ -34,12 +34,36 @@ model: llama-3-70b
 cluster: {node: dgx-h100, nodes: 32}
 job: {sequence_length: 8192, global_batch: 1024}
 """
+TRAINED = """\
+parc: 1
+name: trained
+model: deepseek-v3
+cluster: {node: dgx-h100, nodes: 2048}
+job: {sequence_length: 4096, global_batch: 15360}
+"""
+SERVED = """\
+parc: 1
+name: served
+model: deepseek-v3
+cluster: {node: hgx-h200, nodes: NODES}
+job: {kind: serve, precision: fp8, traffic: {input_tokens: 2000, output_tokens: 500}}
+"""
+LIMITS = "goals: {ttft: {p99: 2s}, tpot: {p90: 50ms}}\n"
 
 
 def cases(folder: Path, points: int) -> dict[str, tuple[str, ...]]:
     """Return title -> arguments of ``parc``; ``folder`` receives the specs and outputs."""
     swept = folder / "swept.yaml"
     swept.write_text(SWEPT, encoding="utf-8")
+    loaded = SERVED.replace("output_tokens: 500", "output_tokens: 500, request_rate: 2000")
+    searched = {
+        "search, 16,384 GPUs": TRAINED,
+        "search of a service, 512 GPUs": SERVED.replace("NODES", "64"),
+        "the same with limits on percentiles": SERVED.replace("NODES", "64") + LIMITS,
+        "the same with a load, 24,576 GPUs": loaded.replace("NODES", "3072") + LIMITS,
+    }
+    for number, text in enumerate(searched.values()):
+        (folder / f"searched{number}.yaml").write_text(text, encoding="utf-8")
     outputs = []
     for pp in (8, 16):
         spec = folder / f"large{pp}.yaml"
@@ -54,6 +78,10 @@ def cases(folder: Path, points: int) -> dict[str, tuple[str, ...]]:
         "init of a model without a program": ("init", "--model", "grok-1"),
         f"sweep of {points} points": ("sweep", str(swept), "--vary", grid, "--jobs", "1"),
         "diff of 131,072 GPUs": ("diff", *outputs),
+        **{
+            title: ("search", str(folder / f"searched{number}.yaml"))
+            for number, title in enumerate(searched)
+        },
     }
 
 

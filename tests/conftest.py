@@ -62,7 +62,7 @@ def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(evaluate_service, "simulate", simulate_few)
     # With so few requests, another sample has quite different percentiles.
-    monkeypatch.setattr(simulate_finalists, "OTHER_SAMPLES", ())
+    monkeypatch.setattr(simulate_finalists, "SAMPLES", (0,))
     monkeypatch.setattr(
         pools_pipeline, "simulate_pair", partial(pools_pipeline.simulate_pair, sampling=sampling)
     )

@@ -45,6 +45,10 @@ def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
     return "".join(lines)
 
 
+COMPILE_OPTIONS = "trim_blocks lstrip_blocks keep_trailing_newline"
+"""Options of ``jinja_environment`` that change how a template is compiled."""
+
+
 @cache
 def jinja_environment(folder: str) -> Environment:
     """Return the Jinja environment that renders the templates in ``templates/<folder>``.
@@ -55,6 +59,8 @@ def jinja_environment(folder: str) -> Environment:
     # Imported here because jinja2 slows down the start of every command.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+    from parc.backends.compiled_templates import CompiledTemplates
+
     jinja = Environment(
         loader=PackageLoader("parc.templates", folder),
         # A missing value is an error, never an empty text in an emitted file.
@@ -63,6 +69,7 @@ def jinja_environment(folder: str) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         newline_sequence="\n",
+        bytecode_cache=CompiledTemplates(COMPILE_OPTIONS),
         # All other templates are shell or Python text, quoted by the filter `sh`.
         autoescape=select_autoescape(("html.j2",), disabled_extensions=(), default=False),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from functools import lru_cache
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.largest_load import estimate_largest_load
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
+from parc.compiler.cost.serving.simulation.stop_rule import StopRule
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
@@ -30,7 +32,9 @@ SUSTAINED = 0.97
 """Fraction of the request rate in the spec that the estimated throughput must reach."""
 
 
-def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
+def evaluate_service(
+    problem: ServingProblem, layout: ServingLayout, most: float = math.inf
+) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
     If GPUs are minimized, this is the smallest number of replicas that meets all limits. If neither
@@ -38,6 +42,9 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     the cache either. With other goals, it is the largest number that the hosts can run, up to the
     number of concurrent requests. If PARC searches for the load, the estimate is that of the
     largest load.
+
+    ``most`` is an upper limit on the GPUs, if they are minimized. If the layout needs more than
+    ``most``, the result has the largest number of replicas, not the best one.
     """
     counts = allowed_replica_counts(problem, layout)
     if problem.pins.replicas is None:
@@ -47,7 +54,17 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     found = _estimate_with_replicas(problem, layout, counts[-1])
     if not problem.minimizes_gpus or _needs_more_replicas(problem, found):
         return found
+
+    def gpus_with(replicas: int) -> float:
+        return _occupied_gpus(problem, replace(layout, replicas=replicas))
+
     low, high = 0, len(counts) - 1
+    if _occupied_gpus(problem, found.layout) > most:
+        few = counts[: bisect_right(counts, most, key=gpus_with)]
+        fewer = _estimate_with_replicas(problem, layout, few[-1]) if few else None
+        if fewer is None or _needs_more_replicas(problem, fewer):
+            return found
+        high, found = len(few) - 1, fewer
     # Bisection, because more replicas never make an estimate worse.
     while low < high:
         middle = (low + high) // 2
@@ -120,12 +137,17 @@ def estimate_at(
 
 
 def simulate_service(
-    problem: ServingProblem, layout: ServingLayout, request_rate: float | None, seed: int = 0
+    problem: ServingProblem,
+    layout: ServingLayout,
+    request_rate: float | None,
+    seed: int = 0,
+    stop: StopRule | None = None,
 ) -> ServiceStatistics | None:
     """Return the simulated statistics of a service; each ``seed`` gives another sample of requests.
 
     ``request_rate`` is the rate that the search determined, in requests per second; None if the
-    load is that of the spec. The result is None if there is no load.
+    load is that of the spec. If ``stop`` ends the simulation early, the statistics are those of the
+    requests until then. The result is None if there is no load.
     """
     service, traffic = problem.service, problem.service.traffic
     if request_rate is not None:
@@ -140,7 +162,7 @@ def simulate_service(
         if one.statistic == "each"
     )
     deployed = (problem.model, cluster, service.setup, layout)
-    return _simulate(deployed, traffic, each, seed)
+    return _simulate(deployed, traffic, each, Sampling(seed, stop=stop))
 
 
 @lru_cache(maxsize=64)
@@ -148,13 +170,13 @@ def _simulate(
     deployed: tuple[Model, Cluster, ServingSetup, ServingLayout],
     traffic: Traffic,
     each: tuple[tuple[LatencyName, float], ...],
-    seed: int,
+    sampling: Sampling,
 ) -> ServiceStatistics | None:
     """Return the simulated statistics, cached because searches need the same ones repeatedly.
 
     ``each`` contains upper limits on the latencies of every request, in seconds.
     """
-    return simulate(build_deployment(*deployed), traffic, Sampling(seed), dict(each))
+    return simulate(build_deployment(*deployed), traffic, sampling, dict(each))
 
 
 def is_load_searched(problem: ServingProblem) -> bool:

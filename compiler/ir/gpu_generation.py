@@ -6,7 +6,9 @@ An efficiency factor is a measured rate relative to the data sheet or to a singl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.layout import NO_OFFLOAD, Offload
 
 FRAGMENTATION = 0.08

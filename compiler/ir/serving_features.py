@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.model import Model
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 

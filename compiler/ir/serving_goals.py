@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.problem import SizeLimit
 
 LatencyName = Literal["ttft", "tpot", "e2e"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.topology.hostlist import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import chain, islice, product
 from math import inf
@@ -21,7 +21,8 @@ from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Candidate, Layout, Search
+from parc.compiler.ir import Candidate, Layout, Problem, Search
+from parc.compiler.ir.rule import Rule
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.explain_invalid import explain_invalid, report_excess_chunks
@@ -55,6 +56,10 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     ]
     filters: dict[int, LayoutFilter] = {}
     survivors: list[Survivor] = []
+    order = sorted(range(len(spaces)), key=lambda index: variants[index].last_resort)
+    if _violates_every_layout(problem, rules, spaces):
+        _explain_invalid_layouts(cost_model, [spaces[index] for index in order], sink)
+        return None
     # Host memory is far slower than device memory, so these variants run only if nothing else fits.
     for last_resort, end in product((False, True), (HIGH, EXPECTED)):
         if survivors:
@@ -67,8 +72,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
-        if not survivors:
-            survivors += search_near_misses(cost_model, filters, (0, inf))
+        survivors = survivors or list(search_near_misses(cost_model, filters, (0, inf)))
     dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:
         fallback = _fallback_candidate(filters, cost_model, dropped, sink)
@@ -138,6 +142,26 @@ def _search_refinements(
             one.filter_all_layouts()
             found += [row._replace(variant=index) for row in one.survivors]
     return found
+
+
+def _violates_every_layout(
+    problem: Problem, rules: Iterable[Rule], spaces: Iterable[LayoutSpace]
+) -> bool:
+    """Return True if all layouts violate a rule that reads nothing of a layout."""
+    constant = [rule for rule in rules if not rule.reads]
+    layouts = chain.from_iterable(map(sibling_layouts, spaces))
+    layout = next(chain.from_iterable(layouts), None)
+    return layout is not None and any(rule.broken(problem, layout) for rule in constant)
+
+
+def _explain_invalid_layouts(
+    cost_model: CostModel, spaces: Iterable[LayoutSpace], sink: Sink | None
+) -> None:
+    """Report to ``sink``, if there is one, which rules the first layouts of ``spaces`` violate."""
+    if sink is not None:
+        layouts = chain.from_iterable(chain.from_iterable(map(sibling_layouts, spaces)))
+        examined = islice(layouts, MAX_EXAMINED)
+        explain_invalid(cost_model.problem, cost_model.framework, examined, sink)
 
 
 def _search_partial_recompute(
@@ -257,13 +281,7 @@ def _fallback_candidate(
         if one.dropped_counts[OVERSIZED] and (smallest := one.smallest_layout()) is not None
     ]
     if not found:
-        if sink is None:
-            return None
-        siblings = chain.from_iterable(sibling_layouts(one.space) for one in filters.values())
-        layouts = chain.from_iterable(siblings)
-        explain_invalid(
-            cost_model.problem, cost_model.framework, islice(layouts, MAX_EXAMINED), sink
-        )
+        _explain_invalid_layouts(cost_model, [one.space for one in filters.values()], sink)
         return None
     # The variants have separate filters, so their smallest layouts are compared here.
     layout, candidate, _ = min(found, key=lambda one: peak_bytes(cost_model, one[0]))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from operator import attrgetter
 
 from parc.backends.base import Engine
@@ -22,6 +23,7 @@ from parc.compiler.evaluate.evaluate_service import (
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving_plan import NearMiss, ServingCandidate, ServingRule
 from parc.compiler.search.choose_step_tokens import choose_step_tokens, with_step_tokens
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
@@ -73,12 +75,12 @@ def search_serving_layouts(
     if problem.goals.has_latency_limit and (
         problem.service.traffic.is_load_given or is_load_searched(problem)
     ):
-        simulated = simulate_finalists(problem, order)
+        simulated = simulate_finalists(problem, order, larger=lambda: evaluated.larger_estimates)
         seconds = partial(request_seconds, problem)
         tried = order or sorted((one for _, one in evaluated.too_slow), key=seconds)
         step_tokens, finalists = choose_step_tokens(problem, engine, tried, simulated)
         if order and not finalists:
-            fastest = min(order, key=seconds)
+            fastest = min((*order, *evaluated.larger_estimates), key=seconds)
             report_missed_in_simulation(problem, fastest, sink)
             return None
         places = {replace(one.layout, replicas=1) for one in finalists}
@@ -102,15 +104,24 @@ def search_serving_layouts(
     return order[0], search
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that the estimates of ``larger`` can be cached
 class _Evaluated:
     """Layouts of a search: valid ones, those that miss a limit of the goals, and all rejected."""
 
+    problem: ServingProblem
     valid: list[ServingEstimate]
+    larger: list[ServingLayout]
+    """Further valid layouts if GPUs are minimized. They need more GPUs than ``KEPT`` of the valid
+    ones, and more than another one of the same tensor-parallel size."""
     too_slow: list[tuple[str, ServingEstimate]]
     """(name of the missed limit, estimate) pairs."""
     dropped: Counter[str]
     """Number of rejected layouts by rule code or name of a limit."""
+
+    @cached_property
+    def larger_estimates(self) -> list[ServingEstimate]:
+        """Estimates of ``larger``."""
+        return [evaluate_service(self.problem, one) for one in self.larger]
 
 
 def _evaluate_layouts(
@@ -120,7 +131,7 @@ def _evaluate_layouts(
 ) -> _Evaluated:
     """Return the estimates of the layouts that violate no rule."""
     first_violated = _rule_checker(problem, rules)
-    found = _Evaluated([], [], Counter())
+    found = _Evaluated(problem, [], [], [], Counter())
     possible: list[ServingLayout] = []
     for layout in layouts:
         broken = first_violated(layout)
@@ -128,7 +139,13 @@ def _evaluate_layouts(
             possible.append(layout)
         else:
             found.dropped[broken] += 1
-    for estimate in _estimates(problem, possible):
+    if is_load_searched(problem):
+        estimates = _estimates_at_largest_load(problem, possible)
+    elif problem.minimizes_gpus:
+        estimates = _estimates_on_fewest_gpus(problem, possible, found.larger)
+    else:
+        estimates = (evaluate_service(problem, one) for one in possible)
+    for estimate in estimates:
         # A layout that violates no rule may still be too slow for the limits of the goals.
         missed = first_missed_limit(problem, estimate)
         if missed is None:
@@ -140,15 +157,30 @@ def _evaluate_layouts(
     return found
 
 
-def _estimates(problem: ServingProblem, layouts: list[ServingLayout]) -> Iterator[ServingEstimate]:
-    """Yield the estimates of ``layouts``.
+def _estimates_on_fewest_gpus(
+    problem: ServingProblem, layouts: list[ServingLayout], larger: list[ServingLayout]
+) -> Iterator[ServingEstimate]:
+    """Yield the estimates of ``layouts``, and add the layouts of ``_Evaluated.larger`` to it."""
+    best: list[float] = []
+    best_of_tp: dict[int, float] = {}
+    for layout in layouts:
+        kept = best[KEPT - 1] if len(best) >= KEPT else math.inf
+        most = max(kept, best_of_tp.get(layout.tp, math.inf))
+        found = evaluate_service(problem, layout, most)
+        if first_missed_limit(problem, found) is None:
+            gpus = objective_value(problem, found)[0]
+            if gpus > most:
+                larger.append(layout)
+                continue
+            insort(best, gpus)
+            best_of_tp[layout.tp] = min(best_of_tp.get(layout.tp, math.inf), gpus)
+        yield found
 
-    If PARC searches for the load, layouts that cannot be among the best are left out.
-    """
-    if not is_load_searched(problem):
-        for layout in layouts:
-            yield evaluate_service(problem, layout)
-        return
+
+def _estimates_at_largest_load(
+    problem: ServingProblem, layouts: list[ServingLayout]
+) -> Iterator[ServingEstimate]:
+    """Yield the estimates of ``layouts``, without layouts that cannot be among the best."""
     # The load without latency limits is an upper bound of the load within the limits, and is much
     # faster to estimate.
     goals = replace(problem.goals, latency_limits=())

@@ -8,9 +8,11 @@ more replicas or less load than the formulas need, until they meet every limit o
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from parc.compiler.cost.serving.simulation.stop_rule import StopRule
 from parc.compiler.evaluate.evaluate_service import (
     allowed_replica_counts,
     estimate_at,
@@ -25,6 +27,9 @@ from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
+Simulated = tuple[ServingEstimate | None, float]
+"""(estimate that meets all limits or None, largest ratio of a simulated latency to its limit)"""
+
 FINALISTS = 5
 """Number of best layouts that are simulated; one simulation takes about 0.1 CPU seconds."""
 FASTEST = 3
@@ -33,12 +38,15 @@ limits."""
 MARGIN = 0.97
 """Fraction of a limit that a simulated value may reach. The margin is needed because the mean of
 2,000 requests varies by 2 to 3 % between samples."""
-OTHER_SAMPLES = (1, 2)
-"""Seeds of two more samples in which a deployment must meet the limits. Near saturation, queues
-differ so much between samples that a single one is often met by chance."""
+SAMPLES = (0, 1, 2)
+"""Seeds of the samples in which a deployment must meet the limits; plans show the first one. Near
+saturation, queues differ so much between samples that a single one is often met by chance."""
 LOAD_MARGIN = 1.02
-"""Factor on a load that PARC determines, in these samples: the limits must hold at slightly more
-load, because the latencies of a busy service rise steeply."""
+"""Factor on a load that PARC determines, in the other samples: the limits must hold at slightly
+more load, because the latencies of a busy service rise steeply."""
+LARGEST_GROWTH = 1.5
+"""Largest factor from a number of replicas that misses a limit to the next one that is tried. A
+larger one saves little: simulations of deployments that miss a limit by far end early."""
 RATES = (1.0, 0.85, 0.7, 0.5, 0.25, 0.06)
 """Request rates that are tried in this order until one meets the limits, as fractions of the
 largest rate that meets them according to the closed-form formulas."""
@@ -47,18 +55,24 @@ RATE_ROUNDS = 2
 
 
 def simulate_finalists(
-    problem: ServingProblem, order: Sequence[ServingEstimate], most: float = math.inf
+    problem: ServingProblem,
+    order: Sequence[ServingEstimate],
+    most: float = math.inf,
+    larger: Callable[[], Sequence[ServingEstimate]] = tuple,
 ) -> list[ServingEstimate]:
     """Return the estimates of ``order`` that meet all limits in the simulation, best first.
 
     ``order`` is sorted by ``rank_services``. Only the ``FINALISTS`` best estimates are simulated,
-    and if all of them miss a limit, the ``FASTEST`` others with the shortest request times. The
-    result may have less load or more replicas than ``order``. Estimates whose objective value
-    exceeds ``most`` are left out.
+    and if all of them miss a limit, the ``FASTEST`` others with the shortest request times; the
+    others include those of ``larger``. The result may have less load or more replicas than
+    ``order``. Estimates whose objective value exceeds ``most`` are left out.
     """
-    finalists, others = order[:FINALISTS], order[FINALISTS:]
+    adjusted = adjust_to_limits(problem, order[:FINALISTS], most)
+    if adjusted:
+        return adjusted
+    others = (*order[FINALISTS:], *larger())
     fastest = sorted(others, key=lambda found: request_seconds(problem, found))[:FASTEST]
-    return adjust_to_limits(problem, finalists, most) or adjust_to_limits(problem, fastest, most)
+    return adjust_to_limits(problem, fastest, most)
 
 
 def adjust_to_limits(
@@ -102,9 +116,15 @@ def missed_in_simulation(
     statistics = found.simulated
     if statistics is None:
         return []
+    checked = _checked_limits(problem)
+    return [one for one in missed_limits(problem.goals, statistics) if one[0] in checked]
+
+
+def _checked_limits(problem: ServingProblem) -> list[LatencyLimit]:
+    """Return the limits that the simulation checks (see ``missed_in_simulation``)."""
     is_mean_fitted = problem.service.traffic.concurrency is not None
-    missed = missed_limits(problem.goals, statistics)
-    return [one for one in missed if not (is_mean_fitted and one[0].statistic == "mean")]
+    limits = problem.goals.latency_limits
+    return [one for one in limits if not (is_mean_fitted and one.statistic == "mean")]
 
 
 def missed_limits(
@@ -151,40 +171,91 @@ def _with_more_replicas(
         counts = counts[:1]  # already the largest useful number
     counts = counts or [found.layout.replicas]
 
-    def simulate_with(replicas: int) -> ServingEstimate | None:
+    seeds = list(SAMPLES)
+
+    def simulate_with(replicas: int, samples: int) -> Simulated:
         layout = replace(found.layout, replicas=replicas)
         estimate = found if layout == found.layout else estimate_at(problem, layout)
-        return _simulate_within_limits(problem, estimate)
+        return _simulate_samples(problem, estimate, seeds, samples)
 
+    if most < math.inf and simulate_with(counts[-1], 1)[0] is None:
+        return None  # usually, a layout misses a limit even with all GPUs that ``most`` allows
     return _result_for_smallest_count(counts, simulate_with)
 
 
 def _result_for_smallest_count(
-    counts: list[int], simulate_with: Callable[[int], ServingEstimate | None]
+    counts: Sequence[int], simulate_with: Callable[[int, int], Simulated]
 ) -> ServingEstimate | None:
     """Return the result of ``simulate_with`` for the smallest count for which it is not None.
 
-    ``counts`` is in ascending order. More replicas never make a service slower, so the counts can
-    be bisected. The answer is usually among the first counts, so doubling steps find an upper bound
-    first.
+    ``counts`` is in ascending order. ``simulate_with`` receives a count and the number of samples
+    to simulate. More replicas never make a service slower, so that a count that meets the limits is
+    the smallest one if the count before it does not. A single sample finds it, and the others
+    confirm it; if one of them misses a limit, it finds the next count.
     """
-    low, step, best = -1, 1, None
-    high = 0
-    while True:
-        best = simulate_with(counts[high])
-        if best is not None or high == len(counts) - 1:
-            break
-        low, high, step = high, min(high + step, len(counts) - 1), 2 * step
-    if best is None:
-        return None
+    low = -1
+    ratios: dict[int, float] = {}
+    while low < len(counts) - 1:
+        high = _smallest_in_one_sample(counts, simulate_with, low, ratios)
+        if high is None:
+            return None
+        best, ratios[high] = simulate_with(counts[high], len(SAMPLES))
+        if best is not None:
+            return best
+        low = high
+    return None
+
+
+def _smallest_in_one_sample(
+    counts: Sequence[int],
+    simulate_with: Callable[[int, int], Simulated],
+    low: int,
+    ratios: dict[int, float],
+) -> int | None:
+    """Return the position of the smallest count after ``low`` that meets the limits in one sample.
+
+    The result is None if no count meets them. Each count to try follows from the ratios of the
+    latencies to their limits at two other counts; these ratios are added to ``ratios``.
+    """
+
+    def is_within(position: int) -> bool:
+        found, ratios[position] = simulate_with(counts[position], 1)
+        return found is not None
+
+    high, least_step = low + 1, 1
+    while not is_within(high):
+        if high == len(counts) - 1:
+            return None
+        # Latencies fall at least as fast as the load of a replica.
+        target = counts[high] * min(ratios[high], LARGEST_GROWTH)
+        if low >= 0:
+            target = min(target, _count_at_limit(counts, ratios, low, high))
+        ahead = bisect_left(counts, target)
+        if ahead < high + least_step:
+            ahead, least_step = high + least_step, 2 * least_step
+        low, high = high, min(ahead, len(counts) - 1)
+    repeated = 0  # number of times in a row that the same end of the interval has moved
     while high - low > 1:
         middle = (low + high) // 2
-        fewer = simulate_with(counts[middle])
-        if fewer is None:
-            low = middle
+        if low >= 0 and abs(repeated) < 2:
+            middle = bisect_left(counts, _count_at_limit(counts, ratios, low, high))
+            middle = min(max(middle, low + 1), high - 1)
+        if is_within(middle):
+            high, repeated = middle, min(repeated, 0) - 1
         else:
-            high, best = middle, fewer
-    return best
+            low, repeated = middle, max(repeated, 0) + 1
+    return high
+
+
+def _count_at_limit(counts: Sequence[int], ratios: dict[int, float], low: int, high: int) -> float:
+    """Return the count at which the ratio of latency to limit is 1, as a power law of the count.
+
+    ``ratios`` contains the ratios at the positions ``low`` and ``high`` of ``counts``. If the ratio
+    does not fall to 1, the result is the count in the middle of both.
+    """
+    first, last = math.log(ratios[low] or 1.0), math.log(ratios[high] or 1.0)
+    share = first / (first - last) if first > max(last, 0.0) else 0.5
+    return counts[low] * math.pow(counts[high] / counts[low], share)
 
 
 def _with_less_load(
@@ -199,8 +270,11 @@ def _with_less_load(
     # load. Numbers of GPUs do not depend on it.
     least = 0.0 if problem.minimizes_gpus else objective_value(problem, found)[0] / most
 
+    seeds = list(SAMPLES)
+
     def simulate_at(rate: float) -> ServingEstimate | None:
-        return _simulate_within_limits(problem, estimate_at(problem, found.layout, rate))
+        estimate = estimate_at(problem, found.layout, rate)
+        return _simulate_samples(problem, estimate, seeds, len(SAMPLES))[0]
 
     if least and simulate_at(largest_rate * least) is None:
         return None
@@ -223,17 +297,44 @@ def _with_less_load(
     return best
 
 
-def _simulate_within_limits(
-    problem: ServingProblem, found: ServingEstimate
-) -> ServingEstimate | None:
-    """Return the estimate with simulated statistics; None if the simulation misses a limit."""
-    simulated = with_statistics(problem, found)
-    if missed_in_simulation(problem, simulated):
-        return None
-    rate = found.solved_request_rate
-    more = None if rate is None else rate * LOAD_MARGIN
-    for seed in OTHER_SAMPLES if simulated.simulated is not None else ():
-        other = simulate_service(problem, found.layout, more, seed)
-        if missed_in_simulation(problem, replace(found, simulated=other)):
-            return None
-    return simulated
+def _simulate_samples(
+    problem: ServingProblem, found: ServingEstimate, seeds: list[int], number: int
+) -> Simulated:
+    """Return the estimate with the statistics of the sample ``SAMPLES[0]``, and the worst ratio.
+
+    The estimate is None if a sample misses a limit. The ratio is the largest one of a simulated
+    latency to its limit. The first ``number`` of ``seeds`` are simulated until one misses a limit;
+    this one moves to the front, because it is likely to miss the limits of similar deployments too.
+    """
+    stop = _stop_rule(problem)
+    adjusted, worst = found, 0.0
+    for seed in tuple(seeds[:number]):
+        rate = found.solved_request_rate
+        if rate is not None and seed != SAMPLES[0]:
+            rate *= LOAD_MARGIN
+        sample = simulate_service(problem, found.layout, rate, seed, stop)
+        simulated = replace(found, simulated=sample)
+        if sample is not None:
+            worst = max(worst, *(_ratio_to_limit(sample, one) for one in stop.limits), 0.0)
+        if missed_in_simulation(problem, simulated):
+            seeds.remove(seed)
+            seeds.insert(0, seed)
+            return None, worst
+        if seed == SAMPLES[0]:
+            adjusted = simulated
+    return adjusted, worst
+
+
+def _ratio_to_limit(statistics: ServiceStatistics, limit: LatencyLimit) -> float:
+    """Return the simulated value of the statistic that ``limit`` bounds, divided by the limit."""
+    return simulated_value(statistics, limit) / limit.seconds
+
+
+def _stop_rule(problem: ServingProblem) -> StopRule:
+    """Return the limits of ``missed_in_simulation``; a simulation that misses one ends early."""
+    goals = problem.goals
+    limits = tuple(
+        one if one.statistic == "each" else replace(one, seconds=MARGIN * one.seconds)
+        for one in _checked_limits(problem)
+    )
+    return StopRule(limits, goals.goodput)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from parc.compiler.ir.frozen_dataclass import dataclass
 
 _TOKEN = re.compile(
     r"""'[^']*'|"(?:[^"\\]|\\.)*"|\$\{?\#|\\.|[^\s'"\\#$]+|[ \t]+|\n|.""", re.DOTALL

@@ -6,10 +6,11 @@ The second half of the module compares the plans of serving jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal
 
 from parc.compiler.ir import StageMemory, StepTime
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.report.diff.read_side import DiffSide
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})

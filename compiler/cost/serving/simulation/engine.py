@@ -50,8 +50,12 @@ class Engine:
 
     def add(self, request: Request, rank: Rank, now: float) -> None:
         """Add a request that arrives at time ``now`` to the queue of ``rank``."""
-        self._record(now)
+        if self.end == inf:
+            self._record(now)
+        else:
+            self._record_queue(rank, now)
         rank.waiting.append(request)
+        rank.is_changed = True
         if self.end == inf:
             self.clock = now
             self.plan()
@@ -84,60 +88,52 @@ class Engine:
     def plan(self) -> None:
         """Schedule the next stretch of steps, and set the time at which it ends."""
         horizon: float = inf
+        decode = prompt_tokens = 0
+        lines = []
         for rank in self.ranks:
-            rank.schedule()
-            horizon = min(horizon, rank.horizon)
+            if rank.is_changed:
+                rank.schedule()
+            if rank.horizon < horizon:
+                horizon = rank.horizon
+            decode += rank.decoding
+            prompt_tokens += rank.prompt_tokens
+            lines.append((rank.base_seconds + rank.per_context * rank.context, rank.growth_seconds))
         if horizon == inf:
             self.end = inf
             return
-        limit = self._set_step_seconds(min(horizon, self.longest_stretch))
+        limit = self._set_slowest_line(lines, min(horizon, self.longest_stretch))
+        if self.shared is not None:
+            # The work that all ranks share takes as long as for the mean of their tokens.
+            mean, tokens = round(decode / len(lines)), prompt_tokens / len(lines)
+            self._first += self.shared.decode_line(mean, 0.0)[0]
+            self._first += self.shared.prompt_seconds(mean, tokens, 0.0)
+        if not prompt_tokens:
+            self.decode_seconds = self._first
         self.steps = int(limit)
         self.end = self.clock + self._stretch_seconds(self.steps)
 
-    def _set_step_seconds(self, horizon: float) -> float:
+    def _set_slowest_line(self, lines: list[tuple[float, float]], horizon: float) -> float:
         """Set the seconds of the first step and the growth per step; return the number of steps.
 
-        The slowest rank determines the step time. The stretch ends when another rank becomes the
-        slowest one, because its steps grow faster.
+        ``lines`` contains both values for each rank. The slowest rank determines the step time. The
+        stretch ends when another rank becomes the slowest one, because its steps grow faster.
         """
-        if len(self.ranks) == 1:
-            first, growth = self._rank_line(self.ranks[0])
-        else:
-            lines = [self._rank_line(rank) for rank in self.ranks]
-            first, growth = max(lines)
-            for other, slope in lines:
-                if slope > growth:
-                    horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
-        if self.shared is not None:
-            first += self._shared_seconds(self.shared)
+        first, growth = max(lines)
+        for other, slope in lines:
+            if slope > growth:
+                horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
         self._first, self._growth = first, growth
-        if not any(rank.chunks for rank in self.ranks):
-            self.decode_seconds = first
         return horizon
-
-    def _rank_line(self, rank: Rank) -> tuple[float, float]:
-        """Return (seconds of the next step of ``rank``, growth of later steps in seconds)."""
-        decode, times = rank.decoding, rank.times
-        context = rank.context / decode if decode else 0.0
-        base, slope = times.decode_line(decode, context)
-        seconds = base + slope * context
-        if rank.chunks:
-            seconds += times.prompt_seconds(decode, rank.prompt_tokens, rank.prompt_keys)
-        return seconds, slope * rank.limits.accepted if decode else 0.0
-
-    def _shared_seconds(self, shared: StepTimes) -> float:
-        """Return the seconds of the work that all ranks share, for the mean of their tokens."""
-        ranks = self.ranks
-        decode = round(sum(rank.decoding for rank in ranks) / len(ranks))
-        tokens = sum(rank.prompt_tokens for rank in ranks) / len(ranks)
-        return shared.decode_line(decode, 0.0)[0] + shared.prompt_seconds(decode, tokens, 0.0)
 
     def advance(self) -> list[Request]:
         """Complete the scheduled steps, and plan the next ones; return the requests that ended."""
-        self._record(self.end)
-        now, done = self.end, []
+        now, steps, done = self.end, self.steps, []
+        self._record(now)
         for rank in self.ranks:
-            done += rank.finish_steps(self.steps, now)
+            if rank.is_changed or rank.horizon <= steps:
+                done += rank.finish_steps(steps, now)
+            else:
+                rank.pass_steps(steps)
         self.clock = now
         self.plan()
         return done
@@ -154,9 +150,16 @@ class Engine:
         queue, cache = self.queue_seconds, self.cache_seconds
         for rank in self.ranks:
             depth = len(rank.waiting)
-            queue[depth] = queue.get(depth, 0.0) + seconds
+            queue[depth] = queue.get(depth, 0.0) + until - rank.queue_start
+            rank.queue_start = until
             used = int(CACHE_BINS * rank.used / rank.limits.cache_tokens)
             cache[used] = cache.get(used, 0.0) + seconds
+
+    def _record_queue(self, rank: Rank, until: float) -> None:
+        """Record the queue length of one rank, which is constant until ``until``."""
+        depth = len(rank.waiting)
+        self.queue_seconds[depth] = self.queue_seconds.get(depth, 0.0) + until - rank.queue_start
+        rank.queue_start = until
 
 
 class FrontEnd:

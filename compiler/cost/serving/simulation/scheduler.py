@@ -88,6 +88,11 @@ class Rank:
         self.chunks: list[tuple[Request, int]] = []
         self.prompt_tokens, self.prompt_keys = 0, 0.0
         self.horizon: float = inf
+        self.is_changed = True  # True if ``schedule`` may find other work than before
+        self.queue_start = 0.0  # time until which the engine has recorded the queue length
+        # Seconds of a step of the scheduled work: ``base_seconds + per_context * context``.
+        self.base_seconds = self.per_context = 0.0
+        self.growth_seconds = 0.0  # growth of ``context`` per step, in seconds
         self.growth = 0.0 if limits.reserves_output else limits.accepted
         self._finishing: list[tuple[int, int, Request, int]] = []
         self._sequence = 0
@@ -96,9 +101,10 @@ class Rank:
         """Choose the work of the next step, and set ``horizon``.
 
         ``horizon`` is the number of consecutive steps that run this work; it is infinite if there
-        is no work.
+        is no work. It need not be called while ``is_changed`` is False.
         """
-        self.chunks, self.prompt_tokens, self.prompt_keys = [], 0, 0.0
+        if self.chunks:
+            self.chunks, self.prompt_tokens, self.prompt_keys = [], 0, 0.0
         before = self.preemptions
         limits = self.limits
         while self.decoding * self.growth > limits.cache_tokens - self.used:
@@ -113,6 +119,19 @@ class Rank:
             self.horizon = 1 if self.running else inf
         else:
             self.horizon = self._decode_horizon()
+            self.is_changed = False
+        self._set_step_line()
+
+    def _set_step_line(self) -> None:
+        """Set the time of a step of the scheduled work."""
+        decode, times = self.decoding, self.times
+        context = self.context / decode if decode else 0.0
+        self.base_seconds, slope = times.decode_line(decode, context)
+        if self.chunks:
+            prompts = times.prompt_seconds(decode, self.prompt_tokens, self.prompt_keys)
+            self.base_seconds += prompts
+        self.per_context = slope / decode if decode else 0.0
+        self.growth_seconds = slope * self.limits.accepted if decode else 0.0
 
     def _decode_horizon(self) -> float:
         """Return the number of decode steps until a request ends or the cache is full."""
@@ -232,14 +251,20 @@ class Rank:
         request.base = 0.0
         self.used -= occupied + self.limits.tokens_per_request
 
+    def pass_steps(self, steps: int) -> None:
+        """Complete ``steps`` steps, after which the scheduled work goes on unchanged."""
+        self.step += steps
+        self.horizon -= steps
+        tokens = self.decoding * steps
+        self.context += tokens * self.limits.accepted
+        self.used += tokens * self.growth
+
     def finish_steps(self, steps: int, now: float) -> list[Request]:
         """Complete ``steps`` steps of the scheduled work at time ``now``; return ended requests."""
         done: list[Request] = []
-        self.step += steps
+        self.pass_steps(steps)
         if self.decoding:
-            tokens = self.decoding * steps
-            self.context += tokens * self.limits.accepted
-            self.used += tokens * self.growth
+            self.is_changed = True
             finishing = self._finishing
             while finishing and finishing[0][0] <= self.step:
                 _, _, request, epoch = heappop(finishing)

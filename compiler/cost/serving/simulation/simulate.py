@@ -6,7 +6,7 @@ their share of the traffic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import repeat
 from math import inf
@@ -27,6 +27,7 @@ from parc.compiler.cost.serving.simulation.requests import (
 )
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
 from parc.compiler.cost.serving.simulation.step_times import build_step_times
+from parc.compiler.cost.serving.simulation.stop_rule import StopRule, request_latency
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir.serving import (
     Distribution,
@@ -78,6 +79,8 @@ class Sampling:
     warm_up: float = WARM_UP
     """Requests that end before the first recorded one, divided by those in the system at a time. A
     benchmark that counts all requests from its start on has a warm-up of 0."""
+    stop: StopRule | None = None
+    """Limits; the simulation stops early if it is certain to miss one of them."""
 
 
 ONE_SAMPLE = Sampling()
@@ -115,7 +118,8 @@ def simulate(
     done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
     requests, warm_up = _recorded_requests(traffic, limits, sampling), sampling.warm_up
     left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
-    found = collect(done, engines, left_out, requests)
+    stop = sampling.stop.checker(requests) if sampling.stop else None
+    found = collect(done, engines, left_out, requests, stop)
     statistics = service_statistics(found, engines, layout.replicas / replicas)
     if not request_limits:
         return statistics
@@ -186,12 +190,7 @@ def share_within(requests: list[Request], limits: Mapping[LatencyName, float]) -
     """Return the share of requests whose latencies are all within ``limits``."""
 
     def meets_all(one: Request) -> bool:
-        found = {
-            "ttft": one.first - one.arrival,
-            "tpot": (one.finish - one.first) / max(one.output - 1, 1),
-            "e2e": one.finish - one.arrival,
-        }
-        return all(found[name] <= limit for name, limit in limits.items())
+        return all(request_latency(one, name) <= limit for name, limit in limits.items())
 
     return sum(map(meets_all, requests)) / len(requests)
 
@@ -250,9 +249,16 @@ class Served:
 
 
 def collect(
-    done: Iterator[Request], engines: Iterable[Engine], warm_up: int, requests: int
+    done: Iterator[Request],
+    engines: Iterable[Engine],
+    warm_up: int,
+    requests: int,
+    stop: Callable[[Request], bool] | None = None,
 ) -> Served:
-    """Serve ``warm_up`` requests, record the next ones, and return them."""
+    """Serve ``warm_up`` requests, record the next ones, and return them.
+
+    Recording ends after ``requests`` requests, or when ``stop`` returns True for one of them.
+    """
     recorded: list[Request] = []
     start, tokens = 0.0, 0
     for position, request in enumerate(done):
@@ -262,10 +268,13 @@ def collect(
             start = request.finish
             for engine in engines:
                 engine.clear_records()
-        else:
-            tokens += request.output
+            recorded.append(request)
+            continue
+        tokens += request.output
         recorded.append(request)
-        if len(recorded) > requests:
+        is_missed = stop is not None and stop(request)
+        # Requests that end at the same time give no throughput.
+        if len(recorded) > requests or (is_missed and request.finish > start):
             break
     return Served(recorded[1:], recorded[-1].finish - start, len(recorded) - 1, tokens)
 
@@ -282,11 +291,9 @@ def service_statistics(found: Served, engines: list[Engine], scale: float) -> Se
                 total[value] = total.get(value, 0.0) + seconds
     return ServiceStatistics(
         requests=len(requests),
-        ttft_seconds=sample_distribution([one.first - one.arrival for one in requests]),
-        tpot_seconds=sample_distribution(
-            [(one.finish - one.first) / max(one.output - 1, 1) for one in several]
-        ),
-        e2e_seconds=sample_distribution([one.finish - one.arrival for one in requests]),
+        ttft_seconds=sample_distribution([request_latency(one, "ttft") for one in requests]),
+        tpot_seconds=sample_distribution([request_latency(one, "tpot") for one in several]),
+        e2e_seconds=sample_distribution([request_latency(one, "e2e") for one in requests]),
         tokens_per_second=found.tokens / found.seconds * scale,
         requests_per_second=found.ended / found.seconds * scale,
         queue=_time_distribution(queue, 1.0),

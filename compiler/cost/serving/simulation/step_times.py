@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cache, lru_cache
 from math import inf
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys
 from parc.compiler.cost.serving.traffic import seconds_through_all_stages
+from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving import StepTerms
 
 GRID_EXACT = 8
@@ -132,6 +134,18 @@ def build_step_times(
 ) -> tuple[StepTimes, StepTimes | None]:
     """Return the step times of a rank, and of the work that all data-parallel ranks share.
 
+    Simulations of the same layout with other numbers of replicas get the same tables.
+    """
+    one = replace(deployment, layout=replace(deployment.layout, replicas=1))
+    return _empty_step_times(one, prompt_tokens)
+
+
+@lru_cache(maxsize=8)
+def _empty_step_times(
+    deployment: Deployment, prompt_tokens: float
+) -> tuple[StepTimes, StepTimes | None]:
+    """Return the tables of ``build_step_times``.
+
     Data-parallel ranks run their steps together. Their attention takes as long as that of the
     slowest rank; experts and the exchange of tokens with them depend on the tokens of all ranks.
     The second result is None if there is only one data-parallel rank.
@@ -143,6 +157,7 @@ def build_step_times(
         lambda tokens: mean_visible_prompt_keys(model, tokens),
     )
 
+    @cache
     def terms(batch: StepBatch) -> StepTerms:
         return seconds_through_all_stages(deployment, batch)
 
