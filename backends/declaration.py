@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Literal
-
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 JobKind = Literal["train", "serve"]
 """The two kinds of jobs: a backend can emit files for training, for serving, or for both."""

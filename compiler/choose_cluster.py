@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.ir import AnyPlan, ServingPlan
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 Tree = dict[str, Any]
 PlanTree = Callable[[Tree, Sink], AnyPlan | None]

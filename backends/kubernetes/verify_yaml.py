@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
 Path = tuple[str | int, ...]

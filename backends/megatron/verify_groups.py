@@ -7,8 +7,9 @@ with the meshes of the placement, so that a mistake there cannot hide itself her
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parc.backends.verifier import FamilyGroups
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 TOKENS: dict[str, tuple[str, str]] = {
     "tp": ("dense", "tp"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_settings import PLAN, planned_value, read_plan
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from parc.compiler.ir import GroupFamily, Placement
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.topology.node_groups import NodeGroups, node_groups
 
 SHOWN = (

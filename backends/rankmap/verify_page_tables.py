@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.read_emitted import unfold_hosts
 from parc.compiler.verify.verify_ranks import span_offsets
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,6 @@ from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 COUNTS: dict[object, tuple[int, float]] = {
     "?": (0, 1),

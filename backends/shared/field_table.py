@@ -10,6 +10,7 @@ under ``elsewhere`` if they reach the framework in another way, otherwise under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import ModuleType
@@ -18,7 +19,6 @@ from typing import Any
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 UNMAPPED = ("elsewhere", "ignored")
 NOT_EMITTED = (*UNMAPPED, "imported")

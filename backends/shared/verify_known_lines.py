@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.shell_lines import ShellLine, command_lines
 from parc.compiler.verify.verify_settings import planned_value
 

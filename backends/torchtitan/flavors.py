@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,7 +16,6 @@ from parc.backends.shared.unsupported_features import (
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Layout, Model, Problem
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.emitted_settings import EmittedSettings
 from parc.compiler.verify.program_code import parse_program
 from parc.compiler.verify.read_emitted import MalformedFileError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,7 +16,6 @@ from parc.compiler.cli.output_checks import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.pipeline import emit_plan, plan_job, resolve_spec, try_fixes_of_plan
 from parc.compiler.report.text.summary import summary_document, summary_text
 from parc.compiler.spec.reading.source import read_source

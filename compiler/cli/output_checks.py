@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Artifact, Layout, LockedPlan
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.report.json.locked_plan import (
     LockUnreadable,
     changed_decisions,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parc.compiler.cli.output_checks import LockContent, report_edits
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replan_pipeline import AnyReplanned, HostReplacement, replan_spec
 from parc.compiler.report.json.plan_json import LOCK_PATH

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 P = TypeVar("P")
 

@@ -5,10 +5,9 @@ Hosts and racks keep the order in which the spec lists them.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.gpu_generation import Generation
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 

@@ -6,9 +6,8 @@ defaults, because values measured on one engine are wrong for another.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 # Engines apply their memory fraction to different quantities (see EngineMemoryConstants.budget).
 MemoryBudget = Literal["total", "static", "free"]

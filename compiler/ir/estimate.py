@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 DYNAMIC_SPREAD = 0.135
 """Relative half width of the 80 % interval of all bytes except weights, gradients, optimizer state

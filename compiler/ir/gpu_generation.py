@@ -6,9 +6,7 @@ An efficiency factor is a measured rate relative to the data sheet or to a singl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from parc.compiler.ir.frozen_dataclass import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

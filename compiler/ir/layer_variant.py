@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.token_mixers import Attention, Mixer
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.model import LayerPart
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.token_mixers import Attention, Convolution, LinearAttention, Mamba, Mixer
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Literal
 
 from parc.compiler.ir.cluster import Host
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 SUB_AXES = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
 """Axis -> the two axes into which a mesh can split it, fastest first. ``dp`` is split if only some

@@ -7,8 +7,9 @@ serving.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parc.compiler.ir.estimate import Estimate
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import Problem

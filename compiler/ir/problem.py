@@ -7,11 +7,10 @@ passes of ``resolve/`` apply them. A field of ``Pins`` is None if the search dec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.cluster import Cluster
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, ZeroPlus
 from parc.compiler.ir.model import Model
 from parc.compiler.ir.placement import PlacementPolicy

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 from parc.compiler.ir.finding import Finding
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.problem import Problem
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 from parc.compiler.ir.serving_features import Lora, Speculative
 

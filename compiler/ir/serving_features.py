@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.model import Model
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 

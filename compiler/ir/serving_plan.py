@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from parc.compiler.ir.finding import Finding
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import Task
 from parc.compiler.ir.serialize import NOT_SERIALIZED

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import AnyPlan, Cluster, Host
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.resolve.resolve_hosts import similar_hosts
 from parc.compiler.topology.hostlist import compress_hosts, natural_key
 

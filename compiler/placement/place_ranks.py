@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
@@ -26,7 +26,6 @@ from parc.compiler.ir import (
     Problem,
     Rack,
 )
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
 from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
 from parc.compiler.placement.order.equivalent_hosts import HostSites

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Host, Plan
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
 from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.find_vacancies import (

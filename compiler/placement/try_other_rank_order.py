@@ -7,7 +7,7 @@ do that.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.evaluate.estimate_layout import estimate_layout
@@ -20,7 +20,6 @@ from parc.compiler.ir import (
     PlacementAlternative,
     Search,
 )
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.score_placement import add_placement_seconds
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -24,7 +25,6 @@ from parc.compiler.cost.setup.calibrated_parameters import (
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.ir import Cluster, Gpu, KernelStack
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 

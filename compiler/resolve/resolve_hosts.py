@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.topology.hostlist import (

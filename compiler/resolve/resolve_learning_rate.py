@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.job_spec import JobSpec
 
 DEFAULT_RATIO = 10

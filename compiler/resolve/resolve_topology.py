@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import NodeType
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
 from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 

@@ -7,9 +7,8 @@ besides layers: the loss, and multi-token prediction layers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 PRECISION = 1e-4
 """Relative distance between the time of the slowest rank and the smallest possible time."""

@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
 
@@ -23,7 +23,6 @@ from parc.compiler.evaluate.evaluate_service import (
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving_plan import NearMiss, ServingCandidate, ServingRule
 from parc.compiler.search.choose_step_tokens import choose_step_tokens, with_step_tokens
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.units import Quantity
 

@@ -11,6 +11,7 @@ import ast
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from inspect import cleandoc, getsource
 from itertools import pairwise
@@ -21,7 +22,6 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.annotations import describe_expected, model_of, union_members
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.site_spec import SiteSpec

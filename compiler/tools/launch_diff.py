@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.text import DiffSection, setting_changes_section
 from parc.compiler.tools.importers.formats import FrameworkSettings, importers_by_backend

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from parc.compiler.ir.cluster import Cluster, Host
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

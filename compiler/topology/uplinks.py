@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from operator import ne
 from typing import Literal
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.topology.node_groups import NodeGroups
 
 Pattern = Literal["ring", "line", "all-to-all"]

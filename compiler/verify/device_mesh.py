@@ -9,6 +9,7 @@ those meshes is detected here. Frameworks that build such a mesh use ``DeviceMes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -22,7 +23,6 @@ from parc.backends.verifier import (
     LauncherNumber,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, MalformedFileError
 
 Axes = tuple[tuple[str, int], ...]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -18,7 +19,6 @@ from itertools import zip_longest
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_program import report_program_change, shorten_for_finding
 

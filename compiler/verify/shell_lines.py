@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-
-from parc.compiler.ir.frozen_dataclass import dataclass
+from dataclasses import dataclass
 
 _TOKEN = re.compile(
     r"""'[^']*'|"(?:[^"\\]|\\.)*"|\$\{?\#|\\.|[^\s'"\\#$]+|[ \t]+|\n|.""", re.DOTALL

@@ -7,6 +7,7 @@ framework's arithmetic. They share no code with the emitters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -19,7 +20,6 @@ from parc.backends.verifier import (
     Verifier,
 )
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.read_emitted import (
     DOCUMENT,
     TABLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.backends.deepspeed.derived_config import uses_autotp
@@ -10,7 +11,6 @@ from parc.backends.deepspeed.meshes import ORDER
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.rule import Rule
 
 AUTOTP_SINCE = "0.17"

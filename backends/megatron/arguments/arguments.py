@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.megatron.arguments import (
@@ -16,7 +17,6 @@ from parc.backends.megatron.arguments import (
 from parc.backends.megatron.capabilities import core_version
 from parc.backends.shared.field_table import Derived, flag_table, public_functions
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 PACKAGE = "parc.backends.megatron"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -28,7 +28,6 @@ from parc.backends.megatron.verify_settings import ARGS, OMIT, derive_settings
 from parc.backends.shared.torch.verify_program_start import start_of_program
 from parc.backends.verifier import DerivedGroups, DerivedSetting, FileDependencies, LaunchedProgram
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.emitted_settings import EmittedSettings, yaml_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import MalformedFileError

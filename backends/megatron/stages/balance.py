@@ -7,8 +7,9 @@ until the layer count is right. Of equally loaded stages, the earlier stage lose
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parc.backends.megatron.stages.layout_string import Stage
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 HALF = 2
 """Load of one decoder layer, in half layers."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
-
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 MOST_STAGES = 65_536
 """Maximum number of letters in an expanded layout string; a longer one is taken for a typo."""

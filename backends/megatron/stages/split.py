@@ -10,6 +10,7 @@ spec sets another form. Source: megatron/core/transformer/transformer_block.py,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
@@ -23,7 +24,6 @@ from parc.backends.megatron.stages.layout_string import (
     parse_layout_string,
 )
 from parc.compiler.ir import Layout, Model, ModelChunk, Pins, PipelineSplit, Problem
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 COUNTED_ENDS = ((False, True), (True, False), (True, True))
 """(embedding, loss): which of them count as a layer, in the order in which this is tried. The loss

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving_plan import Service
 
 MARLIN_CAPABILITY = {

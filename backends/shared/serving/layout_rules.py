@@ -6,10 +6,9 @@ An engine calls these functions with the numbers of a model that it divides over
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 

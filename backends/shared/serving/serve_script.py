@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render, shell_word
 from parc.compiler.ir import Artifact, ServingPlan
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.topology.arrange_hosts import engine_hosts
 
 _DEVICE_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from parc.backends.shared.verify_known_lines import read_script, without_redundant_quotes
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.verify.verify_program import verify_program
 
 ROUTER = "router.sh"

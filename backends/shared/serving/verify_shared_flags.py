@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.shared.serving.verify_serve_script import ScriptWord
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 def parse_number(text: str | None) -> Any:

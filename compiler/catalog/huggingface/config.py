@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Any
@@ -24,7 +25,6 @@ from parc.compiler.catalog.huggingface.config_keys import (
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
 from parc.compiler.catalog.huggingface.model_fields import read_model
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 """Keys under which multi-modal configs contain the config of the text decoder."""

@@ -8,11 +8,11 @@ of a block is matrix work plus softmax work per score (FlashAttention-3, arXiv:2
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import hypot
 from typing import NamedTuple
 
 from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlapped_seconds
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 BACKWARD_FACTOR = 2.9
 """Backward time of the attention core, divided by its forward time. The backward pass has five

@@ -8,11 +8,11 @@ precision (docs/kernel-fits.md).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, exp
 from typing import NamedTuple
 
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 TILE_EDGE = 128
 """Rows and columns of an output tile."""

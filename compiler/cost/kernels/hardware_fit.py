@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from parc.compiler.cost.kernels.attention import DecodeFit, PrefillFit
@@ -10,7 +11,6 @@ from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit
 from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors
 from parc.compiler.cost.kernels.grouped_gemm import GroupedFit
 from parc.compiler.ir import Gpu
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 KernelEntry = Mapping[str, Any]
 """Entry of one GPU type in the kernel catalog: terms by section and precision."""

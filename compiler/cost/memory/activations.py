@@ -11,9 +11,10 @@ else 2.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from parc.compiler.cost.schedules import formulas
 from parc.compiler.cost.schedules.action_tables import (
@@ -17,7 +18,6 @@ from parc.compiler.cost.schedules.action_tables import (
 from parc.compiler.cost.schedules.formulas import EqualStages
 from parc.compiler.cost.schedules.simulation import simulate_schedule
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ one collective inside a host, such as ``all_reduce.bus_gb_per_s``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from parc.compiler.cost.fitting import ParameterPrior
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, Operation
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import Efficiency, Generation, Gpu, KernelStack, Problem
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 Values = tuple[tuple[str, float], ...]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageCosts, Timeline, simulate_schedule
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
@@ -9,7 +11,6 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.stage_time import chunk_seconds
 from parc.compiler.cost.step.step_time import stage_boundary_seconds
 from parc.compiler.ir import Layout
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 MOST_ROUNDS = 2
 """Number of simulated micro-batches per pipeline rank, rounded down. Two are enough to show

@@ -5,7 +5,7 @@ The table is printed by ``parc explain TERM``, the report and docs/cost-model.md
 
 from __future__ import annotations
 
-from parc.compiler.ir.frozen_dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

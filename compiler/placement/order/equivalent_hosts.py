@@ -6,11 +6,11 @@ Placement assigns node ranks to sites, because exchanging two hosts of a site ch
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
 from parc.compiler.ir.cluster import Cluster, Host
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.tree import count_hosts_below_switches, uplink_gb_per_s
 

@@ -15,10 +15,10 @@ orders, so only the orders of the best shapes are evaluated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.placement import Axis, Mesh
 from parc.compiler.placement.order.link_loads import NodeMessages
 from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks

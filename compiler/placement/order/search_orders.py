@@ -9,12 +9,11 @@ order meets the lower bounds; otherwise the bounds show how far from the optimum
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from math import prod
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.link_loads import LinkLoads, NodeMessages, messages_by_node
 from parc.compiler.placement.order.lower_bounds import ByteBound, TimeBound

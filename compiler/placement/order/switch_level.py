@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf, sqrt
-
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 MOST_SLACK = 64
 """Largest number of idle hosts for which the bound over all switches of a level is computed. With

@@ -6,11 +6,10 @@ The second half of the module compares the plans of serving jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from parc.compiler.ir import StageMemory, StepTime
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.report.diff.read_side import DiffSide
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})

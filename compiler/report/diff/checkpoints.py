@@ -7,11 +7,10 @@ saves its state, so the framework's backend compares it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from parc.backends.registry import backend_declaration
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.report.diff.changes import FieldChange, changed_fields
 from parc.compiler.report.diff.read_side import DiffSide
 

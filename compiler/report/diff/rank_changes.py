@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import groupby, repeat
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.report.diff.read_side import RankMapColumns
 from parc.compiler.topology.hostlist import compress_hosts_in_order
 

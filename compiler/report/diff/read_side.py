@@ -7,10 +7,9 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
-
-from parc.compiler.ir.frozen_dataclass import dataclass
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
 """Columns of a rank map before the mesh coordinates, which depend on the framework."""

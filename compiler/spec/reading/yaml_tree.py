@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.reading.json_events import json_events
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
 from parc.compiler.spec.reading.tree_builder import InvalidTextError, TreeBuilder

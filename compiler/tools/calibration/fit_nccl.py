@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from parc.compiler.cost.fitting import ParameterPrior, fit_parameters
@@ -31,7 +31,6 @@ from parc.compiler.cost.setup.calibrated_parameters import (
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster, Efficiency
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_cluster
 
 Test = Operation | Literal["send"]

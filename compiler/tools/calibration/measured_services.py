@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import ServingLayout, ServingProblem
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.pipeline import plan_job, resolve_spec
 from parc.compiler.spec.reading.scalars import plain_scalar

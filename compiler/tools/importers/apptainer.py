@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from parc.compiler.ir.frozen_dataclass import dataclass
+from dataclasses import dataclass
+
 from parc.compiler.tools.importers.flags import (
     LaunchFlag,
     has_gap,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import chain, groupby, pairwise
@@ -24,7 +25,6 @@ from typing import Any, Literal
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import LONGEST_TEXT, Reading
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from parc.backends.registry import all_declarations
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import FileFormat

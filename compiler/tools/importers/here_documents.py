@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-
-from parc.compiler.ir.frozen_dataclass import dataclass
+from dataclasses import dataclass
 
 # ``<<<`` starts no here-document.
 _HERE_DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w{1,40})\1(?!\w)[^\n]*\n")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.tools.importers.shell_words import (
     Word,
     command_with_separators,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -33,7 +34,6 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.plan import Search
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule

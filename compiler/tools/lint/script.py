@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.setup_commands import lines_inside_branches

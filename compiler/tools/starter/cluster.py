@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.tools.starter.hardware import (
     INSTANCE_NODES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,6 @@ from parc.backends.registry import built_in_backends, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.model import Model
 from parc.compiler.pipeline import check_spec
 from parc.compiler.resolve.resolve_cluster import resolve_cluster

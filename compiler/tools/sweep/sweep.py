@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf
 from typing import Any
 
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.report.formatting import format_duration, format_without_exponent
 from parc.compiler.tools.sweep.points import Point
 from parc.compiler.tools.sweep.run_sweep import SweepRow

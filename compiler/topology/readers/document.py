@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 from parc.compiler.topology.readers.reader_state import Reading

@@ -13,9 +13,9 @@ the prefix ``host:`` that pdsh and clush print, or else the name of the file.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.topology.readers.reader_state import (
     HOST_NAME,
     Fragment,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.topology.hostlist import (
     LONGEST_NAME,
     MOST_HOSTS,

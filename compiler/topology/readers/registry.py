@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.topology.readers.clouds import read_aws, read_gcp, read_lambda, read_oci
 from parc.compiler.topology.readers.ibnetdiscover import read_ibnetdiscover
 from parc.compiler.topology.readers.k8s_nodes import read_k8s_nodes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from math import exp, log, sqrt
 from random import Random
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving import Trace, Traffic
 
 TRACE_BLOCK = 512

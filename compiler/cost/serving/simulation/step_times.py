@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import inf
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys
 from parc.compiler.cost.serving.traffic import seconds_through_all_stages
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving import StepTerms
 
 GRID_EXACT = 8

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
-from parc.compiler.ir.frozen_dataclass import dataclass
 from parc.compiler.ir.serving_goals import LatencyLimit, LatencyName
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
