@@ -20,7 +20,7 @@ from parc.backends.megatron.capabilities import (
     VERSIONS,
     recompute_levels,
 )
-from parc.backends.megatron.graphs import captured_graphs
+from parc.backends.megatron.graphs import captured_graphs, graphs_save_time
 from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
 from parc.backends.megatron.stages import split
@@ -71,10 +71,10 @@ class Megatron:
         """Return the distributed optimizer over all replicas, without and with CUDA graphs.
 
         ``cp_comm`` is None, so that PARC chooses the fastest context-parallel exchange. The variant
-        with CUDA graphs is only tried where it saves time.
+        with CUDA graphs is only tried where it saves time, and where published runs confirm that.
         """
         plain = LayoutVariant(cp_comm=None)
-        if "cuda-graphs" not in self.strategies:
+        if "cuda-graphs" not in self.strategies or not graphs_save_time(problem.cluster.gpu):
             return apply_pins(problem, (plain,))
         graphs = replace(plain, cuda_graphs=True, refines=True)
         return apply_pins(problem, (plain, graphs))

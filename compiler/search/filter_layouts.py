@@ -256,10 +256,7 @@ class LayoutFilter:
         return self.space.problem.job.global_batch // (point.micro_batch * point.dp)
 
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
-        """Return all splits of the layers into ``pp`` stages, with the results of their checks.
-
-        The result is cached.
-        """
+        """Return all splits of the layers into ``pp`` stages, checked; the result is cached."""
         found = self._splits_by_pp.get(pp)
         if found is None:
             choices = stage_choices(self.space.problem, self._cost_model.framework, pp)
@@ -335,7 +332,6 @@ class LayoutFilter:
             violated: index of the first violated rule of each sibling.
         """
         (point, count), lost, valid = first, self._lost, self._valid
-        oversized = self._oversized
         static = mesh.static.get(split.shape)
         if static is None:
             static = self._static_bytes(mesh, split, point)
@@ -354,7 +350,8 @@ class LayoutFilter:
             for fixed, flight, (each, once) in zip(static, flights, rows, strict=True):
                 if fixed + flight * each + once > left:
                     lost[valid] += 1
-                    oversized.append((point, level, split.shape, static, flights[0], rows, left))
+                    miss = (point, level, split.shape, static, flights[0], rows, left)
+                    self._oversized.append(miss)
                     break
             else:
                 # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.
@@ -371,12 +368,9 @@ class LayoutFilter:
 
         The result is empty if these bytes already exceed the device memory.
         """
-        layout = self.build_layout(point)
-        static, step = self._memory.static_bytes(layout, split.shape)
-        if step > self._limit:
-            static = ()
-        mesh.static[split.shape] = static
-        return static
+        static, step = self._memory.static_bytes(self.build_layout(point), split.shape)
+        found = mesh.static[split.shape] = static if step <= self._limit else ()
+        return found
 
     def _activations(
         self, split: CheckedSplit, point: LayoutPoint

@@ -102,15 +102,14 @@ def _with_improvements(
 ) -> list[Survivor]:
     """Return ``survivors`` and the layouts that are compared with the fastest of them.
 
-    These are layouts that fit only with another stage split, layouts of the variants in
-    ``refining``, faster stage splits, and layouts that recompute only some layers.
+    These are layouts of the variants in ``refining``, layouts that fit only with another stage
+    split, faster stage splits, and layouts that recompute only some layers.
     """
     best = find_best_survivor(cost_model, filters, survivors)
-    found = [*survivors, *search_near_misses(cost_model, filters, best)]
+    found = [*survivors, *_search_refinements(cost_model, filters, refining, survivors, best)]
     best = find_best_survivor(cost_model, filters, found)
-    if refined := _search_refinements(cost_model, filters, refining, found, best):
-        found += refined
-        best = find_best_survivor(cost_model, filters, found)
+    found += search_near_misses(cost_model, filters, best)
+    best = find_best_survivor(cost_model, filters, found)
     found += search_other_splits(cost_model, filters, found, best)
     space = next(iter(filters.values())).space
     if len(space.levels) > space.sibling_levels:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil, floor
+from math import ceil
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd, memory_of_all_stages, peak_bytes
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
@@ -141,7 +141,8 @@ def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int
     saved = max(0.0, (high - low) / (most - least) if most > least else high / most)
     capacity = [
         # A layer whose state and activations are all offloaded needs no bytes.
-        max(0, count + floor((limit - size) / max(1.0, state + flight * saved)))
+        # Rounded, because it is an estimate; the memory of each split is computed before it is kept.
+        max(0, count + round((limit - size) / max(1.0, state + flight * saved)))
         for count, size, flight in zip(layers, nbytes, flights, strict=True)
     ]
     for count in range(ceil(model.layers / layout.pp), max(capacity) + 1):

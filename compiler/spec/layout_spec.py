@@ -117,8 +117,8 @@ class LayoutSpec(StrictModel):
     cuda_graphs: bool | Auto = "auto"
     """Capture the parts of each layer whose shapes never change in CUDA graphs, so that the host
     launches fewer kernels: whole dense layers, and of layers with experts all parts before the
-    dispatch. auto captures them if the framework can, if the graphs fit in memory, and if the step
-    is then shorter by more than goals.tie."""
+    dispatch. auto captures them if the framework can, if published runs on this kind of GPU confirm
+    a gain, if the graphs fit in memory, and if the step is then shorter by more than goals.tie."""
     first_stage_layers: Count | Auto = "auto"
     """Number of decoder layers on the first pipeline rank. If no field sets a part of the split,
     PARC balances the stages with estimated times, if that saves more than goals.tie."""
