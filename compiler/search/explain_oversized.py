@@ -146,8 +146,8 @@ def _suggest_remedy(
     def is_fixed(name: str) -> bool:
         return splits is None or getattr(pins, name) is not None
 
-    if title == "optimizer state" and not layout.zero_stage and layout.dp > 1:
-        return "with zero_stage 0 each replica stores all optimizer state: increase zero_stage"
+    if title in SHARDED_FROM and not layout.zero_stage and layout.dp > 1:
+        return f"with zero_stage 0 each replica stores all {title}: increase zero_stage"
     choices = [f"a larger {name}" for name in sizes if is_fixed(name)]
     if is_activation and layout.micro_batch > 1 and is_fixed("micro_batch"):
         choices.append("a smaller micro_batch")

@@ -141,7 +141,7 @@ def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int
     saved = max(0.0, (high - low) / (most - least) if most > least else high / most)
     capacity = [
         # A layer whose state and activations are all offloaded needs no bytes.
-        # Rounded, because it is an estimate; the memory of each split is computed before it is kept.
+        # Rounded, because it is an estimate; each split is checked before it is kept.
         max(0, count + round((limit - size) / max(1.0, state + flight * saved)))
         for count, size, flight in zip(layers, nbytes, flights, strict=True)
     ]

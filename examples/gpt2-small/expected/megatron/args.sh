@@ -43,10 +43,6 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
-  # graphs
-  --cuda-graph-impl transformer_engine
-  --cuda-graph-modules attn mlp
-  --te-rng-tracker
   # data
   --mock-data
   --tokenizer-type NullTokenizer

@@ -21,8 +21,6 @@ export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
 # less fragmentation: segments of the allocator can grow
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-# required by megatron
-export NCCL_GRAPH_REGISTER=0
 
 here=$1
 shift
