@@ -111,8 +111,9 @@ def test_lint_reports_what_check_reports_about_the_layout_of_a_training_job(
     found, skipped = lint_text(args + start, "run.sh", LintOptions(cluster=cluster))
     linted = {one.code.removeprefix("PARC-") for one in found.diagnostics}
     checked = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
-    # M16, G04 and G05 compare with other layouts, which only a search evaluates.
-    assert linted == checked - {one.code for one in skipped} - {"M16", "G04", "G05"}
+    # M16, G04 and G05 compare with other layouts, which only a search evaluates. G12 is about a
+    # precision that a spec leaves open.
+    assert linted == checked - {one.code for one in skipped} - {"M16", "G04", "G05", "G12"}
 
 
 def memory_codes(layout: dict[str, Any], *flags: str) -> tuple[Any, ...]:
