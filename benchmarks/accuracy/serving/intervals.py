@@ -33,7 +33,7 @@ from parc.compiler.cost.serving.service_intervals import service_intervals
 COVERAGE = 0.8
 """Share of measurements that an interval is meant to contain."""
 GROUP_POWER = 1 - 2 * GROUP_EXPONENT
-DRAWS = 4
+DRAWS = 12
 """Drawings of three rows per benchmark."""
 
 
