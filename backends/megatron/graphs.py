@@ -43,14 +43,18 @@ def captured_parts(problem: Problem, layout: Layout) -> frozenset[LayerPart]:
     """Return the parts of a layer in its graph. They depend on the expert parallel size."""
     job, model, parts = problem.job, problem.model, set[LayerPart]()
     overlaps = job.moe_overlap and layout.ep > 1
+    # TransformerConfig: a single expert is no mixture of experts. Whether a model with experts has
+    # dense layers is read from moe_layer_freq, which is not set for layer patterns.
+    has_router = model.experts is not None and model.experts.count > 1
+    hides_dense_layers = has_router and bool(model.pattern)
     for kind in model.kinds:
         if kind.mixer != "none":
             # Linear attention is the self_attention of its layer (module attn).
             parts.add("mamba" if kind.mixer == "mamba" else "attention")
         # TransformerConfig: dispatch overlap excludes the module mlp.
-        if kind.mlp == "dense" and not overlaps:
+        if kind.mlp == "dense" and not overlaps and not hides_dense_layers:
             parts.add("mlp")
-        if not kind.routed:
+        if not kind.routed or not has_router:
             continue
         parts.add("router")
         # An all-to-all of padded tokens copies their number to the host before the permutation.

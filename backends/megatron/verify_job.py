@@ -229,14 +229,19 @@ def _graph_modules(fields: PlanFields) -> tuple[str, ...]:
     letters, overlapped = fields[f"{MODEL}.pattern"], _overlaps_dispatch(fields)
     dense = not fields.routed or not all(fields[f"{MODEL}.experts.pattern"])
     low = fields[f"{JOB}.precision"] in ("fp8", "mxfp8", "nvfp4")
+    # TransformerConfig: one expert counts as dense. Without moe_layer_freq, which models with a
+    # pattern do not set, all layers of a model with more experts count as routed.
+    routed = fields.routed and fields[f"{MODEL}.experts.count"] > 1
+    if letters:
+        dense = "-" in letters and not routed
     contained = {
         "attn": "*" in letters if letters else True,
         "mamba": "M" in letters,
         # TransformerConfig: the dispatch of another micro-batch excludes dense MLPs.
-        "mlp": ("-" in letters if letters else dense) and not overlapped,
-        "moe_router": fields.routed,
+        "mlp": dense and not overlapped,
+        "moe_router": routed,
         # Padded tokens of an all-to-all have a size that the host has to know.
-        "moe_preprocess": fields.routed and (_uses_deduplicating_dispatcher(fields) or not low),
+        "moe_preprocess": routed and (_uses_deduplicating_dispatcher(fields) or not low),
     }
     return tuple(module for module, is_contained in contained.items() if is_contained)
 
