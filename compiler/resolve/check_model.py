@@ -206,13 +206,8 @@ def _check_hybrid_layers(facts: ModelSpec) -> Iterator[Found]:
     """Yield the problems of the recurrent layers and of the layer pattern."""
     sections = [key for key in RECURRENT_SECTIONS if getattr(facts, key) is not None]
     for other in sections[1:]:
-        finding = Finding(
-            f"a model cannot have both {sections[0]} and {other}",
-            label=f"contradicts model.{sections[0]}",
-            help=f"remove model.{sections[0]} or model.{other}",
-            causes=(Cause(f"model.{sections[0]}", f"{sections[0]} is set here"),),
-        )
-        yield "K03", f"model.{other}", finding
+        message = f"a model cannot have both {sections[0]} and {other}"
+        yield _contradiction(message, other, sections[0])
     if len(sections) > 1:
         return
     if facts.linear_attention is not None:
@@ -299,8 +294,13 @@ def _check_layer_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
 
 
 def _no_effect_finding(key: str, other: str) -> Found:
+    return _contradiction(f"{key} has no effect with {other}", key, other)
+
+
+def _contradiction(message: str, key: str, other: str) -> Found:
+    """Return the finding that ``model.key`` contradicts ``model.other``."""
     finding = Finding(
-        f"{key} has no effect with {other}",
+        message,
         label=f"contradicts model.{other}",
         help=f"remove model.{key} or model.{other}",
         causes=(Cause(f"model.{other}", f"{other} is set here"),),

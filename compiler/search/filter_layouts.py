@@ -213,12 +213,10 @@ class LayoutFilter:
         The layouts are those of another variant of the framework. Their memory and the rules are
         not checked.
         """
-        times = []
-        for row in survivors:
-            point = row.point._replace(split=0)
-            found = {split.vpp: split.shape for split in self._stage_splits(point.pp)}
-            times.append(self._step_seconds(point, found[point.vpp], self._micro_batches(point)))
-        return min(times)
+        points = [row.point._replace(split=0) for row in survivors]
+        for pp in {point.pp for point in points}:
+            self._stage_splits(pp)  # gives the splits their numbers
+        return min(map(self.step_seconds, points))
 
     def best_split_seconds(self, point: LayoutPoint, seconds: float, layers: int = 0) -> float:
         """Return about the seconds per step of ``point`` with the best of all stage splits.

@@ -73,6 +73,9 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
                 filters[index].filter_all_layouts()
                 survivors += [row._replace(variant=index) for row in filters[index].survivors]
         survivors = survivors or list(search_near_misses(cost_model, filters, (0, inf)))
+    if survivors:
+        refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
+        survivors = _with_improvements(cost_model, filters, refining, survivors)
     dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:
         fallback = _fallback_candidate(filters, cost_model, dropped, sink)
@@ -80,10 +83,6 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
-    else:
-        refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
-        survivors = _with_improvements(cost_model, filters, refining, survivors)
-        dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     builds = {index: one.build_layout for index, one in filters.items()}
     ranking = LayoutRanking(cost_model, builds, spaces[0].levels)
     ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
@@ -105,11 +104,14 @@ def _with_improvements(
     These are layouts of the variants in ``refining``, layouts that fit only with another stage
     split, faster stage splits, and layouts that recompute only some layers.
     """
-    best = find_best_survivor(cost_model, filters, survivors)
-    found = [*survivors, *_search_refinements(cost_model, filters, refining, survivors, best)]
+    found = list(survivors)
     best = find_best_survivor(cost_model, filters, found)
-    found += search_near_misses(cost_model, filters, best)
-    best = find_best_survivor(cost_model, filters, found)
+    if refined := _search_refinements(cost_model, filters, refining, found, best):
+        found += refined
+        best = find_best_survivor(cost_model, filters, found)
+    if near := search_near_misses(cost_model, filters, best):
+        found += near
+        best = find_best_survivor(cost_model, filters, found)
     found += search_other_splits(cost_model, filters, found, best)
     space = next(iter(filters.values())).space
     if len(space.levels) > space.sibling_levels:
