@@ -86,12 +86,21 @@ class RequestQueue:
     spread: float = 1.0
     """Fraction of the other running requests whose prompts run at any time."""
 
+    def others(self, running: float) -> float:
+        """Return the number of other requests that decode while a request decodes.
+
+        ``running`` is the mean number of decoding requests of the rank over time. In a closed loop,
+        the request is one of them. Poisson arrivals see the mean over time (PASTA; Wolff, Operations
+        Research 30, 1982), in addition to which the request itself decodes.
+        """
+        return max(running - 1, 0.0) if self.rate is None else running
+
     def prompts_while_decoding(self, running: float) -> float:
         """Return the number of prompts that delay the decode steps of a request.
 
-        ``running`` is the number of decoding requests of the rank.
+        ``running`` is the mean number of decoding requests of the rank over time.
         """
-        return self.behind + self.spread * max(running - 1, 0.0)
+        return self.behind + self.spread * self.others(running)
 
 
 def closed_loop_queue(
