@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
@@ -253,7 +253,11 @@ def steady_state(
     """
     setup = deployment.setup
     context = traffic.input_tokens + traffic.output_tokens / 2
-    present = running if queue.rate is None else queue.others(running) + 1
+    present = running
+    if queue.rate is not None:
+        present = queue.others(running) + 1
+        # The data-parallel ranks of an engine run their steps together.
+        queue = replace(queue, busy=-math.expm1(-running * deployment.layout.dp))
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     steps = decode_steps(setup, traffic)
     prefill = _prefill_seconds(deployment, traffic, present, decode.total_seconds)
