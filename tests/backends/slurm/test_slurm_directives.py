@@ -9,9 +9,12 @@ import pytest
 
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.slurm.backend import BACKEND
-from parc.backends.slurm.directives import directive_table, slurm_directives
-from parc.backends.slurm.nodelist import fold_hosts
-from parc.backends.slurm.quoting import sbatch_directive
+from parc.backends.slurm.directives import (
+    directive_table,
+    fold_hosts,
+    sbatch_directive,
+    slurm_directives,
+)
 from parc.compiler.ir import Launch, Plan, SlurmJob
 from tests.backends.plans import (
     HOSTILE,
