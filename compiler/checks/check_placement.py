@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
 from parc.compiler.search.search_idle_hosts import may_leave_hosts_idle
 from parc.compiler.topology.hostlist import compress_hosts

@@ -9,7 +9,7 @@ from parc.compiler.cost.counts.params import total_params
 from parc.compiler.cost.run.failures import FailureTimes, best_spares
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.ir import Estimate, Layout, Placement, Plan, Problem, Search
-from parc.compiler.ir.run import Run
+from parc.compiler.ir.estimate import Run
 
 STORAGE_GB_PER_S = 1.0
 """Bandwidth of the checkpoint file system per host, in decimal GB/s, if the spec gives none: 2 TB/s

@@ -14,13 +14,15 @@ import pytest
 
 from parc.compiler import api
 from parc.compiler.spec.reading.source import read_source
-from parc.compiler.tools.sweep.points import (
+from parc.compiler.tools.sweep.run_sweep import (
     SweepError,
+    SweepRow,
     axis_of_list,
     axis_of_option,
     combine_axes,
+    evaluate_point,
+    local_executor,
 )
-from parc.compiler.tools.sweep.run_sweep import SweepRow, evaluate_point, local_executor
 from parc.compiler.tools.sweep.sweep import Limits, Sweep, describe_best
 from parc.compiler.tools.sweep.sweep_page import sweep_page
 from tests.cli.specs import parc, write_spec

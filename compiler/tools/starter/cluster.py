@@ -1,4 +1,7 @@
-"""Section ``cluster`` of a starter spec, from a number of GPUs or from the nodes of a cluster."""
+"""Section ``cluster`` of a starter spec, from a number of GPUs or from the nodes of a cluster.
+
+GPUs and hosts are found in the catalog by the names that Slurm, Kubernetes and people use.
+"""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from math import inf
 from typing import Any
 
 from parc.compiler.report.formatting import format_duration, format_without_exponent
-from parc.compiler.tools.sweep.points import Point
-from parc.compiler.tools.sweep.run_sweep import SweepRow
+from parc.compiler.tools.sweep.run_sweep import Point, SweepRow
 
 OBJECTIVES: Mapping[str, str] = {
     "cost": "cost",
