@@ -19,6 +19,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_job, resolve_spec
+from parc.compiler.placement.find_vacancies import restore_cluster
 from parc.compiler.placement.fixed_hosts import evaluate_hosts, plan_on_hosts
 from parc.compiler.placement.replan_hosts import (
     ReplannedService,
@@ -26,7 +27,6 @@ from parc.compiler.placement.replan_hosts import (
     replan_hosts,
     replan_service,
 )
-from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import SpecSource

@@ -16,11 +16,12 @@ from parc.compiler.placement.build_placement_problem import build_placement_prob
 from parc.compiler.placement.find_vacancies import (
     HostVacancies,
     NodeRankMove,
+    cluster_with_hosts,
+    drained_cluster,
     find_vacancies,
     list_moves,
 )
 from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
-from parc.compiler.placement.restore_cluster import cluster_with_hosts, drained_cluster
 from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import common_switch_level

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parc.backends.deepspeed.capabilities import DEFAULT, VERSIONS
-from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, build_config
+from parc.backends.deepspeed.files import DS_CONFIG, TRAIN, build_config
 from parc.compiler.ir import Plan
 from tests.backends.deepspeed.boundaries import DENSE, ROUTED
 from tests.compiled import changed, plan_of
