@@ -48,19 +48,15 @@ def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
 def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
     """Return the table cells of the row for ``stages``, consecutive stages with equal content."""
     placement = plan.placement
-    first, last = (
-        _stage_rank_ranges(placement, stages[0]),
-        _stage_rank_ranges(placement, stages[-1]),
-    )
-    single = len(stages) == 1
+    ranges = [_stage_rank_ranges(placement, stage) for stage in stages]
     # For several stages only the outermost ranks are shown, because a list of ranges would be too
     # long.
-    ranks = fold_ranges(first) if single else f"{first[0][0]}-{last[-1][1]}"
+    ranks = f"{ranges[0][0][0]}-{ranges[-1][-1][1]}" if ranges[1:] else fold_ranges(ranges[0])
     each = placement.ranks_per_node
     nodes = {
         node
-        for stage in stages
-        for low, high in _stage_rank_ranges(placement, stage)
+        for of_stage in ranges
+        for low, high in of_stage
         for node in range(low // each, high // each + 1)
     }
     return (

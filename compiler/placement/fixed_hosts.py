@@ -32,7 +32,7 @@ from parc.compiler.ir import (
     ServingSearch,
 )
 from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
+from parc.compiler.placement.build_placement_problem import TIE, placement_problem_of_plan
 from parc.compiler.placement.order.lower_bounds import TimeBound
 from parc.compiler.placement.order.search_orders import lower_bounds
 from parc.compiler.placement.place_ranks import build_proof
@@ -98,12 +98,9 @@ def evaluate_placement(plan: Plan) -> Placement:
     Every node rank keeps its host. The result also contains the distance of the cost from the lower
     bound over all usable hosts. This function is for hosts that a lock file or a replan determines.
     """
-    placement, cluster = plan.placement, plan.problem.cluster
-    meshes = (placement.dense, placement.expert)
-    policy = plan.problem.pins.placement or "auto"
-    problem = build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
-    site = problem.sites.site_by_host
-    cost = problem.cost([site[host.name] for host in placement.hosts])
+    placement = plan.placement
+    problem = placement_problem_of_plan(plan, plan.problem.cluster)
+    cost = problem.cost_of_hosts(placement.hosts)
     row = PlacementAlternative(
         "hosts as locked", cost.busiest_bytes, cost.exposed_seconds, chosen=True
     )

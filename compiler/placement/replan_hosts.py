@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Host, Plan, ServingPlan
+from parc.compiler.ir import Host, Plan, ServingPlan
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
-from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.placement.build_placement_problem import placement_problem_of_plan
 from parc.compiler.placement.find_vacancies import (
     HostVacancies,
     NodeRankMove,
@@ -60,7 +60,7 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTra
     if found is None:
         return None
     cluster, old = plan.problem.cluster, plan.placement.hosts
-    links = _placement_problem(plan, cluster_with_hosts(cluster, found.all_hosts))
+    links = placement_problem_of_plan(plan, cluster_with_hosts(cluster, found.all_hosts))
     hosts = _replace_hosts(links, old, found)
     taken = {hosts[node].name for node in found.lost}
     problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
@@ -69,23 +69,9 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTra
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
         moves=list_moves(plan, found.lost, hosts),
-        before=_cost_of_hosts(links, old),
-        after=_cost_of_hosts(links, hosts),
+        before=links.cost_of_hosts(old),
+        after=links.cost_of_hosts(hosts),
     )
-
-
-def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
-    """Return the placement problem of ``plan`` on ``cluster``."""
-    placement = plan.placement
-    meshes = (placement.dense, placement.expert)
-    policy = plan.problem.pins.placement or "auto"
-    return build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
-
-
-def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> PlacementCost:
-    """Return the cost of the order of hosts ``hosts``, which are listed by node rank."""
-    site = problem.sites.site_by_host
-    return problem.cost([site[host.name] for host in hosts])
 
 
 def _replace_hosts(
