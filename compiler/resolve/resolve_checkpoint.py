@@ -89,7 +89,7 @@ def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None
         "job.checkpoint is not set",
         label=f"the source of {model.name} is not a repository that an engine can load",
         help="valid values: a repository on a model hub, or a folder that exists on every host",
-        fix="job.checkpoint: /models/my-model",
+        fix="set the checkpoint, for example job.checkpoint: /models/my-model",
     )
     sink.report("X08", finding, at="job.kind")
     return None

@@ -214,7 +214,7 @@ def _check_latency_limits(spec: ServingGoalsSpec, sink: Sink) -> None:
             finding = Finding(
                 f"goals.{latency} has no limit",
                 help=f"valid keys: {', '.join(LatencyLimitSpec.model_fields)}",
-                fix=f"goals.{latency}: {{p99: 2s}}",
+                fix=f"set a limit, for example goals.{latency}: {{p99: 2s}}",
             )
             sink.report("X08", finding, at=f"goals.{latency}")
     if spec.goodput is not None and not any(
@@ -223,7 +223,7 @@ def _check_latency_limits(spec: ServingGoalsSpec, sink: Sink) -> None:
         finding = Finding(
             "goals.goodput needs a limit that each request must meet",
             help="set goals.ttft, goals.tpot or goals.e2e to a time, without a statistic",
-            fix="goals.ttft: 2s",
+            fix="set a limit, for example goals.ttft: 2s",
         )
         sink.report("X08", finding, at="goals.goodput")
 
