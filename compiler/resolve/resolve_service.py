@@ -149,6 +149,7 @@ def _resolve_number_formats_and_limits(
     tokens per step) of the engine.
     """
     job = spec.job
+    assert job.precision != "auto"  # see resolve_weight_format
     # Published fp8 checkpoints of Mamba models have one scale per tensor (nvidia/Nemotron-*-FP8).
     scale_per_tensor = job.precision == "fp8" and model.mamba is not None
     seqs, tokens = default_batch
