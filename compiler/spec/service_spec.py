@@ -182,9 +182,10 @@ class ServiceSpec(StrictModel):
     """Kind of the job. A job of kind serve answers requests."""
     traffic: TrafficSpec
     """Lengths and arrival pattern of the requests."""
-    precision: Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"] = "bf16"
+    precision: Literal["auto", "bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"] = "auto"
     """Number format in which the weights are served. The checkpoint has this format too, unless
-    quantize is true."""
+    quantize is true. auto uses the format of checkpoint; without checkpoint, it uses bf16, or the
+    first format of the catalog for a model that is only published in other formats."""
     quantize: bool = False
     """Let the engine quantize a 16-bit checkpoint to fp8 while it loads the weights. Only valid
     with precision: fp8."""

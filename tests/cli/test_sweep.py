@@ -189,7 +189,7 @@ def test_scaling_is_relative_to_the_smallest_cluster() -> None:
 def test_a_sweep_without_prices_names_the_missing_field() -> None:
     text, found = describe_best(Sweep("s", (row(1, 80, None),)), "cost", Limits())
     assert (text, found) == (
-        "best cost: unknown, because cluster.price_per_gpu_hour is not set",
+        "best cost: unknown; set cluster.price_per_gpu_hour, or use --best gpu-hours",
         False,
     )
 

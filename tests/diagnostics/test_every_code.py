@@ -73,7 +73,7 @@ BY_HAND = {
         ("E01", "E02", "E03", "E04", "E05", "E06", "K06"), "the model is another one then"
     ),
     **dict.fromkeys(("F01", "F02", "F03"), "an edit inside launch.args, as lint offers it"),
-    **dict.fromkeys(("H04", "H05", "K03", "X19"), "only the user has the value"),
+    **dict.fromkeys(("H04", "H05", "K03", "X08", "X19"), "only the user has the value"),
     **dict.fromkeys(("L22", "L24", "L27"), "the user's name of an image or a queue"),
     **dict.fromkeys(("L16", "M10"), "a choice of the user"),
 }

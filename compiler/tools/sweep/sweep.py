@@ -160,7 +160,8 @@ def describe_best(sweep: Sweep, objective: str, limits: Limits) -> tuple[str, bo
     if not sweep.planned:
         return f"{wanted}: no point has a plan", False
     if objective == "cost" and all(row.cost is None for row in sweep.rows):
-        return f"{wanted}: unknown, because cluster.price_per_gpu_hour is not set", False
+        missing = "set cluster.price_per_gpu_hour, or use --best gpu-hours"
+        return f"{wanted}: unknown; {missing}", False
     fastest = sweep.best("time")
     if fastest is None:
         return f"{wanted}: no point describes a training run that ends", False
