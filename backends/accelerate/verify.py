@@ -28,14 +28,14 @@ from parc.backends.shared.verify_torch import (
 from parc.backends.verifier import DerivedSetting, FileDependencies, LaunchedProgram, LauncherNumber
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
-from parc.compiler.verify.emitted_settings import (
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
+from parc.compiler.verify.read_emitted import MalformedFileError, read_json
+from parc.compiler.verify.verify_settings import (
     EmittedSettings,
     json_settings,
     translate_name,
     yaml_settings,
 )
-from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import MalformedFileError, read_json
 
 CONFIG = "accelerate/config.yaml"
 JOB = "accelerate/job.json"

@@ -27,10 +27,15 @@ from parc.backends.shared.verify_known_lines import known_lines
 from parc.backends.shared.verify_known_lines import read_script as read_commands
 from parc.backends.verifier import DerivedRank, DerivedSetting, FileDependencies
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.emitted_settings import EmittedSettings, translate_name, yaml_settings
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_program import verify_program
-from parc.compiler.verify.verify_settings import PLAN, read_plan
+from parc.compiler.verify.verify_settings import (
+    PLAN,
+    EmittedSettings,
+    read_plan,
+    translate_name,
+    yaml_settings,
+)
 
 SIZES = ("tp-size", "pp-size")
 DEFAULT_PORT = 8000

@@ -1,8 +1,12 @@
-"""Reading settings with their lines, and their comparison with plan.json."""
+"""Emitted settings are read back with their lines, and compared with plan.json.
+
+They include the directives of a site, set-up commands and inherited variables of scripts.
+"""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,10 +14,18 @@ import pytest
 from parc.backends.rankmap.verify_document import read_document_settings
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.emitted_settings import json_lines, json_settings, yaml_settings
 from parc.compiler.verify.program_code import code_digest, parse_program, verify_code
 from parc.compiler.verify.read_emitted import MalformedFileError
-from parc.compiler.verify.verify_settings import is_same_value, verify_decisions
+from parc.compiler.verify.verify_plan import verify_artifacts
+from parc.compiler.verify.verify_settings import (
+    is_same_value,
+    json_lines,
+    json_settings,
+    verify_decisions,
+    yaml_settings,
+)
+from tests import compiled
+from tests.compiled import Files, Spec, changed, messages_of, planned
 
 NESTED = """{
   "a": {"b": [1, {"x": 2}], "c":
@@ -23,6 +35,79 @@ NESTED = """{
   "h": null
 }"""
 PLAN = {"layout": {"tp": 2, "recompute": {"granularity": "none"}}, "problem": {"job": {"a": 1e-8}}}
+SITE = {
+    "constraint": "a100&ib",
+    "exclude": "n[1-3]",
+    "nodelist": "n9",
+    "array": "1-4%1",
+    "comment": "the x",
+    "mail": {"user": "a@b.c"},
+    "extra": ["--gres=lustre:1", "--nice"],
+}
+LAUNCH = {
+    "setup": ["module load cuda/12", "export FOO=1 # don't", "set -u"],
+    "env": {"KEY": {"from": "environment"}, "NCCL_IB_TIMEOUT": {"from": "environment"}, "A": "b"},
+    "slurm": SITE,
+}
+TRAINING = {
+    "parc": 1,
+    "name": "site",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 2},
+    "job": {"sequence_length": 8192, "global_batch": 64},
+    "layout": {"tp": 2, "pp": 1},
+    "emit": ["megatron", "slurm", "torchrun"],
+    "launch": LAUNCH,
+}
+SERVING = {
+    "parc": 1,
+    "name": "site",
+    "model": "mixtral-8x7b",
+    "cluster": {"node": "dgx-h100", "nodes": 2},
+    "job": {
+        "kind": "serve",
+        "traffic": {"input_tokens": 1024, "output_tokens": 128, "concurrency": 8},
+        "max_model_len": 4096,
+    },
+    "layout": {"tp": 8, "pp": 2, "ep": "on"},
+    "emit": ["slurm", "vllm"],
+    "launch": LAUNCH,
+}
+JOB, ORDER = "slurm/job.sbatch", "slurm/order_hosts.sh"
+LAUNCHER, SERVER = "torchrun/launch.sh", "vllm/serve.sh"
+LINES = 'export "$name"\n'
+EDITS = [
+    (JOB, "--constraint=", "--constraint=v"),
+    (JOB, '--exclude="n[1-3]"', "--exclude=n1"),
+    (JOB, "--nodelist=n9", "--nodelist=n8"),
+    (JOB, "--array=1-4%1", "--array=1-4"),
+    (JOB, '--comment="the x"', "--comment=x"),
+    (JOB, "--mail-user=a@b.c", "--mail-user=x@b.c"),
+    (JOB, "--mail-type=END,FAIL", "--mail-type=ALL"),
+    (JOB, "--gres=lustre:1", "--gres=lustre:2"),
+    (JOB, "#SBATCH --nice\n", ""),
+    (JOB, ".%A_%a.out", ".%j.out"),
+    (JOB, "in KEY NCCL_IB_TIMEOUT;", "in KEY;"),
+    (ORDER, "SLURM_GPUS SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"),
+    (ORDER, "SLURM_GPU_BIND ", ""),
+    (JOB, "gpus=8", "gpus=1"),
+    (ORDER, " -ge $gpus ]]", " -ge 1 ]]"),
+    (JOB, "submitted=${submitted%%$'\\n'*}", "submitted="),
+]
+LAUNCHER_EDITS = [
+    ("module load cuda/12\n", "module load cuda/11\n"),
+    ("module load cuda/12\n", ""),
+    ("export FOO=1 # don't\n", "export FOO=2 # don't\n"),
+    ("set -u # end of launch.setup\n", "true\nset -u # end of launch.setup\n"),
+    ("set -u # end of launch.setup\n", ""),
+    ("set +u # launch.setup", "true # launch.setup"),
+    ("in KEY NCCL_IB_TIMEOUT;", "in NCCL_IB_TIMEOUT;"),
+    ("in KEY NCCL_IB_TIMEOUT;", "in KEY NCCL_IB_TIMEOUT PATH;"),
+    (LINES, ""),
+    ("export A=b\n", "export A=b KEY=secret\n"),
+    ("export A=b\n", "export A=b\nexport KEY=secret\n"),
+    ("export A=b\n", "export A=b\nexport NCCL_IB_TIMEOUT=22\n"),
+]
 
 
 def test_lines_of_json_keys_are_found_in_objects_but_not_in_lists() -> None:
@@ -247,3 +332,56 @@ def test_hosts_of_a_large_rack_are_compared_in_linear_time() -> None:
     assert not racks.accepts([{**rack, "nvlink_domains": names[1:]}, other])
     assert not racks.accepts([{**rack, "hosts": names[1:]}, other])
     assert not racks.accepts([{**rack, "name": "r2"}, {**other, "name": "r1"}])
+
+
+@cache
+def emitted(serving: bool) -> Files:
+    return files_of_plan(SERVING if serving else TRAINING)
+
+
+def files_of_plan(spec: Spec) -> Files:
+    plan, sink = planned(spec)
+    assert plan is not None, messages_of(sink)
+    return compiled.emitted(plan)
+
+
+def findings(files: Files) -> list[str]:
+    """Return the codes of the verification without checksums."""
+    sink = Sink()
+    verify_artifacts({path: text for path, text in files.items() if path != "parc.lock"}, sink)
+    return [found.code.removeprefix("PARC-") for found in sink.diagnostics]
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_scripts_of_a_plan_with_all_fields_are_verified(serving: bool) -> None:
+    assert findings(emitted(serving)) == []
+
+
+@pytest.mark.parametrize(
+    ("serving", "file", "old", "new"),
+    [
+        *((False, *edit) for edit in EDITS),
+        *((False, LAUNCHER, *edit) for edit in LAUNCHER_EDITS),
+        *((True, SERVER, *edit) for edit in LAUNCHER_EDITS),
+    ],
+)
+def test_each_edit_is_named(serving: bool, file: str, old: str, new: str) -> None:
+    files = emitted(serving)
+    assert files[file].count(old) >= 1
+    assert findings({**files, file: files[file].replace(old, new, 1)}) != []
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_a_foreign_command_before_the_launch_is_named(serving: bool) -> None:
+    plain = changed(SERVING if serving else TRAINING, {"launch": {}})
+    files = files_of_plan(plain)
+    file = SERVER if serving else LAUNCHER
+    block = "set +u # launch.setup\ntrue\nset -u # end of launch.setup\n"
+    text = files[file].replace("set -euo pipefail\n", f"set -euo pipefail\n{block}", 1)
+    assert findings({**files, file: text}) != []
+
+
+def test_no_file_contains_more_than_the_name_of_an_inherited_variable() -> None:
+    """The spec itself cannot contain a value, so that no file can."""
+    for text in emitted(False).values():
+        assert "KEY=" not in text

@@ -30,10 +30,9 @@ from parc.backends.megatron.verify_settings import ARGS, OMIT, derive_settings
 from parc.backends.shared.torch.verify_program_start import start_of_program
 from parc.backends.verifier import DerivedGroups, DerivedSetting, FileDependencies, LaunchedProgram
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.emitted_settings import EmittedSettings, yaml_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import MalformedFileError
-from parc.compiler.verify.verify_settings import PLAN, read_plan
+from parc.compiler.verify.verify_settings import PLAN, EmittedSettings, read_plan, yaml_settings
 
 CONFIG, PROGRAM = "megatron-bridge/config.yaml", "megatron-bridge/pretrain.py"
 BRIDGE, CORES = "megatron-bridge", {"0.6": "0.19"}
