@@ -1,4 +1,4 @@
-"""The serving model against published measurements, its 80 % intervals, and published percentiles."""
+"""The serving model against published measurements, with its 80 % intervals and percentiles."""
 
 from __future__ import annotations
 
