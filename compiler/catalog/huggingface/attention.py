@@ -16,6 +16,7 @@ from parc.compiler.catalog.huggingface.layer_variants import (
     layer_indexes,
     read_block_configs,
     read_block_sparse_layers,
+    read_compressed_layers,
     read_global_layer_shapes,
     read_heads_per_layer,
     read_other_setting_of_windows,
@@ -290,9 +291,20 @@ def _rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any
     return {"ffn": -(-width // multiple) * multiple}
 
 
+def read_only_mamba(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the pattern of a model whose layers are single Mamba mixers, without attention.
+
+    The number of attention heads is that of Mamba, so that tensor-parallel sizes are valid for it.
+    """
+    mamba, layers = found["mamba"], len(layer_indexes(found["layers"]))
+    return {"pattern": "M" * layers, "heads": mamba["heads"], "head_dim": mamba["head_dim"]}
+
+
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "block_configs": read_block_configs,
     "block_sparse_layers": read_block_sparse_layers,
+    "compressed_layers": read_compressed_layers,
+    "only_mamba": read_only_mamba,
     "heads_per_layer": read_heads_per_layer,
     "shared_indexers": read_shared_indexers,
     "other_setting_of_windows": read_other_setting_of_windows,

@@ -44,12 +44,17 @@ def read_extra_weights(
 
 
 def read_factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
-    """Return the value of a number, a config key, or a field such as ``model.hidden``."""
+    """Return the value of a number, a config key, or a field such as ``model.hidden``.
+
+    A field of a section is ``model.mamba.step_rank``, for example.
+    """
     if isinstance(factor, int):
         return factor
     if not factor.startswith(_FIELD):
         return keys.whole_number(factor)
-    field = factor.removeprefix(_FIELD)
+    section, _, field = factor.removeprefix(_FIELD).rpartition(".")
+    if section:
+        return int(found.get(section, {}).get(field, 0))
     heads = found["heads"]
     defaults = {"kv_heads": heads, "head_dim": found["hidden"] // heads}
     return int(found.get(field) or defaults.get(field, 0))
@@ -391,3 +396,68 @@ def _flags_per_layer(
         keys.add_note("K03", key, f"{key} must list one value for each of the {layers} layers")
         return None
     return found
+
+
+_COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
+_RATES = {_COMPRESSED[0]: 4, _COMPRESSED[1]: 128}
+"""Layer type -> tokens per compressed entry by default (configuration_deepseek_v4.py)."""
+
+
+def read_compressed_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``low_rank``, ``residual_streams`` and ``layer_variants`` of DeepSeek-V4.
+
+    Some layers compress keys and values: those with an indexer few tokens with overlap, the others
+    many tokens. Hub configs list the numbers of tokens in ``compress_ratios``, those of
+    transformers list names in ``layer_types`` (transformers 5.23, configuration_deepseek_v4.py).
+    """
+    layers = found["layers"]
+    rates = {
+        name: keys.optional_whole_number(f"compress_rates.{name}")
+        or keys.optional_whole_number(old)
+        or _RATES[name]
+        for name, old in zip(_COMPRESSED, ("compress_rate_csa", "compress_rate_hca"), strict=True)
+    }
+    types = _compressed_layer_types(keys, layers)
+    shapes: list[dict[str, Any]] = []
+    for name in types:
+        shape: dict[str, Any] = {} if name == _COMPRESSED[0] else {"indexer": "none"}
+        if name in rates:
+            shape["compression"] = {"rate": rates[name], "overlap": name == _COMPRESSED[0]}
+        shapes.append(shape)
+    fields: dict[str, Any] = {
+        "low_rank": {
+            "queries": keys.whole_number("q_lora_rank"),
+            "output": keys.whole_number("o_lora_rank"),
+            "output_groups": keys.whole_number("o_groups"),
+        },
+        "residual_streams": keys.whole_number("hc_mult"),
+        "window": keys.whole_number("sliding_window"),
+        "layer_variants": _group_by_shape(shapes),
+    }
+    if _COMPRESSED[0] not in types:  # no layer has the indexer that the config describes
+        fields["indexer"] = None
+        for one in fields["layer_variants"]:
+            one.pop("indexer", None)
+    return fields
+
+
+def _compressed_layer_types(keys: ConfigKeys, layers: int) -> list[str]:
+    """Return the type of each layer of DeepSeek-V4.
+
+    By default, the first two layers compress heavily, and then both types of compression alternate.
+    """
+    types, ratios = keys.value("layer_types"), keys.value("compress_ratios")
+    names = {0: "sliding_attention"} | {rate: name for name, rate in _RATES.items()}
+    key = "layer_types"
+    if types is None and isinstance(ratios, list):
+        key, types = "compress_ratios", [names.get(one, "?") for one in ratios]
+    if types is None:
+        few, many = _COMPRESSED
+        return [few if layer > 1 and layer % 2 else many for layer in layer_indexes(layers)]
+    # The lists of hub configs end with the types of multi-token-prediction layers.
+    known = isinstance(types, list) and not {str(one) for one in types} - {*names.values()}
+    if not known or len(types) < layers:
+        message = f"{key} must list one type for each of the {layers} layers"
+        keys.add_note("K03", key, message, f"valid values: {', '.join(map(str, names.values()))}")
+        return []
+    return [str(one) for one in types[:layers]]
