@@ -71,7 +71,7 @@ def facts(model: Model) -> dict[str, Any]:
     position = model.position
     shapes = [model.with_shapes_of(kind).attention for kind in model.layer_kinds]
     windows = [
-        None if one.chunked or _has_full_attention(one, layer) else one.window
+        None if one.chunked or not one.slides or _has_full_attention(one, layer) else one.window
         for layer, one in enumerate(shapes)
     ]
     rotary = position.kind in ("rope", "yarn")
