@@ -56,7 +56,7 @@ class Family:
     convolution: Mapping[str, str] = field(default_factory=dict)
     """Field of ``ConvolutionSpec`` -> config key; requires section ``layer_mixers``."""
     layer_mixers: Mapping[str, Any] = field(default_factory=dict)
-    """Layers with another token mixer than attention alone. ``mixer``: their token mixer. ``types``:
+    """Layers with other token mixers than attention alone. ``mixer``: their token mixer. ``types``:
     config key of a list of names, in which the other layers are attention layers. If the config
     lacks it: ``attention_layers``, config key of the indexes of attention layers, or ``flags``,
     config key of a list with 1 for attention. ``first_layer``: index of the first layer in

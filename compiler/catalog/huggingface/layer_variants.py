@@ -222,11 +222,16 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     """Return the field ``layer_variants`` of a model whose layers can share the selected keys.
 
     The config key ``indexer_types`` lists ``full`` for layers with an indexer, and ``shared`` for
-    layers that attend to the keys which the indexer of an earlier layer selected.
+    layers that attend to the keys which the indexer of an earlier layer selected. By default, all
+    layers have an indexer; in models with residual streams (HY-V4) layers 1, 2, 6, 10, ... have one
+    (transformers 5.23, configuration_hy_v4.py).
     """
     types, layers = keys.value("indexer_types"), found["layers"]
     if types is None:
-        return {}
+        every = 4 if "residual_streams" in found else 1
+        types = [
+            "shared" if layer and (layer - 1) % every else "full" for layer in layer_indexes(layers)
+        ]
     if not isinstance(types, list) or len(types) != layers or {*types} - {"full", "shared"}:
         message = f"indexer_types must list full or shared for each of the {layers} layers"
         keys.add_note("K03", "indexer_types", message)
