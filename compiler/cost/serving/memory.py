@@ -247,7 +247,9 @@ def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
     engine = setup.engine
     tokens = setup.max_batched_tokens or engine.scheduling.max_batched_tokens
     # The largest step stores hidden states, a wide intermediate and fp32 logits of its sequences.
-    width = model.hidden * 6 + max(model.ffn.size, model.hidden) * 4 / tp
+    # One of three tensors of the hidden size contains the residual streams.
+    streams = 4 + 2 * model.residual_streams
+    width = model.hidden * streams + max(model.ffn.size, model.hidden) * 4 / tp
     return engine.memory.context_bytes + engine.memory.workspace_bytes_per_element * tokens * width
 
 
