@@ -15,14 +15,16 @@ from parc.compiler.catalog.huggingface.config_keys import (
 from parc.compiler.catalog.huggingface.layer_variants import (
     layer_indexes,
     read_block_configs,
-    read_block_sparse_layers,
-    read_compressed_layers,
     read_global_layer_shapes,
     read_heads_per_layer,
     read_other_setting_of_windows,
-    read_shared_indexers,
     read_shared_key_values,
     read_sliding_layer_shapes,
+)
+from parc.compiler.catalog.huggingface.selected_keys import (
+    read_block_sparse_layers,
+    read_compressed_layers,
+    read_shared_indexers,
 )
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"

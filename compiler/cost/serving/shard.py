@@ -68,12 +68,11 @@ class LayerCounts:
     @classmethod
     def from_kinds(cls, kinds: tuple[LayerKind, ...]) -> LayerCounts:
         """Return the number of layers of each type; ``kinds`` has one element per layer."""
-        mlps = [kind.mlp for kind in kinds]
         return cls(
             attention=sum(kind.attends for kind in kinds),
             recurrent=sum(kind.recurrent for kind in kinds),
-            dense=mlps.count("dense"),
-            routed=mlps.count("experts"),
+            dense=sum(kind.mlp == "dense" for kind in kinds),
+            routed=sum(kind.routed for kind in kinds),
         )
 
     @classmethod
