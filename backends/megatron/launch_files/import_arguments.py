@@ -145,6 +145,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     flags, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
+    _derive_shared_weights(spec.pop("shards", {}), layout)
     # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
     # explicitly.
     pin_megatron_defaults(layout, dynamic)
@@ -246,6 +247,18 @@ def _derive_vpp(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]
     # vpp stays unset if the layers are not divisible.
     if layers and total and total % (layout.get("pp", 1) * layers) == 0:
         layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
+
+
+def _derive_shared_weights(shards: dict[str, int], layout: dict[str, Any]) -> None:
+    """Set gtp and egtp, by which Megatron's numbers of weight shards exceed tp and etp.
+
+    Megatron rejects a number that is not a multiple of the size, which becomes the next lower one.
+    """
+    tp = layout.get("tp", 1)
+    sizes = {"dense": ("gtp", tp), "expert": ("egtp", layout.get("etp", tp))}
+    for key, (name, size) in sizes.items():
+        if shards.get(key, 0) > size:
+            layout[name] = shards[key] // size
 
 
 def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:

@@ -153,8 +153,8 @@ MAX_MEMBERS = 4
 
 Group = tuple[int, ...]
 
-DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
-EXPERT = ("etp", "ep", "edp", "efsdp")
+DENSE = ("tp", "gtp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
+EXPERT = ("etp", "ep", "egtp", "edp", "edp-shard", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
 SHARED = ("pp", "dp-replicate")
 """DENSE and EXPERT contain the axes of the two meshes of a training job, SHARED those in both.
