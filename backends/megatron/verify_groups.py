@@ -61,12 +61,11 @@ class ParallelDegrees:
         found = {name: dense[name] for name in ("pp", "cp", "tp")}
         found |= {"dp": dense["dp"] * dense["gtp_remat"]}
         found |= {"ep": expert["ep"], "etp": expert["tp"]}
-        found |= {"edp": expert["dp"] * expert["gtp_remat"]}
         if dense["gtp_remat"] > 1:
             found |= {"gtp": dense["gtp_remat"], "dp_shard": dense["dp"]}
         if expert["gtp_remat"] > 1:
-            found |= {"egtp": expert["gtp_remat"], "edp_shard": expert["dp"]}
-        return found
+            return found | {"egtp": expert["gtp_remat"], "edp_shard": expert["dp"]}
+        return found | {"edp": expert["dp"]}
 
     def columns(self) -> tuple[str, ...]:
         """Return the types of groups that are columns of the rank map."""

@@ -78,7 +78,7 @@ def _gpus_per_domain(problem: Problem) -> int:
 
 def _violates_shard_size(problem: Problem, layout: Layout) -> bool:
     # Rules of the framework report a dp that is not divisible by gtp.
-    return layout.dp // layout.gtp != layout.dp_shard * layout.dp_replicate
+    return max(layout.dp // layout.gtp, 1) != layout.dp_shard * layout.dp_replicate
 
 
 def _explain_shard_size(problem: Problem, layout: Layout) -> Finding:
