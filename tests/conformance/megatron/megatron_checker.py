@@ -119,7 +119,8 @@ def count_batches(args: Namespace) -> int:
         rampup_batch_size=None,  # Megatron-Core 0.17 has no default
         global_batch_size=args.global_batch_size,
         micro_batch_size=args.micro_batch_size,
-        data_parallel_size=args.data_parallel_size,
+        # training/global_vars.py: ranks that share weights train on different micro-batches.
+        data_parallel_size=args.data_parallel_size * sharing(args)[0],
         decrease_batch_size_if_needed=args.decrease_batch_size_if_needed,
     )
     return int(calculator.get_num_microbatches())
@@ -139,6 +140,12 @@ def schedule(args: Namespace, micro_batches: int) -> None:
         raise RuntimeError(f"remainder of {micro_batches} micro-batches in groups of {group}")
 
 
+def sharing(args: Namespace) -> tuple[int, int]:
+    """Return the numbers of ranks that share dense weights and experts; 1 before 0.19."""
+    dense = getattr(args, "gtp_weight_remat_size", 1)
+    return dense, getattr(args, "expert_gtp_weight_remat_size", 1)
+
+
 def join(args: Namespace, rank: int) -> None:
     """Call initialize_model_parallel as training/initialize.py does, on a process group that sends
     nothing.
@@ -148,6 +155,9 @@ def join(args: Namespace, rank: int) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     leave()
+    shared = dict(zip(("gtp_remat_size", "expert_gtp_remat_size"), sharing(args), strict=True))
+    if set(shared.values()) == {1}:  # no such parameters before 0.19
+        shared = {}
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=args.world_size)
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=args.tensor_model_parallel_size,
@@ -160,6 +170,7 @@ def join(args: Namespace, rank: int) -> None:
         expert_tensor_parallel_size=args.expert_tensor_parallel_size,
         order=ORDERS[args.use_tp_pp_dp_mapping],
         create_gloo_process_groups=False,
+        **shared,
     )
 
 
@@ -194,9 +205,27 @@ def groups_of_rank() -> dict[str, list[int]]:
         "etp-ep": state.get_expert_tensor_and_model_parallel_group(),
         "etp-ep-pp": state.get_expert_tensor_model_pipeline_parallel_group(),
     }
+    if hasattr(state, "get_gtp_weight_remat_group"):
+        made |= sharing_groups(state)
     levels = state.get_hierarchical_context_parallel_groups(check_initialized=False) or ()
     made |= dict(zip(("cp-a2a", "cp-p2p"), levels, strict=False))
     return {name: list(dist.get_process_group_ranks(group)) for name, group in made.items()}
+
+
+def sharing_groups(state: Any) -> dict[str, Any]:
+    """Return the groups that exist only if ranks share weights."""
+    made = {}
+    if state.get_gtp_weight_remat_world_size() > 1:
+        apart = {"with_gtp_remat": False}
+        made["gtp"] = state.get_gtp_weight_remat_group()
+        made["dp-shard"] = state.get_data_parallel_group(**apart)
+        made["dp-shard-cp"] = state.get_data_parallel_group(with_context_parallel=True, **apart)
+    if state.get_expert_gtp_weight_remat_world_size() > 1:
+        made["egtp"] = state.get_expert_gtp_weight_remat_group()
+        made["edp-shard"] = state.get_expert_data_parallel_group(with_gtp_remat=False)
+        whole = state.get_expert_tensor_model_pipeline_parallel_group(with_egtp_remat=True)
+        made["etp-ep-egtp-pp"] = whole
+    return made
 
 
 def layer_table(args: Namespace, config: Any) -> list[list[list[int]]]:
@@ -281,7 +310,9 @@ def sizes(args: Namespace) -> dict[str, Any]:
         "cp": args.context_parallel_size,
         "pp": pp,
         "vpp": args.virtual_pipeline_model_parallel_size or 1,
-        "dp": args.data_parallel_size,
+        "dp": args.data_parallel_size * sharing(args)[0],
+        "gtp": sharing(args)[0],
+        "egtp": sharing(args)[1],
         "ep": args.expert_model_parallel_size,
         "etp": etp,
         "edp": args.world_size // (etp * args.expert_model_parallel_size * pp),
