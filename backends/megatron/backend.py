@@ -120,6 +120,10 @@ class Megatron:
         """Return (name, value) of each environment variable that Megatron requires."""
         return megatron_environment(plan)
 
+    def required_packages(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Return TransformerEngine 2.19 if ranks share weights (HAVE_GTP in gtp_api.py)."""
+        return (("transformer-engine", "2.19"),) if plan.layout.shares_weights else ()
+
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the training program with ``megatron/args.sh``."""
         return LaunchCommand(
