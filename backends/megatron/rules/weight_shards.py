@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.arguments.derived_layout import fp4_parameters, fp8_parameters
 from parc.backends.megatron.capabilities import core_version
+from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.shared.valid_values import (
     divisors,
     format_setting,
@@ -59,8 +59,8 @@ def _sharing_conflict(problem: Problem, layout: Layout) -> tuple[str, str, str]:
         copies = f"{layout.dp_replicate} copies of the optimizer state"
         return copies, "dp_shard auto, one copy of the optimizer state", "layout.dp_shard: auto"
     # validate_args: weights in mxfp8 and nvfp4 are gathered as they are stored.
-    stored = {"mxfp8": fp8_parameters, "nvfp4": fp4_parameters}.get(job.precision)
-    if stored is not None and not stored(problem, layout):
+    stored = layout.zero_stage > 0 and stores_low_precision_weights(job)
+    if job.precision in ("mxfp8", "nvfp4") and not stored:
         needs = "zero_stage 1" + (", moment_precision fp32" if job.precision == "nvfp4" else "")
         return f"precision {job.precision}, with 16-bit weights", needs, off
     return "", "", ""

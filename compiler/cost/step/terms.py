@@ -99,7 +99,7 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes",
             "gathered weights",
             "at ZeRO stage 3: two layers in 16 bit, or one layer and the embedding if that is "
-            "more; with gtp: one weight and its gradient per distinct shape of a weight; with egtp: "
+            "more; with gtp: one weight and its gradient per distinct shape; with egtp: "
             "the weights of the experts of two layers and the gradients of one",
             "Rajbhandari et al. 2020, arXiv:1910.02054; PyTorch FSDP2 prefetches one layer",
         ),
@@ -140,8 +140,8 @@ TERMS: dict[str, EstimateTerm] = {
             "pass has one more all-gather, and at most half of its collectives overlap with "
             "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
             "in the backward pass; times the factor tp of the hardware class; with gtp or egtp, "
-            "also two all-gathers of each shared weight and a reduce-scatter of its gradient, as far "
-            "as they take longer than computation",
+            "also two all-gathers of each shared weight and a reduce-scatter of its gradient, as "
+            "far as they take longer than computation",
             _KORTHIKANTI,
         ),
         EstimateTerm(

@@ -45,6 +45,7 @@ from build_model import count_parameters
 from emulated_gpu import hardware, make_megatron_importable, read_docstrings_once
 from hybrid_stages import divide_mamba, segment, transformer_config
 from megatron_optimizer import optimizer_settings, overlap_settings
+from megatron_sharing import sharing, sharing_groups, sharing_parameters
 
 Verdict = dict[str, Any]
 ORDERS = {False: "tp-cp-ep-dp-pp", True: "tp-cp-ep-pp-dp"}
@@ -140,12 +141,6 @@ def schedule(args: Namespace, micro_batches: int) -> None:
         raise RuntimeError(f"remainder of {micro_batches} micro-batches in groups of {group}")
 
 
-def sharing(args: Namespace) -> tuple[int, int]:
-    """Return the numbers of ranks that share dense weights and experts; 1 before 0.19."""
-    dense = getattr(args, "gtp_weight_remat_size", 1)
-    return dense, getattr(args, "expert_gtp_weight_remat_size", 1)
-
-
 def join(args: Namespace, rank: int) -> None:
     """Call initialize_model_parallel as training/initialize.py does, on a process group that sends
     nothing.
@@ -155,9 +150,6 @@ def join(args: Namespace, rank: int) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     leave()
-    shared = dict(zip(("gtp_remat_size", "expert_gtp_remat_size"), sharing(args), strict=True))
-    if set(shared.values()) == {1}:  # no such parameters before 0.19
-        shared = {}
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=args.world_size)
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=args.tensor_model_parallel_size,
@@ -170,7 +162,7 @@ def join(args: Namespace, rank: int) -> None:
         expert_tensor_parallel_size=args.expert_tensor_parallel_size,
         order=ORDERS[args.use_tp_pp_dp_mapping],
         create_gloo_process_groups=False,
-        **shared,
+        **sharing_parameters(args),
     )
 
 
@@ -210,22 +202,6 @@ def groups_of_rank() -> dict[str, list[int]]:
     levels = state.get_hierarchical_context_parallel_groups(check_initialized=False) or ()
     made |= dict(zip(("cp-a2a", "cp-p2p"), levels, strict=False))
     return {name: list(dist.get_process_group_ranks(group)) for name, group in made.items()}
-
-
-def sharing_groups(state: Any) -> dict[str, Any]:
-    """Return the groups that exist only if ranks share weights."""
-    made = {}
-    if state.get_gtp_weight_remat_world_size() > 1:
-        apart = {"with_gtp_remat": False}
-        made["gtp"] = state.get_gtp_weight_remat_group()
-        made["dp-shard"] = state.get_data_parallel_group(**apart)
-        made["dp-shard-cp"] = state.get_data_parallel_group(with_context_parallel=True, **apart)
-    if state.get_expert_gtp_weight_remat_world_size() > 1:
-        made["egtp"] = state.get_expert_gtp_weight_remat_group()
-        made["edp-shard"] = state.get_expert_data_parallel_group(with_gtp_remat=False)
-        whole = state.get_expert_tensor_model_pipeline_parallel_group(with_egtp_remat=True)
-        made["etp-ep-egtp-pp"] = whole
-    return made
 
 
 def layer_table(args: Namespace, config: Any) -> list[list[list[int]]]:
