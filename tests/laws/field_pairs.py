@@ -263,6 +263,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"goals\.limits\.ep\..*", (EXPERTS, SERVED_EXPERTS), {}),
     (r"goals\.limits\.(pcp|dcp|dp|replicas)\..*", SERVED, {}),
     (r"layout\.(ep|etp|all2all|redundant_experts)", (EXPERTS, SERVED_EXPERTS), {}),
+    (r"layout\.egtp", (EXPERTS,), {}),
     (r"layout\.(pcp|dcp)", (SERVED_LATENT,), {}),
     (r"layout\.recompute\.modules", (), {"layout.recompute": {"granularity": "selective"}}),
     (r"layout\.recompute\.(method|layers)", (), {"layout.recompute": BLOCKS}),

@@ -322,6 +322,14 @@ def layer_kind_params_on_rank(
     return dense, model.experts.count // ep * expert_params(model, etp)
 
 
+def norm_and_router_params(model: Model, kind: LayerKind) -> int:
+    """Return the number of parameters of the norms and of the router of one layer of type ``kind``.
+
+    No parallel axis divides them.
+    """
+    return norm_params_per_layer(model, kind) + (router_params(model) if kind.routed else 0)
+
+
 def mtp_params(model: Model) -> int:
     """Return the number of parameters of one multi-token-prediction layer.
 

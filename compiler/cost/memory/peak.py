@@ -25,6 +25,7 @@ from parc.compiler.cost.memory.workspaces import (
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
+    shared_weight_buffer_bytes,
 )
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
@@ -187,7 +188,7 @@ def _cached_static_bytes(
     """
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
-    shards = (layout.dp_replicate, layout.dp_shard, *kept)
+    shards = (layout.dp_replicate, layout.dp_shard, layout.gtp, layout.egtp, *kept)
 
     def compute_static_bytes() -> StaticBytes:
         """Compute the bytes that do not depend on the micro-batch size.
@@ -197,7 +198,8 @@ def _cached_static_bytes(
         return (
             *weight_gradient_optimizer_bytes(cost_model, layout, load, program),
             low_precision_copy_bytes(cost_model, layout, load, program),
-            gathered_weight_bytes(cost_model, layout, load, program),
+            gathered_weight_bytes(cost_model, layout, load, program)
+            + shared_weight_buffer_bytes(cost_model, layout, load),
             placeholder_gradient_bytes(cost_model, layout, load, program),
         )
 

@@ -65,7 +65,7 @@ SERVING_KEY = "limits"
 
 DEGREES = (
     *("tp", "pp", "cp", "vpp", "ep", "etp", "dp_replicate", "dp_shard", "micro_batch"),
-    *("dp", "replicas", "pcp", "dcp"),
+    *("dp", "replicas", "pcp", "dcp", "gtp", "egtp"),
 )
 
 
