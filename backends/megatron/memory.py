@@ -25,7 +25,10 @@ SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 """Precision -> bytes per element of the quantised input that a linear layer saves, including block
 scales."""
 
-
+SENT_BYTES = {"fp8": 1.0, "mxfp8": 2.0, "nvfp4": 0.5}
+"""Precision -> bytes per weight that ranks gather if weights are stored in the precision. Weights
+in mxfp8 have two quantised copies, so that their 16-bit values are gathered. Scales are not sent,
+because ranks reduce the maxima that determine them (Megatron-LM, param_and_grad_buffer.py)."""
 BLOCKWISE_COPIES, BLOCKWISE_SAVED_BYTES = 2.0, 1.0 + 4 / 128
 """Bytes per weight of the two fp8 copies with blockwise scales, and bytes per element of a saved
 input with one fp32 scale per 128 elements (TransformerEngine, float8_blockwise_tensor.py)."""
@@ -139,7 +142,7 @@ def low_precision_state_bytes(precision: str, generation: Generation) -> StateBy
     # In fp8, a weight takes at least one byte; on some GPUs TransformerEngine also keeps a
     # transposed copy (Generation.fp8_cast_bytes).
     copies = low_precision_copy_bytes(precision, generation)
-    return StateBytes(max(copies, 1.0), 4.0, 12.0, table=2.0)
+    return StateBytes(max(copies, 1.0), 4.0, 12.0, table=2.0, sent=SENT_BYTES[precision])
 
 
 def low_precision_copy_bytes(precision: str, generation: Generation) -> float:

@@ -27,6 +27,9 @@ class StateBytes:
     table: float | None = None
     """Bytes per weight of the embedding and the output projection if ``weight`` describes weights
     in low precision, which these two never have; None if they are stored like all other weights."""
+    sent: float = 2.0
+    """Bytes per weight that ranks send when they gather the weights of linear layers after the
+    optimizer step, at ZeRO stage 1. Embedding and output projection take 2."""
     step: float = 0.0
     """Bytes per parameter of the fp32 gradients that the optimizer copies from 16-bit gradients
     after the backward pass; sharded like the optimizer state. In fp16 these copies are counted in

@@ -43,10 +43,10 @@ def table_excess_bytes(
     state = program.state
     if state.table is None or layout.zero_stage >= 3:
         return 0.0
-    return (state.table - state.weight) * _table_parameters(cost_model, layout, load)
+    return (state.table - state.weight) * table_parameters(cost_model, layout, load)
 
 
-def _table_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+def table_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
     """Return the number of parameters of embedding and output projection that a rank stores."""
     model = cost_model.problem.model
     rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
@@ -100,7 +100,7 @@ def low_precision_copy_bytes(
         return 0.0
     dense, expert = cost_model.stage_parameters(layout, load)
     # Vocabulary matrices are not cast, unless configured.
-    uncast = _table_parameters(cost_model, layout, load)
+    uncast = table_parameters(cost_model, layout, load)
     if load.loss and program.state.casts_head:
         model = cost_model.problem.model
         rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)

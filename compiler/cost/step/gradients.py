@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation
 from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES, overlapped_seconds
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
+from parc.compiler.cost.memory.states import table_parameters
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
+from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.offload import gradient_offload_seconds, weight_fetch_seconds
 from parc.compiler.ir import Layout
 
+SIXTEEN_BIT = 2.0
+"""Bytes per parameter of weights in bf16 and fp16."""
 SEPARATE_BYTES = 10
 """Bytes moved per gradient if a separate kernel adds it: the sum is read and written in 32 bit, the
 gradient is read in 16 bit. The same number is used for bf16 and fp16, because matched runs of
@@ -66,11 +71,15 @@ def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, f
     counted.
     """
     # Without ZeRO, an all-reduce moves twice the gradients. ZeRO-1 scatters gradients and gathers
-    # 16-bit parameters. ZeRO-2 does so with every micro-batch, unless gradients stay unsharded in a
+    # parameters. ZeRO-2 does so with every micro-batch, unless gradients stay unsharded in a
     # pipeline. ZeRO-3 also gathers parameters for the backward pass, and scatters 16-bit gradients.
     grad = cost_model.problem.job.gradient_bytes
-    # Bytes per parameter at ZeRO stage 0, 1, 2, 3; stage 3 moves 2 bytes three times.
-    factor = (2 * grad, grad + 2.0, grad + 2.0, 6.0)[layout.zero_stage]
+    if layout.zero_stage == 1:
+        parts = largest_stage_parameters(cost_model, layout)
+        gathered = gathered_bytes(cost_model, layout)
+        return grad * parts[0] + gathered[0], grad * parts[1] + gathered[1]
+    # Bytes per parameter at ZeRO stage 0, 2, 3; stage 3 moves 2 bytes three times.
+    factor = {0: 2 * grad, 2: grad + 2.0, 3: 6.0}[layout.zero_stage]
     count = layout.micro_batches(cost_model.problem.job.global_batch)
     if exchanges_per_micro_batch(cost_model, layout):
         unsharded = keeps_unsharded_gradients(cost_model, layout)
@@ -101,11 +110,28 @@ def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[flo
 
     The numbers are counted per rank.
     """
-    loads = [
-        cost_model.stage_parameters(layout, each.load)
-        for each in cost_model.equal_stage_groups(layout.split)
-    ]
-    return max(loads, key=sum)
+    return cost_model.stage_parameters(layout, _largest_stage(cost_model, layout))
+
+
+def _largest_stage(cost_model: CostModel, layout: Layout) -> StageContents:
+    """Return the pipeline stage with the most parameters per rank; the first of equal ones."""
+    stages = (each.load for each in cost_model.equal_stage_groups(layout.split))
+    return max(stages, key=lambda load: sum(cost_model.stage_parameters(layout, load)))
+
+
+def gathered_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
+    """Return (bytes of dense parameters, bytes of routed experts) gathered after the optimizer.
+
+    They are those of the largest pipeline stage on one rank, before sharding. Programs that store
+    weights in a low precision send them in it, except the embedding and the output projection.
+    """
+    load = _largest_stage(cost_model, layout)
+    dense, expert = cost_model.stage_parameters(layout, load)
+    sent = memory_model_at_zero_stage(cost_model, layout.zero_stage).state.sent
+    if layout.zero_stage != 1 or sent == SIXTEEN_BIT:
+        return SIXTEEN_BIT * dense, SIXTEEN_BIT * expert
+    tables = table_parameters(cost_model, layout, load)
+    return sent * dense + (SIXTEEN_BIT - sent) * tables, sent * expert
 
 
 def keeps_unsharded_gradients(cost_model: CostModel, layout: Layout) -> bool:
@@ -150,9 +176,11 @@ def _gradient_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
         seconds = links.collective_seconds("all_reduce", grad * dense, groups.dp_cp)
         return seconds + links.collective_seconds("all_reduce", grad * expert, groups.edp)
     seconds = 0.0
-    for parameters, group in ((dense, groups.dp_shard_cp), (expert, groups.edp_shard)):
+    sent = gathered_bytes(cost_model, layout)
+    parts = ((dense, sent[0], groups.dp_shard_cp), (expert, sent[1], groups.edp_shard))
+    for parameters, gathered, group in parts:
         seconds += links.collective_seconds("reduce_scatter", grad * parameters, group)
-        seconds += links.collective_seconds("all_gather", 2.0 * parameters, group)
+        seconds += links.collective_seconds("all_gather", gathered, group)
     return seconds + _repeated_replica_seconds(cost_model, layout)
 
 

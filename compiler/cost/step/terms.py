@@ -185,11 +185,11 @@ TERMS: dict[str, EstimateTerm] = {
             "dp_seconds",
             "seconds",
             "data parallelism",
-            "a reduce-scatter of 4-byte gradients and an all-gather of 2-byte parameters take s "
-            "seconds and overlap with w, a share of one micro-batch; (s^3 + w^3)^(1/3) - w is "
-            "exposed, at least 5 % of s; with interleaving max of that / vpp and the same with w x "
-            "((vpp - 1) x pp + 1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per "
-            "micro-batch",
+            "a reduce-scatter of 4-byte gradients and an all-gather of 2-byte parameters (fewer "
+            "bytes if weights are stored and sent in a low precision) take s seconds and overlap "
+            "with w, a share of one micro-batch; (s^3 + w^3)^(1/3) - w is exposed, at least 5 % "
+            "of s; with interleaving max of that / vpp and the same with w x ((vpp - 1) x pp + "
+            "1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
         ),
         EstimateTerm(

@@ -19,12 +19,15 @@ from parc.compiler.cost.step.gradients import (
     ALWAYS_EXPOSED,
     _gradient_reduce_seconds,
     _traffic_per_round,
+    data_parallel_bytes,
     exchanges_per_micro_batch,
     exposed_seconds,
     exposed_seconds_of_step,
+    gathered_bytes,
     gradient_accumulation_seconds,
     gradient_overlap_fraction,
     gradient_sum_bytes,
+    largest_stage_parameters,
 )
 from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import (
@@ -264,6 +267,39 @@ def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> Non
     )
     assert whole > 0
     assert sharded == pytest.approx(whole * 6 / 8)
+
+
+@pytest.mark.parametrize(
+    ("node", "precision", "recipe", "sent"),
+    [
+        ("dgx-h100", "bf16", "tensorwise", 2.0),
+        ("dgx-h100", "fp8", "tensorwise", 1.0),
+        # 16-bit weights stay the parameters, or are gathered in place of their quantised copies.
+        ("dgx-h100", "fp8", "blockwise", 2.0),
+        ("dgx-b200", "mxfp8", "tensorwise", 2.0),
+        ("dgx-b200", "nvfp4", "tensorwise", 0.5),
+    ],
+)
+def test_weights_are_gathered_in_the_precision_in_which_they_are_stored(
+    node: str, precision: str, recipe: str, sent: float
+) -> None:
+    job = {"sequence_length": 4096, "global_batch": 64, "precision": precision}
+    if precision == "fp8":
+        job["fp8_recipe"] = recipe
+    low = plan_of(
+        model="llama-3.2-1b",
+        cluster={"node": node, "nodes": 1},
+        job=job,
+        layout={"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1, "zero_stage": 1},
+    )
+    cost_model = priced(low)
+    parameters = largest_stage_parameters(cost_model, low.layout)[0]
+    table = cost_model.framework.padded_vocab(low.problem, 1) * low.problem.model.hidden
+    tables = table if low.problem.model.tied_embeddings else 2 * table
+    expected = sent * (parameters - tables) + 2 * tables
+    assert gathered_bytes(cost_model, low.layout) == (pytest.approx(expected), 0.0)
+    exchanged = data_parallel_bytes(cost_model, low.layout)[0]
+    assert exchanged == pytest.approx(low.problem.job.gradient_bytes * parameters + expected)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
