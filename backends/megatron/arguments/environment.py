@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.sharding import uses_fsdp
 from parc.compiler.ir import Gpu, Layout, Plan
 
 BLACKWELL = 10
@@ -19,12 +20,13 @@ def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...
     On GPUs before Blackwell, ``validate_args`` requires CUDA_DEVICE_MAX_CONNECTIONS=1 if tp or cp
     is above 1 (megatron/training/arguments.py). The check includes AMD GPUs, because ROCm reports
     compute capability 9.x. In other cases PARC omits the variable, because the value 1 reduces
-    overlap. Offloaded activations require NVTE_CPU_OFFLOAD_V1=1, and CUDA graphs together with
-    expandable segments of memory require NCCL_GRAPH_REGISTER=0.
+    overlap; Megatron-FSDP does not start with it. Offloaded activations require
+    NVTE_CPU_OFFLOAD_V1=1, and CUDA graphs together with expandable segments of memory require
+    NCCL_GRAPH_REGISTER=0.
     """
     # One hardware queue keeps the launch order of communication and computation kernels, which
     # their overlap relies on.
-    split = layout.tp > 1 or layout.cp > 1
+    split = (layout.tp > 1 or layout.cp > 1) and not uses_fsdp(layout)
     found = []
     if split and (gpu.vendor == "amd" or gpu.compute_capability[0] < BLACKWELL):
         found.append(("CUDA_DEVICE_MAX_CONNECTIONS", "1"))
