@@ -9,7 +9,7 @@ from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.arguments.args_file import PATH, args_file
 from parc.backends.megatron.arguments.arguments import planned_arguments
-from parc.backends.megatron.arguments.environment import megatron_environment
+from parc.backends.megatron.arguments.environment import megatron_environment, refused_environment
 from parc.backends.megatron.arguments.extra_arguments import (
     check_extra_arguments,
     check_omitted_flags,
@@ -130,6 +130,10 @@ class Megatron:
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return (name, value) of each environment variable that Megatron requires."""
         return megatron_environment(plan)
+
+    def refused_environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Return (name, value) of each environment variable with which Megatron does not start."""
+        return refused_environment(plan.layout)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the training program with ``megatron/args.sh``."""

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from parc.backends.registry import framework_of_problem
-from parc.backends.shared.launch_environment import framework_environment
+from parc.backends.shared.launch_environment import framework_environment, refused_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
@@ -225,7 +225,7 @@ def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
 def check_device_connections(plan: Plan, sink: Sink) -> None:
     """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS in ``launch.env``.
 
-    A value is wrong if the framework requires another value (N08). It is slow if it serializes
+    A value is wrong if the framework requires another value or refuses it (N08). It is slow if it serializes
     kernels that the GPU could overlap (N09).
     """
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -245,6 +245,10 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
             text, label=f"{name} must be {required}", fix=f"remove {at}", causes=cause
         )
         sink.report("N08", finding, at=at)
+    elif (name, given) in refused_variables(plan):
+        text = f"{name}={given}, but {plan.problem.framework} refuses this value for this layout"
+        label = f"{name} must be unset, or another number"
+        sink.report("N08", Finding(text, label=label, fix=f"remove {at}", causes=cause), at=at)
     elif required is None and given == "1" and gpu.compute_capability >= OVERLAPPING_KERNELS:
         text = f"{name}=1 serializes kernels that could overlap on {gpu.generation}"
         sink.report("N09", Finding(text, fix=f"remove {at}", causes=cause), at=at)

@@ -14,6 +14,14 @@ def megatron_environment(plan: Plan) -> tuple[tuple[str, str], ...]:
     return variables_for_layout(plan.problem.cluster.gpu, plan.layout)
 
 
+def refused_environment(layout: Layout) -> tuple[tuple[str, str], ...]:
+    """Return (name, value) of each environment variable with which Megatron stops at start-up.
+
+    Megatron-FSDP needs several hardware queues, so that gathers overlap with computation.
+    """
+    return (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),) if uses_fsdp(layout) else ()
+
+
 def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
     """Return (name, value) of each environment variable that this GPU and layout require.
 
