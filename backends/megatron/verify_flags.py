@@ -176,8 +176,8 @@ TEXTS: Mapping[str, str | None] = {
     "attention-backend": "auto",
     "ckpt-format": "torch_dist",
     "cuda-graph-impl": "none",
-    # The default differs between versions, so plans with Megatron-FSDP always set it.
-    "data-parallel-sharding-strategy": None,
+    # Since 0.18; before, the default is no_shard.
+    "data-parallel-sharding-strategy": "optim_grads_params",
     "exp-avg-dtype": "fp32",
     "exp-avg-sq-dtype": "fp32",
     "experimental-attention-variant": None,

@@ -22,6 +22,9 @@ def _zero_stage(settings: ParsedFlags) -> Any:
         return int(switch)
     if not switch:
         return "Megatron-FSDP without the distributed optimizer"
+    # The default of the flag differs between versions, so plans with Megatron-FSDP always set it.
+    if "data-parallel-sharding-strategy" not in settings.arguments.flags:
+        return "Megatron-FSDP without a strategy"
     strategy = settings["data-parallel-sharding-strategy"]
     return FSDP_STAGES.get(strategy, strategy)
 
@@ -50,7 +53,8 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "data-parallel-sharding-strategy",
         STAGE,
-        lambda f: {2: "optim_grads", 3: "optim_grads_params"}.get(f[STAGE]),
+        # The default is that of version 0.18 and newer; without Megatron-FSDP it has no effect.
+        lambda f: "optim_grads" if f[STAGE] == 2 else "optim_grads_params",
     ),
     ("init-model-with-meta-device", STAGE, lambda f: f[STAGE] == 3),
     ("megatron-fsdp-main-grads-dtype", "problem.job.gradient_precision", _main_gradients),

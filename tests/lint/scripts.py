@@ -238,11 +238,13 @@ CASES: tuple[Case, ...] = (
         "--data-parallel-sharding-strategy",
     ),
     (
-        "E09",
+        "R22",
         MEGATRON,
         (
-            _more("--use-megatron-fsdp --ckpt-format fsdp_dtensor"),
-            _more("--cuda-graph-impl transformer_engine"),
+            _more(
+                "--use-megatron-fsdp --ckpt-format fsdp_dtensor "
+                "--cuda-graph-impl transformer_engine"
+            ),
         ),
         "--use-megatron-fsdp",
     ),

@@ -45,7 +45,7 @@ def derive_sharding(written: dict[str, Any], dynamic: set[str], reading: Reading
         dynamic.add(STAGE)
         return
     layout["zero_stage"] = STAGES[strategy]
-    formats_of_weights = written.get("gradients", "auto") in ("auto", "bf16")
-    if STAGES[strategy] >= 2 and formats_of_weights and "sharding.gradients" not in dynamic:
-        if job.get("precision") != "fp16":
-            job["gradient_precision"] = "bf16"
+    if STAGES[strategy] < 2 or "sharding.gradients" in dynamic or job.get("precision") == "fp16":
+        return
+    if written.get("gradients", "auto") in ("auto", "bf16"):
+        job["gradient_precision"] = "bf16"

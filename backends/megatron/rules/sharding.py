@@ -1,4 +1,4 @@
-"""Rule on settings that Megatron-FSDP excludes (E09)."""
+"""Rule on settings that Megatron-FSDP excludes (R22)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _explain_fsdp(problem: Problem, layout: Layout) -> Finding:
 
 SHARDING_RULES = (
     Rule(
-        "E09",
+        "R22",
         ("layout.zero_stage", "layout.cuda_graphs", "job.moe_overlap", "job.moment_precision"),
         _violates_fsdp,
         _explain_fsdp,
