@@ -52,16 +52,34 @@ def unreduced_gradient_bytes(
     parts = zip(cost_model.stage_parameters(layout, load), shards, strict=True)
     # A chunk reduces all its gradients before another chunk of the stage computes its own.
     whole = sum(part for part, ranks in parts if ranks > 1) / layout.vpp
+    least, per_rank = program.bucket_parameters
+    bucket = max(least, per_rank * shards[0])
     if layout.zero_stage == 3:
         largest = _largest_layer(cost_model, layout, load)
         most = max(program.waiting_gradients, 2 * largest) + 2 * largest
+        most += _table_gradients(cost_model, layout, load, (bucket, largest))
     elif program.buckets_first_stage_only and not load.embedding:
         most = whole
     else:
-        least, per_rank = program.bucket_parameters
-        bucket = max(least, per_rank * shards[0])
         most = max(program.waiting_gradients, bucket) + 2 * bucket
     return program.state.gradient * min(whole, most)
+
+
+def _table_gradients(
+    cost_model: CostModel, layout: Layout, load: StageContents, sizes: tuple[float, float]
+) -> float:
+    """Return the number of gradients of vocabulary matrices that ZeRO-3 stores besides layers.
+
+    The gradients of the embedding are the last ones. Those of the output projection wait for them
+    if both are in one bucket. ``sizes`` is (parameters of a bucket, of the largest layer).
+    """
+    if not load.embedding:
+        return 0.0
+    bucket, largest = sizes
+    tables = _table_parameters(cost_model, layout, load)
+    separate = load.loss and not cost_model.problem.model.tied_embeddings
+    each = tables / 2 if separate else tables
+    return tables if separate and each < bucket else max(each - largest, 0.0)
 
 
 def _largest_layer(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
