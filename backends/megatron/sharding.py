@@ -9,7 +9,8 @@ megatron/training/arguments.py.
 
 from __future__ import annotations
 
-from parc.backends.megatron.capabilities import core_version
+from parc.backends.megatron.capabilities import BRIDGE, core_version
+from parc.backends.shared.expert_mesh import DEFAULT_ORDER
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.ir import Layout, Problem
 
@@ -34,6 +35,10 @@ def fsdp_conflict(problem: Problem, layout: Layout) -> tuple[str, str, str]:
         # A graph reads weights at the addresses of its capture. Megatron-FSDP frees gathered
         # weights, and the emitted arguments allocate no persistent buffers for them.
         return "CUDA graphs of layers", "cuda_graphs false", "layout.cuda_graphs: false"
+    if problem.framework == BRIDGE and layout.order != DEFAULT_ORDER:
+        # Megatron-Bridge, training/config.py: use_tp_pp_dp_mapping is not supported.
+        text = f"rank order {layout.order} in {BRIDGE}"
+        return text, f"order {DEFAULT_ORDER}", f"layout.order: {DEFAULT_ORDER}"
     if problem.job.moe_overlap and layout.ep > 1:
         # combined_1f1b.py: hooks for Megatron-FSDP since 0.18, and only without model chunks.
         if is_in_range(version, None, "0.17"):

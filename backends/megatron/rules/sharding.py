@@ -26,9 +26,12 @@ def _explain_fsdp(problem: Problem, layout: Layout) -> Finding:
 SHARDING_RULES = (
     Rule(
         "R22",
-        ("layout.zero_stage", "layout.cuda_graphs", "job.moe_overlap", "job.moment_precision"),
+        (
+            *("layout.zero_stage", "layout.cuda_graphs", "layout.order", "job.moe_overlap"),
+            "job.moment_precision",
+        ),
         _violates_fsdp,
         _explain_fsdp,
-        ("zero_stage", "cuda_graphs", "ep", "vpp"),
+        ("zero_stage", "cuda_graphs", "order", "ep", "vpp"),
     ),
 )
