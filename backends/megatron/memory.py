@@ -64,12 +64,13 @@ def megatron_memory_model(problem: Problem) -> ProgramMemory:
 
     With the distributed optimizer, jobs in low precision may store their weights in it.
     """
-    replicated = program = _memory_of_job(problem, megatron_memory)
-    if stores_low_precision_weights(problem.job):
-        program = _memory_of_job(problem, low_precision_weight_memory)
+    program = _memory_of_job(problem, megatron_memory)
+    if not stores_low_precision_weights(problem.job):
+        return replace(program, fully_sharded=fsdp_memory(program))
+    stored = _memory_of_job(problem, low_precision_weight_memory)
     # The buffers of Megatron-FSDP have no format for weights in nvfp4.
-    base = replicated if problem.job.precision == "nvfp4" else program
-    return replace(program, replicated=replicated, fully_sharded=fsdp_memory(base))
+    sharded = fsdp_memory(program if problem.job.precision == "nvfp4" else stored)
+    return replace(stored, replicated=program, fully_sharded=sharded)
 
 
 def fsdp_memory(program: ProgramMemory) -> ProgramMemory:
