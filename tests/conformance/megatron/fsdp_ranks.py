@@ -51,7 +51,7 @@ def emulate_cuda() -> None:
 
 
 class Layer(torch.nn.Module):
-    """One matrix with the parameters of a layer."""
+    """Layer that consists of one matrix."""
 
     def __init__(self, parameters: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Each version of Megatron-Core accepts plans with Megatron-FSDP (ZeRO-2 and 3)."""
+"""Megatron-FSDP (ZeRO-2 and 3): random plans for every version, the real class on CPU ranks."""
 
 from __future__ import annotations
 
