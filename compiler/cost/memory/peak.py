@@ -84,7 +84,7 @@ def cached_layer_activations(
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
         busiest = program if load == 1.0 else replace(program, routed_load=load)
         layer = layer_activations(cost_model.problem.model, layout, kind, batch, busiest)
-        keys = gathered_key_value_bytes(cost_model, layout) if kind.mixer == "attention" else 0.0
+        keys = gathered_key_value_bytes(cost_model, layout) if kind.attends else 0.0
         layer = replace(layer, core_attn=layer.core_attn + keys) if keys else layer
         buffers = graph_buffer_bytes(cost_model, layout, kind)
         return replace(layer, residual=layer.residual + buffers) if buffers else layer

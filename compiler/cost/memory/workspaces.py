@@ -238,12 +238,11 @@ def _expert_weight_shapes(model: Model, layout: Layout) -> WeightShapes:
 
 def _mixer_weight_shapes(model: Model, kind: LayerKind, tp: int) -> WeightShapes:
     """Return the weight shapes of the token mixer of a layer on one of ``tp`` ranks."""
-    if kind.mixer == "attention":
-        return _attention_weight_shapes(model, tp)
+    attention = _attention_weight_shapes(model, tp) if kind.attends else set()
     part = recurrence_of_layer(model, kind)
     if part is None:
-        return set()
-    return {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}
+        return attention
+    return attention | {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}
 
 
 def _attention_weight_shapes(model: Model, tp: int) -> WeightShapes:

@@ -198,16 +198,13 @@ def _gemm_shapes(
     model = problem.model.with_shapes_of(kind)
     shapes = extra_gemm_shapes(model, kind, tokens, problem.job.sequence_length)
     part = recurrence_of_layer(model, kind)
-    if kind.mixer == "attention":
+    if kind.attends:
         shapes += attention_gemm_shapes(model, layout, tokens)
-    elif part is not None:
+    if part is not None:
         inner = part.inner / layout.tp
         projected = part.projected / layout.tp
         shapes += [(tokens, projected, model.hidden), (tokens, model.hidden, inner)]
-        if part.gate_weights and model.linear is not None:
-            # The projections of decay and gate have rank head dim.
-            rank = model.linear.value_dim
-            shapes.append((tokens, part.gate_weights / rank / layout.tp, rank))
+        shapes += [(tokens, n / layout.tp, k) for n, k in part.inner_products]
     width = model.ffn.size if kind.mlp == "dense" else 0
     if kind.routed and model.experts is not None:
         width = model.experts.shared_size
@@ -239,7 +236,7 @@ def _attention_core_seconds(
 
     Both times are zero for layers without attention.
     """
-    if kind.mixer != "attention":
+    if not kind.attends:
         return ZERO
     key = ("core", kind.variant, layout.tp, layout.cp, layout.micro_batch)
     model = cost_model.problem.model.with_shapes_of(kind)
