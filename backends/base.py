@@ -169,6 +169,14 @@ class Launch(Protocol):
 
 
 @runtime_checkable
+class RefusedEnvironment(Protocol):
+    """Optional part of a framework; without it, the framework starts with any variables."""
+
+    def refused_environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Return (name, value) of every environment variable with which ranks would not start."""
+
+
+@runtime_checkable
 class ConfigPrograms(Protocol):
     """Optional part of a framework; without it, no program builds a model from its config.json."""
 

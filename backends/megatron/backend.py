@@ -9,7 +9,7 @@ from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.arguments.args_file import PATH, args_file
 from parc.backends.megatron.arguments.arguments import planned_arguments
-from parc.backends.megatron.arguments.environment import megatron_environment
+from parc.backends.megatron.arguments.environment import megatron_environment, refused_environment
 from parc.backends.megatron.arguments.extra_arguments import (
     check_extra_arguments,
     check_omitted_flags,
@@ -23,6 +23,7 @@ from parc.backends.megatron.capabilities import (
 from parc.backends.megatron.graphs import captured_graphs, graphs_save_time
 from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
+from parc.backends.megatron.sharding import FSDP_STAGES
 from parc.backends.megatron.sharing import sharing_variants
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
@@ -58,7 +59,14 @@ class Megatron:
     strategies = STRATEGIES
     recomputes_first_layers = True
     stack = KernelStack("transformer-engine")
-    gradient_exchange = GradientExchange()
+    # Megatron-FSDP (megatron_fsdp.py): the outer group reduces with the last micro-batch; weights
+    # that are not sharded are gathered after the optimizer step; main_grads_dtype is the default of
+    # grad_comm_dtype.
+    gradient_exchange = GradientExchange(
+        reduces_replicas_once=True,
+        gathers_once_at_stage_2=True,
+        scatters_accumulated_format=True,
+    )
 
     def default_program(self, model: Model, version: str) -> str:
         """Return the file name of Megatron's program that builds ``model``."""
@@ -69,18 +77,24 @@ class Megatron:
         return meshes.ORDERS
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
-        """Return the distributed optimizer over all replicas, without and with CUDA graphs.
+        """Return the distributed optimizer, without and with CUDA graphs, and Megatron-FSDP.
 
         ``cp_comm`` is None, so that PARC chooses the fastest context-parallel exchange. The variant
         with CUDA graphs is only tried where it saves time, and where published runs confirm that.
+        Megatron-FSDP communicates with every micro-batch, so it is only tried if nothing else fits
+        in memory, or if the spec sets the ZeRO stage.
         """
         plain = LayoutVariant(cp_comm=None)
         if problem.pins.gtp is None or problem.pins.egtp is None:
             return apply_pins(problem, (plain, *sharing_variants(problem, plain)))
-        if "cuda-graphs" not in self.strategies or not graphs_save_time(problem.cluster.gpu):
-            return apply_pins(problem, (plain,))
-        graphs = replace(plain, cuda_graphs=True, refines=True)
-        return apply_pins(problem, (plain, graphs))
+        variants = [plain]
+        if problem.pins.zero_stage is None:
+            variants += (
+                replace(plain, zero_stage=stage, last_resort=True) for stage in FSDP_STAGES
+            )
+        if "cuda-graphs" in self.strategies and graphs_save_time(problem.cluster.gpu):
+            variants.append(replace(plain, cuda_graphs=True, refines=True))
+        return apply_pins(problem, variants)
 
     def captured_graphs(self, problem: Problem, layout: Layout) -> CapturedGraphs:
         """Return the CUDA graphs that TransformerEngine captures for the layers of a rank."""
@@ -123,6 +137,10 @@ class Megatron:
     def required_packages(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return TransformerEngine 2.19 if ranks share weights (HAVE_GTP in gtp_api.py)."""
         return (("transformer-engine", "2.19"),) if plan.layout.shares_weights else ()
+
+    def refused_environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Return (name, value) of each environment variable with which Megatron does not start."""
+        return refused_environment(plan.layout)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the training program with ``megatron/args.sh``."""

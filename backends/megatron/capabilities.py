@@ -21,6 +21,8 @@ CORE_OF_BRIDGE = {"0.6": "0.19"}
 STRATEGIES: dict[str, str] = {
     "dp": "world size / (tp x cp x pp)",
     "zero-1": "--use-distributed-optimizer",
+    "zero-2": "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
+    "zero-3": "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
     "hsdp": "--num-distributed-optimizer-instances",
     "tp": "--tensor-model-parallel-size",
     "sp": "--sequence-parallel",

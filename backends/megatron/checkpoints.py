@@ -20,6 +20,9 @@ VOCAB_UNIT = 128
 POSITION_ROWS = "--max-position-embeddings"
 """Flag with the number of rows of a table of learned positions."""
 FULLY_RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
+FORMAT, FSDP = "--ckpt-format", "fsdp_dtensor"
+"""Flag of the checkpoint format, and the format of Megatron-FSDP. No other format can be loaded
+with Megatron-FSDP, and vice versa (validate_args)."""
 SCHEDULE = (
     *("--lr", "--min-lr", "--lr-decay-style", "--lr-decay-iters", "--lr-warmup-iters"),
     *("--lr-warmup-fraction", "--weight-decay", "--train-iters", "--global-batch-size"),
@@ -44,7 +47,16 @@ def compare_checkpoints(old: DiffSide, new: DiffSide) -> Checkpoint:
     if rows[0] != rows[1] and _has_learned_positions(new):
         return Checkpoint("does not load", (f"{POSITION_ROWS} {rows[0]} -> {rows[1]}",))
     mesh = _changed_parallel_sizes(old, new)
-    if old.arguments.get("--ckpt-format", "torch_dist") == "torch":
+    before, after = (side.arguments.get(FORMAT, "torch_dist") for side in (old, new))
+    if FSDP in (before, after):
+        reasons = [f"{FORMAT} {before} -> {after}: convert the checkpoint first"]
+        if before == after:
+            # Sharded tensors are stored by the data-parallel ranks of one mesh of all other axes.
+            fixed = [change for change in mesh if change.name not in ("dp", "cp")]
+            reasons = [f"format {FSDP}, but {describe_change(one)}" for one in fixed]
+        if reasons:
+            return Checkpoint("does not load", (*reasons, *_note_vocab_change(old, new)))
+    if before == "torch":
         fixed = [change for change in mesh if change.name != "dp"]
         if fixed or _padded_vocab(old) != _padded_vocab(new):
             reasons = [
@@ -67,7 +79,7 @@ def compare_checkpoints(old: DiffSide, new: DiffSide) -> Checkpoint:
         )
     if mesh:
         notes.insert(
-            0, "torch_dist reshards " + ", ".join(describe_change(change) for change in mesh)
+            0, f"{after} reshards " + ", ".join(describe_change(change) for change in mesh)
         )
     return Checkpoint("loads", (*notes, *_note_schedule_change(old, new)))
 

@@ -44,6 +44,15 @@ GATHERING_BUFFERS, SCATTERING_BUFFERS = 8, 4
 micro-batch's gathered hidden states (TransformerEngine, pytorch/module/base.py, initialize_ub)."""
 
 
+COMMUNICATION_UNIT = 1e9
+"""Megatron-FSDP's default of ``--suggested-communication-unit-size``, in elements: gradients may
+wait for their reduction until they exceed it, and weights of half as many elements are gathered
+ahead (megatron_fsdp.py, _init_fsdp_param_and_grad_buffer)."""
+BUCKET_PARAMETERS = (40e6, 1e6)
+"""Megatron's default size of a bucket: the larger of the first number, and of the second times the
+data-parallel size (distributed_data_parallel_config.py, bucket_size)."""
+
+
 def user_buffer_bytes(precision: str) -> float:
     """Return the bytes of all user buffers per element of a micro-batch's hidden states.
 
@@ -59,9 +68,33 @@ def megatron_memory_model(problem: Problem) -> ProgramMemory:
     With the distributed optimizer, jobs in low precision may store their weights in it.
     """
     program = _memory_of_job(problem, megatron_memory)
-    if stores_low_precision_weights(problem.job):
-        return replace(_memory_of_job(problem, low_precision_weight_memory), replicated=program)
-    return program
+    if not stores_low_precision_weights(problem.job):
+        return replace(program, fully_sharded=fsdp_memory(program))
+    stored = _memory_of_job(problem, low_precision_weight_memory)
+    # The buffers of Megatron-FSDP have no format for weights in nvfp4.
+    sharded = fsdp_memory(program if problem.job.precision == "nvfp4" else stored)
+    return replace(stored, replicated=program, fully_sharded=sharded)
+
+
+def fsdp_memory(program: ProgramMemory) -> ProgramMemory:
+    """Return the memory model of ``program`` with Megatron-FSDP, which shards more than ZeRO-1.
+
+    Only transformer layers free their gathered weights. TransformerEngine caches weights that it
+    quantizes for the whole step; weights that are stored in low precision are gathered as they are.
+    """
+    state = program.state
+    stored = state.weight if state.table is not None else 2.0
+    return replace(
+        program,
+        name=f"{program.name}, sharded",
+        unit_bytes=stored,
+        prefetched_parameters=COMMUNICATION_UNIT / 2,
+        keeps_tables_gathered=True,
+        keeps_casts=True,
+        waiting_gradients=COMMUNICATION_UNIT,
+        bucket_parameters=BUCKET_PARAMETERS,
+        buckets_first_stage_only=True,
+    )
 
 
 def stores_low_precision_weights(job: Job) -> bool:

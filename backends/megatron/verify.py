@@ -81,7 +81,8 @@ class MegatronVerifier(FrameworkVerifier):
         layout, gpu = plan["layout"], plan["problem"]["cluster"]["gpu"]
         # validate_args: one hardware queue before Blackwell; ROCm reports compute capability 9.
         old = gpu["vendor"] == "amd" or gpu["compute_capability"][0] < 10
-        split = layout["tp"] > 1 or layout["cp"] > 1
+        # Megatron-FSDP refuses the variable.
+        split = (layout["tp"] > 1 or layout["cp"] > 1) and layout["zero_stage"] < 2
         environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if old and split else {}
         # validate_args: with TransformerEngine 2.10 and newer, offload requires its first version.
         if layout["offload"]["activations"]:

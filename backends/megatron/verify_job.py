@@ -61,12 +61,6 @@ def _offloaded_parts(settings: ParsedFlags) -> Any:
     return found
 
 
-def _zero_stage(settings: ParsedFlags) -> Any:
-    # Only Megatron-FSDP, which no plan uses, shards gradients or weights.
-    switch = settings["use-distributed-optimizer"]
-    return switch if isinstance(switch, RejectedFlagValues) else int(switch)
-
-
 def _expert_tensor_size(settings: ParsedFlags) -> Any:
     # initialize_model_parallel: the default is tp.
     size = settings["expert-tensor-parallel-size"]
@@ -125,7 +119,6 @@ SHOWN: tuple[Shown, ...] = (
         "use-tp-pp-dp-mapping",
         lambda s: "tp-cp-ep-pp-dp" if s["use-tp-pp-dp-mapping"] else "tp-cp-ep-dp-pp",
     ),
-    (f"{LAYOUT}.zero_stage", "use-distributed-optimizer", _zero_stage),
     (f"{LAYOUT}.cuda_graphs", "cuda-graph-impl", _cuda_graphs),
     (
         f"{RECOMPUTE}.granularity",
@@ -176,10 +169,6 @@ SHOWN: tuple[Shown, ...] = (
     (f"{JOB}.kind", "finetune", lambda s: "finetune" if s["finetune"] else "pretrain"),
 )
 """Rows for the layout and job fields of every plan."""
-
-
-def _data_parallel_replicas(fields: PlanFields) -> Any:
-    return fields[f"{LAYOUT}.dp_replicate"] if fields[f"{LAYOUT}.zero_stage"] > 0 else 1
 
 
 def _cp_exchange_flag(fields: PlanFields) -> Any:
@@ -278,10 +267,8 @@ IMPLIED: tuple[Implied, ...] = (
         lambda f: () if f.version >= (0, 18) else _graph_modules(f),
     ),
     ("te-rng-tracker", f"{LAYOUT}.cuda_graphs", lambda f: f[f"{LAYOUT}.cuda_graphs"]),
-    ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _data_parallel_replicas),
     ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
     ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _cp_hierarchy_flag),
-    ("overlap-param-gather", f"{LAYOUT}.zero_stage", lambda f: f[f"{LAYOUT}.zero_stage"] > 0),
     (
         "fine-grained-activation-offloading",
         f"{LAYOUT}.offload.activations",
@@ -347,13 +334,11 @@ IMPLIED: tuple[Implied, ...] = (
     ("hidden-dropout", ARGS, lambda _: 0.0),
     ("make-vocab-size-divisible-by", ARGS, lambda _: 128),
     ("mtp-loss-scaling-factor", ARGS, lambda _: 0.1),
-    ("overlap-grad-reduce", ARGS, lambda _: True),
     ("distributed-timeout-minutes", ARGS, lambda _: 30),
     ("eval-iters", ARGS, lambda _: 0),
     ("transformer-impl", ARGS, lambda _: "transformer_engine"),
     ("attention-backend", ARGS, lambda _: "auto"),
     ("no-create-attention-mask-in-dataloader", ARGS, lambda _: True),
-    ("ckpt-format", ARGS, lambda _: "torch_dist"),
     ("log-interval", ARGS, lambda _: 1),
     ("log-throughput", ARGS, lambda _: True),
     ("manual-gc", ARGS, lambda _: True),

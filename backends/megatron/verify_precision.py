@@ -57,7 +57,8 @@ def _stores_fp8(fields: PlanFields) -> bool:
 def _stores_fp4(fields: PlanFields) -> bool:
     # The precision-aware optimizer, which bf16 moments need, has no shards of nvfp4 weights.
     whole = fields[f"{JOB}.moment_precision"] == "fp32"
-    return bool(fields[f"{JOB}.precision"] == "nvfp4" and whole and fields[STAGE] > 0)
+    # Megatron-FSDP (stages 2 and 3) has no buffers for them either.
+    return bool(fields[f"{JOB}.precision"] == "nvfp4" and whole and fields[STAGE] == 1)
 
 
 SHOWN: tuple[Shown, ...] = ((f"{JOB}.precision", "bf16", _precision),)
@@ -85,7 +86,8 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "reuse-grad-buf-for-mxfp8-param-ag",
         f"{JOB}.precision",
-        lambda f: f[f"{JOB}.precision"] == "mxfp8" and _stores_fp8(f),
+        # Megatron-FSDP has no use for it.
+        lambda f: f[f"{JOB}.precision"] == "mxfp8" and f[STAGE] == 1,
     ),
     (
         "fp8-amax-history-len",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from parc.backends.megatron import verify_job, verify_model, verify_precision
+from parc.backends.megatron import verify_job, verify_model, verify_precision, verify_sharding
 from parc.backends.megatron.verify_arguments import ARGUMENTS, WrittenFlags
 from parc.backends.megatron.verify_flags import FLAGS, ParsedFlags, RejectedFlagValues
 from parc.backends.megatron.verify_model import Implied, Shown
@@ -73,7 +73,7 @@ def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
 
     The rows depend on the features of the model, such as experts or Mamba layers.
     """
-    rows = verify_model.SHOWN + verify_job.SHOWN + verify_precision.SHOWN
+    rows = verify_model.SHOWN + verify_job.SHOWN + verify_precision.SHOWN + verify_sharding.SHOWN
     rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
     rows += verify_model.SHOWN_LINEAR if fields[verify_model.LINEAR] is not None else ()
     no_mamba: tuple[Shown, ...] = ((verify_model.MAMBA, "hybrid-layer-pattern", _mamba_layers),)
@@ -97,7 +97,8 @@ def _expert_count(settings: ParsedFlags) -> Any:
 
 def _implied_flag_rows(fields: PlanFields) -> tuple[Implied, ...]:
     experts = verify_model.IMPLIED_EXPERTS if fields.routed else ()
-    return verify_model.IMPLIED + verify_job.IMPLIED + verify_precision.IMPLIED + experts
+    own = (verify_model, verify_job, verify_precision, verify_sharding)
+    return sum((module.IMPLIED for module in own), experts)
 
 
 def _derived_sizes(settings: ParsedFlags, fields: PlanFields) -> Iterator[DerivedSetting]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.base import RefusedEnvironment
 from parc.backends.registry import framework_of_problem
 from parc.backends.shared.network import Variable, network_environment
 from parc.compiler.ir import Launch, Plan, ServingPlan
@@ -73,6 +74,12 @@ def framework_environment(plan: Plan) -> tuple[Variable, ...]:
     target = framework_of_problem(plan.problem)
     required = target.environment(plan)
     return tuple((key, value, f"required by {target.name}") for key, value in required)
+
+
+def refused_variables(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return (name, value) of each variable with which the framework does not start."""
+    target = framework_of_problem(plan.problem)
+    return target.refused_environment(plan) if isinstance(target, RefusedEnvironment) else ()
 
 
 def _gpu_order_variable(plan: Plan) -> tuple[Variable, ...]:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from parc.backends.registry import framework_of_problem
-from parc.backends.shared.launch_environment import framework_environment
+from parc.backends.shared.launch_environment import framework_environment, refused_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
@@ -225,17 +225,23 @@ def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
 def check_device_connections(plan: Plan, sink: Sink) -> None:
     """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS in ``launch.env``.
 
-    A value is wrong if the framework requires another value (N08). It is slow if it serializes
-    kernels that the GPU could overlap (N09).
+    A value is wrong if the framework requires another value or refuses it (N08). It is slow if it
+    serializes kernels that the GPU could overlap (N09).
     """
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     inherited = name in plan.problem.launch.env_inherited
     given = "{from: environment}" if inherited else dict(plan.problem.launch.env).get(name)
-    required = {key: value for key, value, _ in framework_environment(plan)}.get(name)
-    gpu = plan.problem.cluster.gpu
     if given is None:
         return
     at = f"launch.env.{name}"
+    # Checked first, because it does not depend on the GPU, which a launch script need not name.
+    if (name, given) in refused_variables(plan):
+        text = f"{name}={given}, but {plan.problem.framework} refuses this value for this layout"
+        label = f"{name} must be unset, or another number"
+        sink.report("N08", Finding(text, label=label, fix=f"remove {at}"), at=at)
+        return
+    required = {key: value for key, value, _ in framework_environment(plan)}.get(name)
+    gpu = plan.problem.cluster.gpu
     cause = (Cause("cluster.gpu", f"{gpu.name} is a GPU of the generation {gpu.generation}"),)
     # Megatron relies on one hardware queue: with CUDA_DEVICE_MAX_CONNECTIONS=1 the communication of
     # tensor parallelism starts before the matrix product that overlaps it.

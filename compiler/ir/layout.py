@@ -172,8 +172,8 @@ class Layout:
     sequence_parallel: bool
     zero_stage: int
     """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also the gradients, 3 also the
-    weights. Megatron's distributed optimizer is stage 1. FSDP is stage 3, or stage 2 if it does not
-    reshard weights after the forward pass."""
+    weights. Megatron's distributed optimizer is stage 1, Megatron-FSDP stages 2 and 3. FSDP is
+    stage 3, or stage 2 if it does not reshard weights after the forward pass."""
     recompute: Recompute
     split: PipelineSplit
     order: str

@@ -186,12 +186,30 @@ class ProgramMemory:
     fragmentation: float = FRAGMENTATION
     """Fraction of the bytes of activations and logits that the caching allocator loses to
     fragmentation."""
+    prefetched_parameters: float = 0.0
+    """Number of parameters that ZeRO-3 gathers ahead of the current layer: the next layers, until
+    they have this many parameters, and at least one. 0 if ``gathered_units`` says how many."""
+    keeps_tables_gathered: bool = False
+    """True if ZeRO-3 keeps embedding and output projection gathered for the whole step."""
+    keeps_casts: bool = False
+    """True if low-precision copies of the weights stay allocated at ZeRO-3 too."""
+    waiting_gradients: float = 0.0
+    """Number of whole gradients that may wait for their reduction at ZeRO-2 and 3; at least those
+    of two layers at ZeRO-3. 0 if whole gradients are freed at once."""
+    bucket_parameters: tuple[float, float] = (0.0, 0.0)
+    """(least number of gradients, number per sharding rank) that ZeRO-2 reduces together."""
+    buckets_first_stage_only: bool = False
+    """True if ZeRO-2 reduces all gradients of a model chunk together, except on the first pipeline
+    stage."""
     replicated: ProgramMemory | None = None
     """Memory model of the program at ZeRO stage 0, if it differs from the one with sharding."""
+    fully_sharded: ProgramMemory | None = None
+    """Memory model of the program at ZeRO stages 2 and 3, if it differs from stage 1."""
 
     def for_zero_stage(self, zero_stage: int) -> ProgramMemory:
         """Return the memory model that applies to the program at ``zero_stage``."""
-        return self.replicated if self.replicated is not None and not zero_stage else self
+        own = {0: self.replicated, 1: None}.get(zero_stage, self.fully_sharded)
+        return own or self
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +226,6 @@ class GradientExchange:
     gathers_once_at_stage_2: bool = False
     """True if ZeRO stage 2 reduce-scatters gradients after every micro-batch, but gathers weights
     only once, after the optimizer step."""
+    scatters_accumulated_format: bool = False
+    """True if ZeRO stages 2 and 3 scatter gradients in the format in which the job accumulates
+    them; False if they always scatter 16-bit gradients."""

@@ -26,6 +26,7 @@ from parc.compiler.cost.memory.states import (
     low_precision_copy_bytes,
     optimizer_step_bytes,
     table_excess_bytes,
+    unreduced_gradient_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
     graph_node_bytes,
@@ -163,6 +164,11 @@ class PeakMemoryCache:
                 gathered = gathered_weight_bytes(self._cost_model, layout, kind.load, self._program)
                 gathered += shared_weight_buffer_bytes(self._cost_model, layout, kind.load)
                 static[index] += self._others * gathered
+        if self._program.waiting_gradients and layout.zero_stage >= 2:
+            for index, kind in enumerate(shape.peak_candidates):
+                static[index] += unreduced_gradient_bytes(
+                    self._cost_model, layout, kind.load, self._program
+                )
         if not self._program.state.step:
             return tuple(static), max(static)
         temporary = (

@@ -13,6 +13,7 @@ from parc.backends.megatron.arguments import (
     derived_model,
     derived_optimizer,
     derived_position,
+    derived_sharding,
     derived_stages,
 )
 from parc.backends.megatron.bridge import computed_settings as bridge
@@ -27,7 +28,7 @@ from tests.backends.plan_fields import LATENT, SERVING, TRAINING
 
 MEGATRON = (
     *(derived_launch, derived_layout, derived_model, derived_optimizer),
-    *(derived_position, derived_stages),
+    *(derived_position, derived_sharding, derived_stages),
 )
 FRAMEWORKS = {
     "accelerate": (accelerate,),

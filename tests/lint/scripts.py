@@ -223,6 +223,46 @@ CASES: tuple[Case, ...] = (
         "--recompute",
     ),
     ("R13", MEGATRON, (_more("--overlap-param-gather"),), "--overlap-param-gather"),
+    ("R22", MEGATRON, (_more("--use-megatron-fsdp"),), "--use-megatron-fsdp"),
+    ("R22", MEGATRON, (_more("--ckpt-format fsdp_dtensor"),), "--ckpt-format"),
+    (
+        "R22",
+        MEGATRON,
+        (_more("--use-megatron-fsdp --ckpt-format torch_dist"),),
+        "--ckpt-format",
+    ),
+    (
+        "R22",
+        MEGATRON,
+        (_more("--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-torch-fsdp2"),),
+        "--use-megatron-fsdp",
+    ),
+    (
+        "F04",
+        MEGATRON,
+        (_more("--data-parallel-sharding-strategy optim_grads"),),
+        "--data-parallel-sharding-strategy",
+    ),
+    (
+        "R22",
+        MEGATRON,
+        (
+            _more(
+                "--use-megatron-fsdp --ckpt-format fsdp_dtensor "
+                "--cuda-graph-impl transformer_engine"
+            ),
+        ),
+        "--use-megatron-fsdp",
+    ),
+    (
+        "N08",
+        MEGATRON,
+        (
+            _more("--use-megatron-fsdp --ckpt-format fsdp_dtensor"),
+            ("torchrun --nproc", "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nproc"),
+        ),
+        "CUDA_DEVICE_MAX_CONNECTIONS=1",
+    ),
     ("F01", MEGATRON, (("--sequence-parallel", "--sequence-paralel"),), "--sequence-paralel"),
     ("F01", MEGATRON, (_more("--fp8-hybrid"),), "--fp8-hybrid"),
     ("F03", MEGATRON, (("--micro-batch-size 1", "--micro-batch-size one"),), "--micro-batch"),

@@ -140,8 +140,8 @@ def test_a_sharding_that_the_arguments_cannot_express_stops_the_compilation() ->
 
     plan = plan_of(DENSE)
     sink = Sink()
-    emit_plan(replace(plan, layout=replace(plan.layout, zero_stage=3)), sink)
-    assert any("layout.zero_stage is 3 in plan.json, but 1 on" in one for one in messages_of(sink))
+    emit_plan(replace(plan, layout=replace(plan.layout, zero_stage=4)), sink)
+    assert any("layout.zero_stage is 4 in plan.json, but 1 on" in one for one in messages_of(sink))
 
 
 def test_a_learning_rate_with_nine_digits_is_planned_as_it_is_emitted() -> None:

@@ -12,6 +12,7 @@ from parc.backends.megatron.arguments import (
     derived_model,
     derived_optimizer,
     derived_position,
+    derived_sharding,
     derived_stages,
 )
 from parc.backends.megatron.capabilities import core_version
@@ -36,7 +37,9 @@ def _ignore_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Lay
 
 
 DERIVED: Derived = {
-    **public_functions(derived_launch, derived_layout, derived_optimizer, derived_stages),
+    **public_functions(
+        derived_launch, derived_layout, derived_optimizer, derived_sharding, derived_stages
+    ),
     **{
         name: _ignore_layout(function)
         for name, function in public_functions(derived_model, derived_position).items()

@@ -98,18 +98,6 @@ def pp_before_dp(problem: Problem, layout: Layout) -> bool:
     return layout.order != DEFAULT_ORDER
 
 
-def distributed_optimizer(problem: Problem, layout: Layout) -> bool:
-    """Return True to use the distributed optimizer, Megatron's ZeRO-1."""
-    # Only Megatron-FSDP has ZeRO-2 and 3; PARC does not emit it, so a stage above 0 is always 1.
-    return layout.zero_stage > 0
-
-
-def optimizer_copies(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of replicas of the sharded optimizer state; None for a single replica."""
-    copies = layout.dp_replicate
-    return copies if distributed_optimizer(problem, layout) and copies > 1 else None
-
-
 def bf16(problem: Problem, layout: Layout) -> bool:
     """Return True unless the job trains in fp16.
 
@@ -159,24 +147,27 @@ def fp8_recipe(problem: Problem, layout: Layout) -> str | None:
 
 
 def fp8_parameters(problem: Problem, layout: Layout) -> bool:
-    """Return True to store weights in fp8 or mxfp8, which needs the distributed optimizer."""
+    """Return True to store weights in fp8 or mxfp8, which needs a sharded optimizer."""
     stored = stores_low_precision_weights(problem.job) and problem.job.precision != "nvfp4"
-    return stored and distributed_optimizer(problem, layout)
+    return stored and layout.zero_stage > 0
 
 
 def fp4_parameters(problem: Problem, layout: Layout) -> bool:
-    """Return True to store weights in nvfp4, which needs the distributed optimizer."""
+    """Return True to store weights in nvfp4, which needs the distributed optimizer.
+
+    The buffers of Megatron-FSDP have no format for them.
+    """
     stored = stores_low_precision_weights(problem.job) and problem.job.precision == "nvfp4"
-    return stored and distributed_optimizer(problem, layout)
+    return stored and layout.zero_stage == 1
 
 
 def reused_gradient_buffer(problem: Problem, layout: Layout) -> bool:
     """Return True to gather weights through the gradient buffer, which mxfp8 weights need.
 
     Weights in mxfp8 cannot be views of a buffer (param_and_grad_buffer.py), so their 16-bit values
-    are gathered; optimizer_config.py recommends this buffer.
+    are gathered; optimizer_config.py recommends this buffer. Megatron-FSDP gathers mxfp8 itself.
     """
-    return problem.job.precision == "mxfp8" and fp8_parameters(problem, layout)
+    return problem.job.precision == "mxfp8" and layout.zero_stage == 1
 
 
 def amax_history(problem: Problem, layout: Layout) -> int | None:

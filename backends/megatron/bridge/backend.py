@@ -25,6 +25,8 @@ class MegatronBridge(Megatron):
     strategies = {  # noqa: RUF012
         "dp": "world size / (tp x cp x pp)",
         "zero-1": "ddp.use_distributed_optimizer",
+        "zero-2": "ddp.data_parallel_sharding_strategy optim_grads",
+        "zero-3": "ddp.data_parallel_sharding_strategy optim_grads_params",
         "hsdp": "ddp.num_distributed_optimizer_instances",
         "tp": "model.tensor_model_parallel_size",
         "sp": "model.sequence_parallel",

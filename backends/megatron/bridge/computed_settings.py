@@ -6,7 +6,12 @@ return None for a setting that Megatron-Core's own default fits.
 
 from __future__ import annotations
 
-from parc.backends.megatron.arguments import derived_layout, derived_model, derived_position
+from parc.backends.megatron.arguments import (
+    derived_layout,
+    derived_model,
+    derived_position,
+    derived_sharding,
+)
 from parc.backends.megatron.programs import NULL_TOKENIZER
 from parc.backends.shared.torch.emitted_program import transformers_source
 from parc.compiler.ir import Layout, Problem
@@ -147,6 +152,17 @@ def hugging_face_model(problem: Problem, layout: Layout) -> str | None:
 def moment_dtype(problem: Problem, layout: Layout) -> str | None:
     """Return the torch dtype of Adam's moments; None for fp32, the default."""
     return "torch.bfloat16" if derived_layout.bf16_moments(problem, layout) else None
+
+
+def main_gradient_dtype(problem: Problem, layout: Layout) -> str | None:
+    """Return the torch dtype of the gradients of Megatron-FSDP; None for that of the weights."""
+    wide = derived_sharding.main_gradient_format(problem, layout) == "fp32"
+    return "torch.float32" if wide else None
+
+
+def fused_gradients(problem: Problem, layout: Layout) -> bool:
+    """Return True if GEMMs add weight gradients to their sum, as in Megatron-LM's programs."""
+    return not derived_sharding.separate_gradients(problem, layout)
 
 
 def overlaps_pipeline(problem: Problem, layout: Layout) -> bool:

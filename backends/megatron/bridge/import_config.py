@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.megatron.launch_files.import_sharding import STAGES
 from parc.backends.shared.field_table import field_table
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.formats import BackendImporters
@@ -86,6 +87,7 @@ WORDS: dict[str, tuple[str, dict[Any, Any]]] = {
         {"p2p": "p2p", "allgather": "all_gather", "a2a": "a2a", "a2a+p2p": "a2a+p2p"},
     ),
     "ddp.use_distributed_optimizer": ("layout.zero_stage", {True: 1, False: 0}),
+    "ddp.data_parallel_sharding_strategy": ("layout.zero_stage", STAGES),
     "dist.use_tp_pp_dp_mapping": (
         "layout.order",
         {True: "tp-cp-ep-pp-dp", False: "tp-cp-ep-dp-pp"},
@@ -116,6 +118,9 @@ WORDS: dict[str, tuple[str, dict[Any, Any]]] = {
 READ = frozenset((*NUMBERS, *SWITCHES, *TEXTS, *LISTS, *WORDS))
 """Fields that set a field of the spec."""
 DISPATCHER = "model.moe_token_dispatcher_type"
+STRATEGY = "ddp.data_parallel_sharding_strategy"
+FSDP = ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp")
+"""Switches of Megatron-FSDP; one is sufficient. Only with it has ``STRATEGY`` an effect."""
 
 
 def read_bridge_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -134,6 +139,8 @@ def read_bridge_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     # With this type, another field names the library.
     if DISPATCHER in found and found[DISPATCHER].value == "flex":
         del found[DISPATCHER]
+    if STRATEGY in found and not any(one in found and found[one].value is True for one in FSDP):
+        del found[STRATEGY]
     for field in (*NUMBERS, *SWITCHES, *TEXTS, *LISTS, *WORDS):
         if field in found and _read_field(field, found[field], reading):
             del found[field]

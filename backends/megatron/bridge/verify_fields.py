@@ -64,6 +64,7 @@ NAMED: dict[str, str] = {
     "scheduler.lr_warmup_fraction": "lr-warmup-fraction",
     "scheduler.lr_warmup_iters": "lr-warmup-iters",
     "ddp.num_distributed_optimizer_instances": "num-distributed-optimizer-instances",
+    "ddp.data_parallel_sharding_strategy": "data-parallel-sharding-strategy",
     f"{PRECISION}fp8": "fp8-format",
     f"{PRECISION}fp8_recipe": "fp8-recipe",
     f"{PRECISION}fp8_amax_history_len": "fp8-amax-history-len",
@@ -133,6 +134,8 @@ SWITCHES: dict[str, str] = {
     "checkpoint.async_save": "async-save",
     "logger.log_throughput": "log-throughput",
     "profiling.use_nsys_profiler": "profile",
+    f"{MODEL}init_model_with_meta_device": "init-model-with-meta-device",
+    "ddp.use_megatron_fsdp": "use-megatron-fsdp",
     "dist.use_tp_pp_dp_mapping": "use-tp-pp-dp-mapping",
 }
 """Field -> flag that is given if the field is true."""
@@ -141,11 +144,13 @@ OPPOSITES = {
     f"{MODEL}share_embeddings_and_output_weights": "untie-embeddings-and-output-weights",
     f"{MODEL}apply_rope_fusion": "no-rope-fusion",
     f"{MODEL}bias_dropout_fusion": "no-bias-dropout-fusion",
+    f"{MODEL}gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
 }
 """Field -> flag that is given if the field is false."""
 DTYPES = {
     "optimizer.exp_avg_dtype": "exp-avg-dtype",
     "optimizer.exp_avg_sq_dtype": "exp-avg-sq-dtype",
+    "ddp.megatron_fsdp_main_grads_dtype": "megatron-fsdp-main-grads-dtype",
 }
 """Field with a torch dtype -> flag."""
 TORCH = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
@@ -183,7 +188,6 @@ FIELD_OF_FLAG = {
 CONSTANTS: Mapping[str, Any] = {
     f"{MODEL}attention_softmax_in_fp32": False,
     f"{MODEL}deallocate_pipeline_outputs": True,
-    f"{MODEL}gradient_accumulation_fusion": True,
     f"{MODEL}should_pad_vocab": True,
 }
 """Field without a flag -> value that Megatron-LM's programs always use."""
@@ -202,6 +206,7 @@ REQUIRED = (
     *(f"{OVERLAP}{name}" for name in ("overlap_p2p_comm", "batch_p2p_comm")),
     *(f"{OVERLAP}{name}" for name in ("overlap_grad_reduce", "overlap_param_gather")),
     *(f"{OVERLAP}align_param_gather", "ddp.check_for_nan_in_grad"),
+    f"{MODEL}gradient_accumulation_fusion",
 )
 """Fields whose default depends on the provider, or is not the default of the flag."""
 DEPENDENT = (

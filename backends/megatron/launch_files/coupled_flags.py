@@ -9,7 +9,7 @@ from parc.compiler.tools.lint.flag_rules import FlagCoupling
 
 # Each of these flags shards the optimizer state, which several overlaps need.
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
-EXPERTS = ("--num-experts",)
+EXPERTS, FSDP = ("--num-experts",), "--use-megatron-fsdp"
 COUPLINGS: tuple[FlagCoupling, ...] = (
     FlagCoupling(
         "R04", "--bf16", excludes=("--fp16",), why="only one of --bf16 and --fp16 can be set"
@@ -47,6 +47,35 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
             "--tensor-parallel-num-weight-shards",
             "--expert-tensor-parallel-num-weight-shards",
         )
+    ),
+    FlagCoupling(
+        "F04",
+        "--data-parallel-sharding-strategy",
+        (FSDP,),
+        why="only Megatron-FSDP reads the strategy",
+    ),
+    FlagCoupling(
+        "R22", FSDP, ("--ckpt-format",), why="Megatron-FSDP only writes the format fsdp_dtensor"
+    ),
+    FlagCoupling(
+        "R22", FSDP, excludes=("--use-torch-fsdp2",), why="only one of both can shard the weights"
+    ),
+    *(
+        FlagCoupling(
+            "R22",
+            "--ckpt-format",
+            excludes=(FSDP,),
+            why="Megatron-FSDP only writes the format fsdp_dtensor",
+            value=other,
+        )
+        for other in ("torch", "torch_dist", "torch_dcp")
+    ),
+    FlagCoupling(
+        "R22",
+        "--ckpt-format",
+        (FSDP,),
+        why="only Megatron-FSDP writes this format",
+        value="fsdp_dtensor",
     ),
     FlagCoupling(
         "S14",

@@ -22,6 +22,7 @@ from parc.backends.megatron.launch_files.import_rest import (
     take_extra_arguments,
     values_of_flag,
 )
+from parc.backends.megatron.launch_files.import_sharding import derive_sharding
 from parc.backends.megatron.launch_files.settings import SETTINGS, SIGNS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
@@ -136,6 +137,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     derive_hybrid(reading)
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _derive_precision(spec.pop("precision", {}), job)
+    derive_sharding(spec.pop("sharding", {}), dynamic, reading)
     style = spec.pop("wsd", {}).get("style", "exponential")
     _add_optimizer_defaults(style, job, dynamic, reading)
     flags, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))

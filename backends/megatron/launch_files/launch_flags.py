@@ -57,6 +57,9 @@ def read_launch(script: LintedScript) -> MegatronLaunch:
     }
     paths = {flag.name: TABLE.fields[flag.name] for flag in flags if flag.name in TABLE.fields}
     unsure = {path for name, path in paths.items() if name not in sure}
+    # The flags of Megatron-FSDP together determine the ZeRO stage.
+    if any(path.startswith("sharding.") for path in unsure):
+        unsure.add("layout.zero_stage")
     forked = any(flag.name in FORKS for flag in flags)
     unsure |= CUT_BY_FORKS if forked else set()
     programs = [word.text for word in script.words if word.text.endswith(".py")]

@@ -61,7 +61,9 @@ MEMORY = (
     *("--fine-grained-activation-offloading", "--optimizer-cpu-offload", "--optimizer"),
     *("--exp-avg-dtype", "--exp-avg-sq-dtype", "--main-grads-dtype", "--main-params-dtype"),
     *("--use-precision-aware-optimizer", "--fp4-param-gather", "--fp8-param-gather"),
-    *("--use-megatron-fsdp", "--use-torch-fsdp2", "--distribute-saved-activations"),
+    *("--use-torch-fsdp2", "--distribute-saved-activations", "--fsdp-double-buffer"),
+    *("--outer-dp-sharding-strategy", "--suggested-communication-unit-size"),
+    "--megatron-fsdp-main-params-dtype",
     *("--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"),
 )
 """Flags that change the memory of a rank and have no field in a spec, or values without one."""

@@ -12,6 +12,7 @@ from parc.backends.megatron.rules.pipeline import PIPELINE_RULES
 from parc.backends.megatron.rules.precision import precision_rules
 from parc.backends.megatron.rules.recompute import RECOMPUTE_RULES
 from parc.backends.megatron.rules.sequence import SEQUENCE_RULES
+from parc.backends.megatron.rules.sharding import SHARDING_RULES
 from parc.backends.megatron.rules.split import split_rules
 from parc.backends.megatron.rules.weight_shards import WEIGHT_SHARD_RULES
 from parc.compiler.ir import Problem
@@ -36,5 +37,6 @@ def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
         *PIPELINE_RULES,
         *RECOMPUTE_RULES,
         *GRAPH_RULES,
+        *SHARDING_RULES,
         *precision_rules(problem),
     )

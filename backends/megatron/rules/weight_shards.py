@@ -54,6 +54,10 @@ def _sharing_conflict(problem: Problem, layout: Layout) -> tuple[str, str, str]:
     if parse_version(version) < SINCE:
         newest = ".".join(map(str, SINCE))
         return f"version {version}, which has no flag for it", f"version {newest} or newer", off
+    # The wrapper of Megatron-FSDP shards every weight itself, over all data-parallel ranks.
+    if layout.zero_stage > 1:
+        stage = f"zero_stage {layout.zero_stage}, which shards weights or gradients by itself"
+        return stage, "zero_stage 0 or 1", off
     # initialize_model_parallel: one instance of the distributed optimizer.
     if layout.zero_stage > 0 and layout.dp_replicate > 1:
         copies = f"{layout.dp_replicate} copies of the optimizer state"

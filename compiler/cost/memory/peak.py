@@ -68,7 +68,7 @@ def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> Progra
         program = cost_model.framework.training_memory_model(cost_model.problem)
         return program.for_zero_stage(zero_stage)
 
-    return cost_model.cached(("program", not zero_stage), build_program_memory)
+    return cost_model.cached(("program", zero_stage), build_program_memory)
 
 
 def cached_layer_activations(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from parc.compiler.cost.counts.params import extra_params
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
@@ -29,7 +31,59 @@ def weight_gradient_optimizer_bytes(
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
     weights += table_excess_bytes(cost_model, layout, load, program)
+    gradients += unreduced_gradient_bytes(cost_model, layout, load, program)
     return weights, gradients, optimizer
+
+
+def unreduced_gradient_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of whole gradients that wait for their reduction at ZeRO-2 and 3.
+
+    The gradients that were reduced last, and those that are being computed, are counted in addition
+    to ``ProgramMemory.waiting_gradients``. They are counted in full at the memory peak, although
+    most of them replace activations that the backward pass has freed by then.
+    """
+    if layout.zero_stage < 2 or not program.waiting_gradients:
+        return 0.0
+    shards = layout.dp_shard * layout.cp, layout.edp // layout.dp_replicate
+    parts = zip(cost_model.stage_parameters(layout, load), shards, strict=True)
+    # A chunk reduces all its gradients before another chunk of the stage computes its own.
+    whole = sum(part for part, ranks in parts if ranks > 1) / layout.vpp
+    least, per_rank = program.bucket_parameters
+    bucket = max(least, per_rank * shards[0])
+    if layout.zero_stage == 3:
+        largest = _largest_layer(cost_model, layout, load)
+        most = max(program.waiting_gradients, 2 * largest) + 2 * largest
+        most += _table_gradients(cost_model, layout, load, (bucket, largest))
+    elif program.buckets_first_stage_only and not load.embedding:
+        most = whole
+    else:
+        most = max(program.waiting_gradients, bucket) + 2 * bucket
+    return program.state.gradient * min(whole, most)
+
+
+def _table_gradients(
+    cost_model: CostModel, layout: Layout, load: StageContents, sizes: tuple[float, float]
+) -> float:
+    """Return the number of gradients of vocabulary matrices that ZeRO-3 stores besides layers.
+
+    The gradients of the embedding are the last ones. Those of the output projection wait for them
+    if both are in one bucket. ``sizes`` is (parameters of a bucket, of the largest layer).
+    """
+    if not load.embedding:
+        return 0.0
+    bucket, largest = sizes
+    tables = _table_parameters(cost_model, layout, load)
+    separate = load.loss and not cost_model.problem.model.tied_embeddings
+    each = tables / 2 if separate else tables
+    return tables if separate and each < bucket else max(each - largest, 0.0)
+
+
+def _largest_layer(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the number of parameters on a rank of the largest layer of a stage."""
+    kinds = load.layers_by_kind(cost_model.problem.model)
+    return max((sum(cost_model.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
 
 
 def table_excess_bytes(
@@ -61,7 +115,8 @@ def gathered_weight_bytes(
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
     The result is the largest of three sums:
-    - the current layer and the prefetched layers;
+    - the current layer and the prefetched layers, and the vocabulary matrices if they stay
+      gathered;
     - one layer and the vocabulary matrices of the stage;
     - the layers that DeepSpeed keeps gathered for reuse.
     """
@@ -71,8 +126,7 @@ def gathered_weight_bytes(
     # With a pipeline, some programs keep all weights gathered; these count as weights.
     if layout.pp > 1 and program.state.gathered:
         return 0.0
-    kinds = load.layers_by_kind(cost_model.problem.model)
-    largest = max((sum(cost_model.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
+    largest = _largest_layer(cost_model, layout, load)
     table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
     model, unit = cost_model.problem.model, program.unit_bytes
     ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
@@ -83,8 +137,21 @@ def gathered_weight_bytes(
     head = (program.head_unit_bytes or unit) * (ends + extra)
     if load.loss and load.embedding and not model.tied_embeddings:
         head += program.root_bytes * ends
+    if program.keeps_tables_gathered:
+        tables = _table_parameters(cost_model, layout, load) + extra
+        return unit * (_gathered_layers(program, layout, load, largest) * largest + tables)
     # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
+
+
+def _gathered_layers(
+    program: ProgramMemory, layout: Layout, load: StageContents, largest: float
+) -> float:
+    """Return the number of layers with ``largest`` parameters that are gathered at a time."""
+    if not program.prefetched_parameters or not largest:
+        return program.gathered_units
+    ahead = ceil(max(program.prefetched_parameters, largest) / largest)
+    return min(1 + ahead, ceil(load.layers / layout.vpp))
 
 
 def low_precision_copy_bytes(
@@ -93,10 +160,9 @@ def low_precision_copy_bytes(
     """Return the bytes of low-precision copies of the weights of a stage's linear layers.
 
     The embedding has no copy. The output projection has a copy only if the program casts it
-    (``casts_head``). Under ZeRO-3 the result is 0, because weights are quantised when they are
-    gathered.
+    (``casts_head``). Under ZeRO-3 the result is 0 if weights are quantised when they are gathered.
     """
-    if not program.state.cast or layout.zero_stage >= 3:
+    if not program.state.cast or (layout.zero_stage >= 3 and not program.keeps_casts):
         return 0.0
     dense, expert = cost_model.stage_parameters(layout, load)
     # Vocabulary matrices are not cast, unless configured.

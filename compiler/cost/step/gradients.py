@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.kernels.collective_time import Operation
 from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES, overlapped_seconds
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.memory.states import table_parameters
@@ -72,20 +71,29 @@ def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, f
     """
     # Without ZeRO, an all-reduce moves twice the gradients. ZeRO-1 scatters gradients and gathers
     # parameters. ZeRO-2 does so with every micro-batch, unless gradients stay unsharded in a
-    # pipeline. ZeRO-3 also gathers parameters for the backward pass, and scatters 16-bit gradients.
-    grad = cost_model.problem.job.gradient_bytes
+    # pipeline. ZeRO-3 also gathers parameters for the backward pass.
+    grad, scattered = cost_model.problem.job.gradient_bytes, scattered_gradient_bytes(cost_model)
     if layout.zero_stage == 1:
         parts = largest_stage_parameters(cost_model, layout)
         gathered = gathered_bytes(cost_model, layout)
         return grad * parts[0] + gathered[0], grad * parts[1] + gathered[1]
-    # Bytes per parameter at ZeRO stage 0, 2, 3; stage 3 moves 2 bytes three times.
-    factor = {0: 2 * grad, 2: grad + 2.0, 3: 6.0}[layout.zero_stage]
+    # Bytes per parameter at ZeRO stage 0, 2, 3; stage 3 gathers 2 bytes twice.
+    factor = {0: 2 * grad, 2: grad + 2.0, 3: 4.0 + scattered}[layout.zero_stage]
     count = layout.micro_batches(cost_model.problem.job.global_batch)
     if exchanges_per_micro_batch(cost_model, layout):
-        unsharded = keeps_unsharded_gradients(cost_model, layout)
-        factor = 2.0 * count + 2.0 if unsharded else factor * count
+        if keeps_unsharded_gradients(cost_model, layout):
+            factor = 2.0 * count + 2.0
+        else:
+            gathered_once = gathers_weights_once(cost_model, layout)
+            factor = grad * count + 2.0 if gathered_once else factor * count
     dense, expert = largest_stage_parameters(cost_model, layout)
     return factor * dense, factor * expert
+
+
+def scattered_gradient_bytes(cost_model: CostModel) -> float:
+    """Return the bytes per gradient that ZeRO-3 scatters with every micro-batch."""
+    wide = cost_model.framework.gradient_exchange.scatters_accumulated_format
+    return cost_model.problem.job.gradient_bytes if wide else 2.0
 
 
 def replica_bytes(cost_model: CostModel, layout: Layout) -> float:
@@ -253,7 +261,7 @@ def _traffic_per_round(cost_model: CostModel, layout: Layout) -> tuple[float, fl
         seconds, least = _zero3_traffic(cost_model, layout)
         return seconds + 2 * weight_fetch_seconds(cost_model, layout, parameters) + offloaded, least
     if gathers_weights_once(cost_model, layout):
-        seconds = weight_collective_seconds(cost_model, layout, "reduce_scatter") + offloaded
+        seconds = _gradient_scatter_seconds(cost_model, layout) + offloaded
     else:
         seconds = _gradient_reduce_seconds(cost_model, layout) + offloaded
     return seconds, seconds * ALWAYS_EXPOSED
@@ -265,12 +273,12 @@ def gathers_weights_once(cost_model: CostModel, layout: Layout) -> bool:
     return layout.zero_stage == 2 and exchange.gathers_once_at_stage_2
 
 
-def weight_collective_seconds(cost_model: CostModel, layout: Layout, operation: Operation) -> float:
-    """Return the seconds of one collective over the 16-bit parameters of the largest stage."""
+def weight_gather_seconds(cost_model: CostModel, layout: Layout) -> float:
+    """Return the seconds to gather the 16-bit parameters of the largest stage once."""
     groups, parts = cost_model.group_spans(layout), largest_stage_parameters(cost_model, layout)
     return sum(
-        cost_model.links.collective_seconds(operation, 2.0 * parameters, group)
-        for parameters, group in zip(parts, (groups.dp_cp, groups.edp), strict=True)
+        cost_model.links.collective_seconds("all_gather", 2.0 * parameters, group)
+        for parameters, group in zip(parts, (groups.dp_shard_cp, groups.edp_shard), strict=True)
     )
 
 
@@ -308,11 +316,12 @@ def _zero3_traffic(cost_model: CostModel, layout: Layout) -> tuple[float, float]
 def _gradient_scatter_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds to scatter the gradients of the largest stage.
 
-    Gradients have 16 bit. With the quantized gradients of ZeRO++, they have 4 bit.
+    With the quantized gradients of ZeRO++, gradients have 4 bit.
     """
     groups, links = cost_model.group_spans(layout), cost_model.links
     dense, expert = largest_stage_parameters(cost_model, layout)
-    each = 0.5 if layout.zero_plus.quantized_gradients else 2.0
+    quantized = layout.zero_plus.quantized_gradients
+    each = 0.5 if quantized else scattered_gradient_bytes(cost_model)
     seconds = links.collective_seconds("reduce_scatter", each * dense, groups.dp_shard_cp)
     return seconds + links.collective_seconds("reduce_scatter", each * expert, groups.edp_shard)
 

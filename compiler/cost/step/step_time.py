@@ -22,7 +22,7 @@ from parc.compiler.cost.step.gradients import (
     gathers_weights_once,
     gradient_overlap_fraction,
     largest_stage_parameters,
-    weight_collective_seconds,
+    weight_gather_seconds,
 )
 from parc.compiler.cost.step.offload import offloaded_update_seconds, shard_parameters
 from parc.compiler.cost.step.stage_time import (
@@ -191,7 +191,7 @@ def optimizer_seconds(cost_model: CostModel, layout: Layout) -> float:
     parameters, row = largest_stage_parameters(cost_model, layout), cost_model.efficiency
     seconds = row.step_seconds
     if gathers_weights_once(cost_model, layout):
-        seconds += weight_collective_seconds(cost_model, layout, "all_gather")
+        seconds += weight_gather_seconds(cost_model, layout)
     if layout.offload.optimizer != "none":
         return seconds + offloaded_update_seconds(cost_model, layout, parameters)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9

@@ -17,6 +17,8 @@ from tests.conformance.megatron.specs import valid_spec
 
 pytestmark = pytest.mark.conformance
 SPECS = 60
+SHARDED = 12
+"""Number of random specs with Megatron-FSDP."""
 WITHOUT_EFFECT = {
     "model.add_qkv_bias": "add_bias_linear adds the same biases",
     "model.apply_rope_fusion": "the models without rotary positions rotate nothing",
@@ -39,6 +41,7 @@ WITHOUT_EFFECT = {
     "ddp.align_param_gather": "relevant only with the distributed optimizer",
     "ddp.bucket_size": "Megatron-LM computes a size of at least 40 million, the Bridge has 128 Mi",
     "ddp.data_parallel_sharding_strategy": "relevant only with Megatron-FSDP",
+    "ddp.use_custom_fsdp": "deprecated name of use_megatron_fsdp that nothing reads",
 }
 """Field of Megatron-Core whose value differs from that of Megatron-LM -> reason why it may."""
 LABEL = "hf_model_id"
@@ -49,6 +52,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "model.add_qkv_bias": ("add_bias_linear: true",),
     "model.rotary_scaling_factor": ('rope_type: "rope"',),
     "ddp.align_param_gather": ("  use_distributed_optimizer: false",),
+    "ddp.data_parallel_sharding_strategy": ("  use_megatron_fsdp: false",),
 }
 """Field -> texts of the file of which one must be there if the field differs."""
 
@@ -60,6 +64,8 @@ def bridge_plans() -> dict[str, Plan]:
         spec = valid_spec(seed) | {"emit": ["megatron-bridge", "rankmap"]}
         spec.pop("versions", None)
         spec["layout"].pop("cuda_graphs", None)  # refused (E08)
+        if seed < SHARDED and not spec["job"].get("moe_overlap"):
+            spec["layout"] |= {"zero_stage": 2 + seed % 2, "order": "auto"}  # others: R22
         plan, sink = planned(spec)
         if plan is not None:
             plans[f"valid {seed}"] = plan

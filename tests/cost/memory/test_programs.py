@@ -152,7 +152,7 @@ def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -
 
 
 PROGRAMS = {
-    ("megatron",): "megatron",
+    ("megatron",): "megatron, sharded",
     ("fsdp",): "fsdp2",
     ("torchtitan",): "torchtitan",
     ("accelerate",): "accelerate",
@@ -243,7 +243,9 @@ def test_settings_of_recipes_change_the_memory_of_megatron() -> None:
         return megatron_memory_model(replace(problem, job=replace(problem.job, **changes)))
 
     plain = program()
-    assert program(fused_loss=True) == replace(plain, loss_bytes=10.0)
+    assert plain.fully_sharded is not None
+    sharded = replace(plain.fully_sharded, loss_bytes=10.0)
+    assert program(fused_loss=True) == replace(plain, loss_bytes=10.0, fully_sharded=sharded)
     # 8 buffers for gathers and 4 for scatters, with 8-bit gathers in fp8.
     assert program(tp_overlap=True).overlap_buffer_bytes == 8 * 2 + 4 * 2
     assert program(tp_overlap=True, precision="fp8").overlap_buffer_bytes == 8 + 4 * 2
