@@ -22,7 +22,6 @@ from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.ir import LayerKind, Layout, PipelineSplit, StageMemory
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.balance_stages import StageWork, balanced_counts
-from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.rank_layouts import Survivor
 
