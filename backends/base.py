@@ -180,6 +180,17 @@ class ConfigPrograms(Protocol):
         """
 
 
+@runtime_checkable
+class PackageRequirements(Protocol):
+    """Packages that a plan needs in versions that not every installation has; optional."""
+
+    def required_packages(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Return (name of a Python distribution, lowest version) of each package.
+
+        The preflight program checks them on every rank.
+        """
+
+
 class CostTraits(Protocol):
     """Properties of a framework that the cost model reads."""
 

@@ -64,6 +64,8 @@ FIXED = {
     "layout.order": "tp-cp-ep-dp-pp",
     "layout.cp_comm": "a2a",
     "layout.cuda_graphs": False,
+    "layout.gtp": 1,
+    "layout.egtp": 1,
     "layout.offload.activations": [],
     "layout.recompute.modules": [],
     "layout.split.count_embedding": False,

@@ -23,6 +23,7 @@ from parc.backends.megatron.capabilities import (
 from parc.backends.megatron.graphs import captured_graphs, graphs_save_time
 from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
+from parc.backends.megatron.sharing import sharing_variants
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.stages.why_no_split import why_no_split
@@ -74,6 +75,8 @@ class Megatron:
         with CUDA graphs is only tried where it saves time, and where published runs confirm that.
         """
         plain = LayoutVariant(cp_comm=None)
+        if problem.pins.gtp is None or problem.pins.egtp is None:
+            return apply_pins(problem, (plain, *sharing_variants(problem, plain)))
         if "cuda-graphs" not in self.strategies or not graphs_save_time(problem.cluster.gpu):
             return apply_pins(problem, (plain,))
         graphs = replace(plain, cuda_graphs=True, refines=True)
@@ -116,6 +119,10 @@ class Megatron:
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return (name, value) of each environment variable that Megatron requires."""
         return megatron_environment(plan)
+
+    def required_packages(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Return TransformerEngine 2.19 if ranks share weights (HAVE_GTP in gtp_api.py)."""
+        return (("transformer-engine", "2.19"),) if plan.layout.shares_weights else ()
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the training program with ``megatron/args.sh``."""

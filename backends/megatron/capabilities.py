@@ -32,6 +32,8 @@ STRATEGIES: dict[str, str] = {
     "interleaved": "--num-virtual-stages-per-pipeline-rank",
     "ep": "--expert-model-parallel-size",
     "etp": "--expert-tensor-parallel-size",
+    "gtp": "--tensor-parallel-num-weight-shards",
+    "egtp": "--expert-tensor-parallel-num-weight-shards",
     "recompute-selective": "--recompute-granularity selective",
     "recompute-full": "--recompute-granularity full",
     "offload-activations": "--fine-grained-activation-offloading",

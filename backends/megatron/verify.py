@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS, WrittenFlags, read_arguments
-from parc.backends.megatron.verify_groups import COLUMNS, HIERARCHY, ParallelDegrees, derive_groups
+from parc.backends.megatron.verify_groups import HIERARCHY, ParallelDegrees, derive_groups
 from parc.backends.megatron.verify_plan_fields import read_fields
 from parc.backends.megatron.verify_settings import derive_settings
 from parc.backends.megatron.verify_stages import verify_batch, verify_layers
@@ -50,6 +50,12 @@ class MegatronVerifier(FrameworkVerifier):
             "problem.model.attention.chunked": "a rule rejects other models (E07)",
             "problem.model.attention.shared_kv": "only layer variants have it (E07)",
             "problem.model.attention.keys_as_values": "only layer variants have it (E07)",
+            "problem.model.attention.joint_kv": "a rule rejects other models (E07)",
+            "problem.model.attention.low_rank": "a rule rejects other models (E07)",
+            "problem.model.attention.compression": "only layer variants have it (E07)",
+            "problem.model.residual_streams": "a rule rejects other models (E07)",
+            "problem.model.mamba.step_rank": "a rule rejects Mamba-1 (E07)",
+            "problem.model.mamba.norm": "a rule rejects models without it (E07)",
             "problem.model.convolution": "a rule rejects other models (E07)",
             "problem.model.attention.head_gate": "a rule rejects other models (E07)",
             "problem.model.linear.full_rank_gates": "a rule rejects other models (E07)",
@@ -108,14 +114,15 @@ class MegatronVerifier(FrameworkVerifier):
         degrees = _read_degrees(arguments, world, sink)
         if degrees is None:
             return None
-        verify_batch(arguments, degrees.dense["dp"], sink)
+        sizes = degrees.sizes()
+        verify_batch(arguments, sizes["dp"], sink)
         return DerivedGroups(
             file=ARGUMENTS,
             builder="Megatron",
             order=degrees.order,
-            sizes=degrees.sizes(),
+            sizes=sizes,
             families=derive_groups(degrees),
-            columns=COLUMNS,
+            columns=degrees.columns(),
         )
 
 
@@ -132,7 +139,13 @@ def _read_degrees(arguments: WrittenFlags, world: int, sink: Sink) -> ParallelDe
     etp = arguments.number("expert-tensor-parallel-size", tp)
     # cp is not a factor of the expert mesh: context-parallel ranks are replicas of experts or hold
     # different experts.
-    for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
+    gtp = _sharing_ranks(arguments, "tensor-parallel-num-weight-shards", tp)
+    egtp = _sharing_ranks(arguments, "expert-tensor-parallel-num-weight-shards", etp)
+    dense, expert = tp * gtp * cp * pp, etp * ep * egtp * pp
+    names = ("tp x gtp x cp x pp", "etp x ep x egtp x pp")
+    if gtp == egtp == 1:
+        names = ("tp x cp x pp", "etp x ep x pp")
+    for name, product in zip(names, (dense, expert), strict=True):
         if world % product:
             message = f"{world} ranks of the rank map are not divisible by {name} = {product}"
             label = f"{world} % {product} = {world % product}, must be 0"
@@ -149,10 +162,16 @@ def _read_degrees(arguments: WrittenFlags, world: int, sink: Sink) -> ParallelDe
     swapped = arguments.has("use-tp-pp-dp-mapping")
     return ParallelDegrees(
         order="tp-cp-ep-pp-dp" if swapped else "tp-cp-ep-dp-pp",
-        dense={"tp": tp, "cp": cp, "ep": 1, "dp": world // (tp * cp * pp), "pp": pp},
-        expert={"tp": etp, "cp": 1, "ep": ep, "dp": world // (etp * ep * pp), "pp": pp},
+        dense={"tp": tp, "gtp_remat": gtp, "cp": cp, "ep": 1, "dp": world // dense, "pp": pp},
+        expert={"tp": etp, "cp": 1, "ep": ep, "gtp_remat": egtp, "dp": world // expert, "pp": pp},
         levels=levels,
     )
+
+
+def _sharing_ranks(arguments: WrittenFlags, flag: str, size: int) -> int:
+    """Return the number of ranks that share weights: weight shards / tensor-parallel size."""
+    # Settings report a number of shards that is no multiple of the size.
+    return max(arguments.number(flag, size) // size, 1)
 
 
 VERIFIER = MegatronVerifier()

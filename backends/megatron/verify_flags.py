@@ -130,6 +130,8 @@ INTEGERS: Mapping[str, int | None] = {
     "seed": 1234,
     "seq-length": None,
     "tensor-model-parallel-size": 1,
+    "tensor-parallel-num-weight-shards": None,
+    "expert-tensor-parallel-num-weight-shards": None,
     "train-iters": None,
     "v-head-dim": 128,
     "vocab-size": None,

@@ -14,26 +14,32 @@ from parc.backends.verifier import FamilyGroups
 TOKENS: dict[str, tuple[str, str]] = {
     "tp": ("dense", "tp"),
     "cp": ("dense", "cp"),
-    "dp": ("dense", "dp"),
+    "dp": ("dense", "gtp_remat-dp"),
     "pp": ("dense", "pp"),
-    "dp-cp": ("dense", "dp-cp"),
+    "dp-cp": ("dense", "gtp_remat-dp-cp"),
     "tp-cp": ("dense", "tp-cp"),
-    "tp-pp": ("dense", "tp-pp"),
-    "tp-dp": ("dense", "tp-dp"),
-    "tp-dp-cp": ("dense", "tp-dp-cp"),
+    "tp-pp": ("dense", "tp-gtp_remat-pp"),
+    "tp-dp": ("dense", "tp-gtp_remat-dp"),
+    "tp-dp-cp": ("dense", "tp-gtp_remat-dp-cp"),
     "etp": ("expert", "tp"),
     "ep": ("expert", "ep"),
-    "edp": ("expert", "dp"),
+    "edp": ("expert", "gtp_remat-dp"),
     "etp-ep": ("expert", "tp-ep"),
     "etp-ep-pp": ("expert", "tp-ep-pp"),
 }
 """Type of group in the rank map -> (rank generator, token that the generator accepts)."""
 
+SHARED_TOKENS: dict[str, dict[str, str]] = {
+    "dense": {"gtp": "gtp_remat", "dp-shard": "dp", "dp-shard-cp": "dp-cp"},
+    "expert": {"egtp": "gtp_remat", "edp-shard": "dp", "etp-ep-egtp-pp": "tp-ep-gtp_remat-pp"},
+}
+"""Rank generator -> types of group that exist only if ranks share weights, and their tokens."""
+
 HIERARCHY = ("cp-a2a", "cp-p2p")
 """Types of groups in hierarchical context parallelism, one per level."""
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
-"""Types of groups that span a single axis; each is a column of the rank map."""
+"""Types of groups that are a column of the rank map in every plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,36 @@ class ParallelDegrees:
     order: str
     """Axes from the fastest to the slowest, such as ``tp-cp-ep-dp-pp``."""
     dense: dict[str, int]
+    """Sizes of the axes. The axis gtp_remat, which is not in ``order``, follows tp; in ``expert``
+    it follows ep (``_inject_gtp_remat_axis``)."""
     expert: dict[str, int]
     levels: tuple[int, ...] = ()
     """Sizes of hierarchical context parallelism; empty without a hierarchy."""
 
     def sizes(self) -> dict[str, int]:
         """Return column of the rank map -> size of the parallel axis in this column."""
-        expert = {"ep": self.expert["ep"], "etp": self.expert["tp"], "edp": self.expert["dp"]}
-        return {name: self.dense[name] for name in ("pp", "dp", "cp", "tp")} | expert
+        dense, expert = self.dense, self.expert
+        found = {name: dense[name] for name in ("pp", "cp", "tp")}
+        found |= {"dp": dense["dp"] * dense["gtp_remat"]}
+        found |= {"ep": expert["ep"], "etp": expert["tp"]}
+        if dense["gtp_remat"] > 1:
+            found |= {"gtp": dense["gtp_remat"], "dp_shard": dense["dp"]}
+        if expert["gtp_remat"] > 1:
+            return found | {"egtp": expert["gtp_remat"], "edp_shard": expert["dp"]}
+        return found | {"edp": expert["dp"]}
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the types of groups that are columns of the rank map."""
+        shared = [
+            name
+            for generator, names in (
+                ("dense", ("gtp", "dp-shard")),
+                ("expert", ("egtp", "edp-shard")),
+            )
+            if getattr(self, generator)["gtp_remat"] > 1
+            for name in names
+        ]
+        return (*COLUMNS, *shared)
 
 
 def derive_groups(degrees: ParallelDegrees) -> dict[str, FamilyGroups]:
@@ -58,7 +86,13 @@ def derive_groups(degrees: ParallelDegrees) -> dict[str, FamilyGroups]:
 
     With hierarchical context parallelism, the groups of each level are included.
     """
-    found = {family: _groups_of_family(degrees, family) for family in TOKENS}
+    found = {family: _groups_of_token(degrees, *token) for family, token in TOKENS.items()}
+    for generator, tokens in SHARED_TOKENS.items():
+        if getattr(degrees, generator)["gtp_remat"] > 1:
+            found |= {
+                family: _groups_of_token(degrees, generator, token)
+                for family, token in tokens.items()
+            }
     if degrees.levels:
         found |= dict(
             zip(HIERARCHY, _split_ranks_by_level(found["cp"], degrees.levels), strict=True)
@@ -85,9 +119,9 @@ def _split_ranks_by_level(whole: FamilyGroups, levels: tuple[int, ...]) -> list[
     return split
 
 
-def _groups_of_family(degrees: ParallelDegrees, family: str) -> FamilyGroups:
-    generator, token = TOKENS[family]
+def _groups_of_token(degrees: ParallelDegrees, generator: str, token: str) -> FamilyGroups:
     axes = degrees.order.split("-")
+    axes.insert(axes.index("tp" if generator == "dense" else "ep") + 1, "gtp_remat")
     sizes = degrees.dense if generator == "dense" else degrees.expert
     shape = [sizes[axis] for axis in axes]
     strides = _prefix_products(shape)

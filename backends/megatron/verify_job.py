@@ -67,6 +67,32 @@ def _zero_stage(settings: ParsedFlags) -> Any:
     return switch if isinstance(switch, RejectedFlagValues) else int(switch)
 
 
+def _expert_tensor_size(settings: ParsedFlags) -> Any:
+    # initialize_model_parallel: the default is tp.
+    size = settings["expert-tensor-parallel-size"]
+    return settings["tensor-model-parallel-size"] if size is None else size
+
+
+def _weight_sharing_ranks(settings: ParsedFlags) -> Any:
+    shards = settings["tensor-parallel-num-weight-shards"]
+    return _quotient_of_shards(shards, settings["tensor-model-parallel-size"])
+
+
+def _expert_sharing_ranks(settings: ParsedFlags) -> Any:
+    shards = settings["expert-tensor-parallel-num-weight-shards"]
+    return _quotient_of_shards(shards, _expert_tensor_size(settings))
+
+
+def _quotient_of_shards(shards: Any, size: Any) -> Any:
+    """Return the sharing ranks (resolve_tensor_parallel_weight_shards in model_parallel_config)."""
+    if shards is None:
+        return 1
+    if not isinstance(shards, int) or not isinstance(size, int):
+        return shards
+    valid = 0 < size <= shards and shards % size == 0
+    return shards // size if valid else f"not valid: {shards} shards for {size} ranks"
+
+
 def _cuda_graphs(settings: ParsedFlags) -> Any:
     known = {"none": False, "transformer_engine": True}
     return known.get(str(settings["cuda-graph-impl"]), settings["cuda-graph-impl"])
@@ -91,16 +117,9 @@ SHOWN: tuple[Shown, ...] = (
             "micro_batch": "micro-batch-size",
         },
     ),
-    (
-        f"{LAYOUT}.etp",
-        "expert-tensor-parallel-size",
-        # initialize_model_parallel: the default is tp.
-        lambda s: (
-            s["tensor-model-parallel-size"]
-            if s["expert-tensor-parallel-size"] is None
-            else s["expert-tensor-parallel-size"]
-        ),
-    ),
+    (f"{LAYOUT}.etp", "expert-tensor-parallel-size", _expert_tensor_size),
+    (f"{LAYOUT}.gtp", "tensor-parallel-num-weight-shards", _weight_sharing_ranks),
+    (f"{LAYOUT}.egtp", "expert-tensor-parallel-num-weight-shards", _expert_sharing_ranks),
     (
         f"{LAYOUT}.order",
         "use-tp-pp-dp-mapping",

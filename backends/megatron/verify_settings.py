@@ -118,7 +118,7 @@ def _derived_sizes(settings: ParsedFlags, fields: PlanFields) -> Iterator[Derive
         (
             "layout.dp_shard",
             "num-distributed-optimizer-instances",
-            _optimizer_shard_size(settings, dp),
+            _optimizer_shard_size(settings, dp, readers["layout.gtp"](settings)),
         ),
         ("layout.edp", "expert-model-parallel-size", edp),
         ("layout.micro_batches", "micro-batch-size", batches),
@@ -126,10 +126,15 @@ def _derived_sizes(settings: ParsedFlags, fields: PlanFields) -> Iterator[Derive
         yield _derived_setting(settings, path, flag, value)
 
 
-def _optimizer_shard_size(settings: ParsedFlags, dp: int) -> Any:
-    """Return the number of data-parallel ranks that share one copy of the optimizer state."""
+def _optimizer_shard_size(settings: ParsedFlags, dp: int, gtp: Any) -> Any:
+    """Return the number of data-parallel ranks that share one copy of the optimizer state.
+
+    Of ``gtp`` ranks that share weights, each has the state of its own weights.
+    """
     copies = settings["num-distributed-optimizer-instances"]
-    return dp // copies if isinstance(copies, int) and copies > 0 else copies
+    if not isinstance(gtp, int):
+        return gtp
+    return dp // (copies * gtp) if isinstance(copies, int) and copies > 0 else copies
 
 
 def _derived_setting(settings: ParsedFlags, path: str, flag: str, value: Any) -> DerivedSetting:

@@ -11,7 +11,7 @@ from parc.compiler.verify.program_code import read_program_digests, verify_progr
 from parc.compiler.verify.read_emitted import read_format_1
 
 PACKAGE = "parc.backends.preflight"
-KEYS = ("format", "groups", "hosts", "ranks_per_node", "world")
+KEYS = ("format", "groups", "hosts", "packages", "ranks_per_node", "world")
 EXPECTED, PROGRAM = "preflight/expected.json", "preflight/check_ranks.py"
 
 

@@ -9,9 +9,9 @@ from parc.compiler.ir import GroupFamily, Placement
 from parc.compiler.topology.node_groups import NodeGroups, node_groups
 
 SHOWN = (
-    *("tp", "cp", "cp-a2a", "cp-p2p"),
+    *("tp", "gtp", "cp", "cp-a2a", "cp-p2p"),
     *("dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp", "pp"),
-    *("etp", "ep", "edp", "efsdp"),
+    *("etp", "ep", "egtp", "edp", "edp-shard", "efsdp"),
 )
 """Families of process groups that communicate in a step, in the order of the table."""
 

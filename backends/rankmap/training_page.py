@@ -23,14 +23,14 @@ def render_training_page(plan: Plan) -> str:
         "nodes": len(placement.hosts),
         "ranks_per_node": placement.ranks_per_node,
         "target": f"{problem.framework} {problem.version(problem.framework)}",
-        "dense": _format_parallel_sizes(plan, ("tp", "cp", "pp", "vpp", "dp")),
-        "expert": _format_parallel_sizes(plan, ("etp", "ep", "pp", "edp")),
+        "dense": _format_parallel_sizes(plan, ("tp", "cp", "pp", "vpp", "dp"), "gtp"),
+        "expert": _format_parallel_sizes(plan, ("etp", "ep", "pp", "edp"), "egtp"),
         "routed": routed,
         "order": placement.order,
         "gpu": gpu_index_formula(plan),
         "dense_formula": rank_formula(placement.dense, {}),
         "expert_formula": rank_formula(
-            placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
+            placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard", "gtp": "egtp"}
         ),
         "master": markdown_cell_text(placement.hosts[0].name, 80),
         "named": problem.cluster.named,
@@ -62,9 +62,13 @@ def rank_formula(mesh: Mesh, names: dict[str, str]) -> str:
     return text
 
 
-def _format_parallel_sizes(plan: Plan, names: tuple[str, ...]) -> str:
-    """Return the named parallel sizes as text, such as ``tp 8, cp 1``."""
-    return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
+def _format_parallel_sizes(plan: Plan, names: tuple[str, ...], shared: str) -> str:
+    """Return the named parallel sizes as text, such as ``tp 8, cp 1``.
+
+    The number of ranks that share weights, ``shared``, is only listed if it is above 1.
+    """
+    listed = (*names, shared) if getattr(plan.layout, shared) > 1 else names
+    return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in listed)
 
 
 def process_group_cells(span: GroupExtent) -> tuple[str, ...]:

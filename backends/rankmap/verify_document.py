@@ -10,9 +10,9 @@ from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT, TABLE, read_document, read_table
 
-EXPERT_AXES = {"etp": "tp", "edp": "dp", "edp_shard": "dp_shard"}
+EXPERT_AXES = {"etp": "tp", "edp": "dp", "edp_shard": "dp_shard", "egtp": "gtp"}
 """Axis of the expert mesh in rankmap.json -> its name in plan.json."""
-PARTS = {"cp": ("cp_a2a", "cp_p2p"), "dp": ("dp_shard", "dp_replicate")}
+PARTS = {"cp": ("cp_a2a", "cp_p2p"), "dp": ("gtp", "dp_shard", "dp_replicate")}
 """Axis -> the axes into which it is split; a mesh contains either the axis or these axes."""
 KEYS = {
     *("format", "framework", "groups", "hosts", "meshes", "order"),

@@ -154,10 +154,10 @@ def _training_head(facts: PageFacts) -> Iterator[str]:
     expert = meshes.get("expert") or [
         {**axis, "axis": names.get(axis["axis"], axis["axis"])} for axis in meshes["dense"]
     ]
-    dense = _format_sizes(layout, ("tp", "cp", "pp", "vpp", "dp"))
+    dense = _format_sizes(layout, ("tp", "cp", "pp", "vpp", "dp"), "gtp")
     yield f"- dense: {dense}; rank = {_rank_formula(meshes['dense'])}"
     if plan["problem"]["model"]["experts"] is not None:
-        sizes = _format_sizes(layout, ("etp", "ep", "pp", "edp"))
+        sizes = _format_sizes(layout, ("etp", "ep", "pp", "edp"), "egtp")
         yield f"- experts: {sizes}; rank = {_rank_formula(expert)}"
     devices = plan["placement"].get("devices")
     index = f"`rank % {facts.ranks_per_host}`"
@@ -195,8 +195,10 @@ def _host_formula(facts: PageFacts) -> str:
     return f"host = line `rank // {facts.ranks_per_host}` of the hostfile"
 
 
-def _format_sizes(layout: Mapping[str, Any], names: Iterable[str]) -> str:
-    return ", ".join(f"{name} {layout[name]}" for name in names)
+def _format_sizes(layout: Mapping[str, Any], names: Iterable[str], last: str = "") -> str:
+    # A page lists how many ranks share weights only if there are several.
+    more = [last] if layout.get(last, 1) > 1 else []
+    return ", ".join(f"{name} {layout[name]}" for name in (*names, *more))
 
 
 def _rank_formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | None = None) -> str:

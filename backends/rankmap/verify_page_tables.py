@@ -19,8 +19,8 @@ GIB = 2**30
 EXTENDED = ("dp-cp", "dp-shard-cp")
 """Families whose groups equal those of another family if there is no context parallelism."""
 FAMILIES = (
-    *("tp", "cp", "cp-a2a", "cp-p2p", "dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp"),
-    *("pp", "etp", "ep", "edp", "efsdp"),
+    *("tp", "gtp", "cp", "cp-a2a", "cp-p2p", "dp", "dp-shard", "dp-replicate", "dp-shard-cp"),
+    *("dp-cp", "pp", "etp", "ep", "egtp", "edp", "edp-shard", "efsdp"),
 )
 """Families of groups that communicate in a step, in the order of the table."""
 

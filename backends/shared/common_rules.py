@@ -230,7 +230,7 @@ def _explain_ep_without_experts(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-DP = ("dp_replicate", "dp_shard")
+DP = ("dp_replicate", "dp_shard", "gtp")
 """Layout fields that determine ``Layout.dp``."""
 
 HEADS = Rule(

@@ -20,10 +20,15 @@ def mesh_in_order(order: str, sizes: dict[str, int]) -> Mesh:
 def expert_mesh(layout: Layout) -> Mesh:
     """Return the device mesh of the routed experts.
 
-    Its axes are tp with the size etp, ep, dp with the size edp, and pp.
+    Its axes are tp with the size etp, ep, dp with the size edp, and pp. If ranks share the weights
+    of an expert, the axes gtp, right after ep, and dp_shard replace dp.
     """
     sizes = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
-    return mesh_in_order(layout.order, sizes)
+    order = layout.order
+    if layout.egtp > 1:
+        sizes |= {"gtp": layout.egtp, "dp_shard": layout.edp // layout.egtp}
+        order = order.replace("ep", "ep-gtp").replace("dp", "dp_shard")
+    return mesh_in_order(order, sizes)
 
 
 COLUMNS: tuple[GroupFamily, ...] = (

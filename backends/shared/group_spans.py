@@ -6,7 +6,14 @@ from typing import Any
 
 from parc.compiler.ir import GroupFamily, Mesh, Placement
 
-EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "pp": "pp"}
+EXPERT_NAMES = {
+    "tp": "etp",
+    "ep": "ep",
+    "dp": "edp",
+    "dp_shard": "edp_shard",
+    "gtp": "egtp",
+    "pp": "pp",
+}
 """Axis of the expert mesh -> its name in emitted files, distinct from the dense axes."""
 
 

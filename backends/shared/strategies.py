@@ -95,8 +95,8 @@ _CP = ("cp", "cp_comm")
 _PP = ("pp", "schedule")
 
 STRATEGIES: tuple[Strategy, ...] = (
-    Strategy("dp", "data parallel (DDP)", "layout.dp", "layout.dp: 1", ("dp_shard", "dp_replicate"),
-             lambda layout: layout.dp > 1),
+    Strategy("dp", "data parallel (DDP)", "layout.dp", "layout.dp: 1",
+             ("dp_shard", "dp_replicate", "gtp"), lambda layout: layout.dp > 1),
     Strategy("zero-1", "ZeRO-1", "layout.zero_stage", "layout.zero_stage: 0", _ZERO,
              _uses_zero_stage(1), _requests_value("zero_stage", 1)),
     Strategy("zero-2", "ZeRO-2", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
@@ -133,6 +133,10 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _uses_axis("ep")),
     Strategy("etp", "expert tensor parallel", "layout.etp", "layout.etp: 1", ("etp", "ep"),
              lambda layout: layout.etp > 1 and layout.ep > 1),
+    Strategy("gtp", "generalized tensor parallel (shared weights)", "layout.gtp", "layout.gtp: 1",
+             ("gtp",), _uses_axis("gtp")),
+    Strategy("egtp", "generalized tensor parallel of experts", "layout.egtp", "layout.egtp: 1",
+             ("egtp",), _uses_axis("egtp")),
     Strategy("recompute-selective", "selective recompute (modules)", "layout.recompute",
              "layout.recompute: full", ("recompute",), _uses_recompute("selective")),
     Strategy("recompute-full", "full recompute (layers)", "layout.recompute",

@@ -50,16 +50,20 @@ def unusual_features(model: Model) -> Iterator[str]:
 
     Programs of the library transformers can build them from the model's config.json.
     """
-    if model.variants:
-        yield "layers of different shapes"
-    if model.attention.indexer is not None:
-        yield "indexer of sparse attention"
-    if model.attention.chunked:
-        yield "chunked attention"
-    if model.attention.value_dim:
-        yield "values with another head dim than keys"
-    if not model.norm_weights:
-        yield "norms without parameters"
+    attention, mamba = model.attention, model.mamba
+    parts = {
+        "layers of different shapes": model.variants,
+        "indexer of sparse attention": attention.indexer is not None,
+        "chunked attention": attention.chunked,
+        "values with another head dim than keys": attention.value_dim,
+        "low-rank projections of queries and outputs": attention.low_rank is not None,
+        "keys that are also values": attention.joint_kv,
+        "several residual streams": model.residual_streams > 1,
+        "Mamba-1 layers": mamba is not None and mamba.step_rank,
+        "Mamba layers without a norm": mamba is not None and not mamba.norm,
+        "norms without parameters": not model.norm_weights,
+    }
+    yield from (name for name, present in parts.items() if present)
     yield from (extra.name for extra in model.extra_weights)
 
 

@@ -27,7 +27,8 @@ def mixer_head_counts(model: Model) -> tuple[tuple[str, int], ...]:
         found += [("key heads of linear attention", linear.key_heads)]
         found += [("value heads of linear attention", linear.value_heads)]
     if (mamba := model.mamba) is not None:
-        found += [("Mamba heads", mamba.heads), (MAMBA_GROUPS, mamba.groups)]
+        found.append(("Mamba heads", mamba.heads))
+        found += [] if mamba.step_rank else [(MAMBA_GROUPS, mamba.groups)]
     return tuple(found)
 
 

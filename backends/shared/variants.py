@@ -19,7 +19,7 @@ def apply_pins(problem: Problem, offered: Iterable[LayoutVariant]) -> tuple[Layo
         name: getattr(pins, name)
         for name in (
             *("zero_stage", "dp_shard", "schedule", "cp_comm", "offload", "zero_plus"),
-            "cuda_graphs",
+            *("cuda_graphs", "gtp", "egtp"),
         )
         if getattr(pins, name) is not None
     }

@@ -35,6 +35,8 @@ _FIXED = {
     "layout.offload.optimizer": "none",
     "layout.offload.parameters": "none",
     "layout.cuda_graphs": False,
+    "layout.gtp": 1,
+    "layout.egtp": 1,
     "layout.zero_plus.hpz": 1,
     "layout.zero_plus.quantized_gradients": False,
     "layout.zero_plus.quantized_weights": False,

@@ -33,11 +33,15 @@ REMOVED = {
 WITHOUT_CLASS = frozenset(
     (
         *("bailing_hybrid", "biogpt", "bitnet", "codegen", "ctrl", "diffllama", "doge", "gpt_neo"),
-        *("gpt_neox_japanese", "granite_docling_text", "nanochat", "openai-gpt", "xglm", "youtu"),
+        *("gpt_neox_japanese", "granite_docling_text", "lfm3", "nanochat", "openai-gpt", "xglm"),
+        "youtu",
     )
 )
 """Families without a class in model_executor/models/registry.py."""
-SINCE = {"flint": "0.33", "granite_swa": "0.29", "granitemoe_swa": "0.29", "kolibri1": "0.33"}
+SINCE = {
+    **{"flint": "0.33", "granite_swa": "0.29", "granitemoe_swa": "0.29", "hy_v4": "0.29"},
+    "kolibri1": "0.33",
+}
 """Family -> first version whose registry has its class."""
 REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
 """Families whose config class is in their checkpoints, because transformers has none."""

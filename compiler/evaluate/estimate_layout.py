@@ -20,6 +20,7 @@ from parc.compiler.cost.step.tensor_exchange import (
     expert_collectives,
     sent_bytes,
 )
+from parc.compiler.cost.step.weight_gathers import shared_weight_bytes
 from parc.compiler.ir import AxisTraffic, Estimate, Layout
 
 
@@ -134,6 +135,10 @@ def _bytes_sent_by_axis(cost_model: CostModel, layout: Layout) -> dict[str, floa
     if layout.pp > 1:
         # Activations forward and gradients backward, once per model chunk.
         volumes["pp"] = 2 * micro_batches * layout.vpp * stage_boundary_bytes(cost_model, layout)
+    if layout.shares_weights:
+        each = [shared_weight_bytes(cost_model, layout, load) for load in loads]
+        fullest = max(each, key=lambda one: sum(one.values()))
+        volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     return volumes | _data_exchange_bytes(cost_model, layout)
 
 
@@ -168,7 +173,11 @@ def _data_exchange_bytes(cost_model: CostModel, layout: Layout) -> dict[str, flo
     dense, expert = data_parallel_bytes(cost_model, layout)
     axes = {axis.name for axis in cost_model.framework.device_meshes(layout)[0].axes}
     hybrid = layout.dp_replicate > 1 and layout.zero_stage > 0 and "dp_shard" in axes
-    names = ("dp_shard_cp", "edp_shard") if hybrid else ("dp_cp", "edp")
+    # Ranks that share weights are no replicas of each other, so dp_shard excludes them.
+    names = (
+        "dp_shard_cp" if hybrid or layout.gtp > 1 else "dp_cp",
+        "edp_shard" if hybrid or layout.egtp > 1 else "edp",
+    )
     volumes = {}
     for name, nbytes in zip(names, (dense, expert), strict=True):
         ranks = getattr(groups, name).size

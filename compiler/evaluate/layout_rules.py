@@ -77,12 +77,13 @@ def _gpus_per_domain(problem: Problem) -> int:
 
 
 def _violates_shard_size(problem: Problem, layout: Layout) -> bool:
-    return layout.world != layout.tp * layout.cp * layout.pp * layout.dp_shard * layout.dp_replicate
+    # Rules of the framework report a dp that is not divisible by gtp.
+    return max(layout.dp // layout.gtp, 1) != layout.dp_shard * layout.dp_replicate
 
 
 def _explain_shard_size(problem: Problem, layout: Layout) -> Finding:
     shard = layout.dp_shard
-    dp = layout.world // (layout.tp * layout.cp * layout.pp)
+    dp = layout.world // (layout.tp * layout.cp * layout.pp * layout.gtp)
     valid = [n for n in range(1, dp + 1) if dp % n == 0]
     near = min(valid, key=lambda n: (abs(n - shard), n))
     return Finding(

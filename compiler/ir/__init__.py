@@ -59,7 +59,9 @@ from parc.compiler.ir.token_mixers import (
     Convolution,
     LatentAttention,
     LinearAttention,
+    LowRank,
     Mamba,
+    Mixer,
 )
 
 AnyPlan = Plan | ServingPlan
@@ -105,8 +107,10 @@ __all__ = [
     "LayoutVariant",
     "LinearAttention",
     "LockedPlan",
+    "LowRank",
     "Mamba",
     "Mesh",
+    "Mixer",
     "Model",
     "ModelChunk",
     "NodeType",

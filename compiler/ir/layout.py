@@ -145,6 +145,8 @@ class LayoutVariant:
     cuda_graphs: bool = False
     last_resort: bool = False
     """True if the search evaluates the variant only if no other variant fits in memory."""
+    gtp: int = 1
+    egtp: int = 1
     refines: bool = False
     """True if the search evaluates the variant only if it makes a layout of the other variants
     faster by more than ``goals.tie``."""
@@ -162,7 +164,7 @@ class Layout:
     dp_replicate: int
     dp_shard: int
     """Number of data-parallel ranks that together store one copy of the sharded state. The
-    data-parallel size is dp_replicate x dp_shard."""
+    data-parallel size is dp_replicate x dp_shard x gtp."""
     ep: int
     etp: int
     micro_batch: int
@@ -186,12 +188,17 @@ class Layout:
     cuda_graphs: bool
     """True if CUDA graphs replay the parts of each layer whose shapes never change, so that the
     host launches fewer kernels."""
+    gtp: int = 1
+    """Number of neighboring data-parallel ranks that share one copy of each dense weight and gather
+    it before use (generalized tensor parallelism); 1 = every rank stores its whole weights."""
+    egtp: int = 1
+    """Value of ``gtp`` for the weights of routed experts. It divides edp."""
 
     @cached_property
     def dp(self) -> int:
-        """Data-parallel size of the dense layers: dp_replicate x dp_shard."""
+        """Data-parallel size of the dense layers: dp_replicate x dp_shard x gtp."""
         # Cached, because the search reads these sizes for every candidate.
-        return self.dp_replicate * self.dp_shard
+        return self.dp_replicate * self.dp_shard * self.gtp
 
     @cached_property
     def cp_p2p(self) -> int:
@@ -208,6 +215,21 @@ class Layout:
         """Data-parallel size of the expert layers: world / (etp x ep x pp)."""
         # Expert layers have no context-parallel axis, so cp does not appear here.
         return self.world // (self.etp * self.ep * self.pp)
+
+    @cached_property
+    def shares_weights(self) -> bool:
+        """True if data-parallel ranks share weights of dense layers or of experts."""
+        return self.gtp > 1 or self.egtp > 1
+
+    @property
+    def optimizer_shards(self) -> tuple[int, int]:
+        """Numbers of ranks that divide a copy of the optimizer state: (dense weights, experts).
+
+        The ranks of gtp and egtp are not counted, because each stores other weights.
+        """
+        # Dense weights are sharded over the data- and context-parallel ranks, experts over edp.
+        experts = self.edp // (self.dp_replicate * self.egtp)
+        return self.dp_shard * self.cp, max(experts, 1)
 
     def tokens(self, sequence_length: int) -> float:
         """Return the number of tokens of one micro-batch on one context-parallel rank.

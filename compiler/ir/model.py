@@ -29,8 +29,13 @@ class LayerKind(NamedTuple):
         return self.mlp == "experts"
 
     @property
+    def attends(self) -> bool:
+        """True if the token mixer has softmax attention, alone or next to a recurrent mixer."""
+        return self.mixer in ("attention", "parallel")
+
+    @property
     def recurrent(self) -> bool:
-        """True if the token mixer keeps one state per sequence instead of keys and values."""
+        """True if the token mixer keeps one state per sequence, alone or next to attention."""
         return self.mixer not in ("attention", "none")
 
     @property
@@ -64,6 +69,7 @@ KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "exper
 OTHER_KINDS = (
     *(LayerKind(mixer, mlp) for mixer in ("mamba", "convolution") for mlp in ("dense", "experts")),
     *(LayerKind(mixer, "none") for mixer in ("linear", "convolution", "none")),
+    *(LayerKind("parallel", mlp) for mlp in ("dense", "experts", "none")),
 )
 """Further kinds of layers that a layer variant can have, in addition to the kinds of a pattern."""
 # A fixed order makes reports and golden files independent of set iteration.
@@ -182,6 +188,8 @@ class Model:
     convolution: Convolution | None = None
     norm_weights: bool = True
     """False if norms have no parameters (OLMo)."""
+    residual_streams: int = 1
+    """Number of residual streams, which hyper-connections mix (DeepSeek-V4)."""
 
     @property
     def moe_layers(self) -> int:
@@ -225,7 +233,7 @@ class Model:
             attention, recurrent, dense, routed = sums[-1]
             sums.append(
                 (
-                    attention + (kind.mixer == "attention"),
+                    attention + kind.attends,
                     recurrent + kind.recurrent,
                     dense + (kind.mlp == "dense"),
                     routed + (kind.mlp == "experts"),
@@ -263,7 +271,7 @@ class Model:
         if not self.variants:
             return ((self, 1.0),)
         plain = replace(self, variants=())
-        counts = Counter(kind.variant for kind in self.layer_kinds if kind.mixer == "attention")
+        counts = Counter(kind.variant for kind in self.layer_kinds if kind.attends)
         return tuple(
             (self._variant_models[variant] if variant else plain, count / counts.total())
             for variant, count in sorted(counts.items())
@@ -301,6 +309,12 @@ class Model:
         """
         return self.recurrent if kind.recurrent else None
 
+    def parts_of(self, kind: LayerKind) -> frozenset[str]:
+        """Return the places of ``ExtraWeights.at`` that layers of this kind have."""
+        mixer = "linear" if self.linear else "mamba" if self.mamba else "convolution"
+        parts = {"layers", kind.mlp} | ({"attention"} if kind.attends else set())
+        return frozenset(parts | ({mixer} if kind.recurrent else set()))
+
     @property
     def recurrent(self) -> LinearAttention | Mamba | Convolution | None:
         """Dimensions of the recurrent mixer, of which a model has at most one; None without one."""
@@ -313,7 +327,7 @@ class Model:
         experts start with several projections (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
         """
         # The query and key-value projections of latent attention are separate linear layers.
-        latent = kind.mixer == "attention" and self.attention.latent is not None
+        latent = kind.attends and self.attention.latent is not None
         return kind.mixer != "none" and not latent, kind.mlp == "dense"
 
     @property

@@ -10,10 +10,11 @@ from typing import Literal
 
 from parc.compiler.ir.cluster import Host
 
-SUB_AXES = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
-"""Axis -> the two axes into which a mesh can split it, fastest first. ``dp`` is split if only some
-of the data-parallel ranks shard one copy of the state. ``cp`` is split if context parallelism uses
-all-to-all inside groups of neighbors and a ring between these groups."""
+SUB_AXES = {"dp": ("gtp", "dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
+"""Axis -> the axes into which a mesh can split it, fastest first. ``dp`` is split if only some of
+the data-parallel ranks shard one copy of the state, or share one copy of each weight (``gtp``).
+``cp`` is split if context parallelism uses all-to-all inside groups of neighbors and a ring between
+these groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Mesh:
     def select_axes(self, *names: str) -> tuple[Axis, ...]:
         """Return the axes called ``names``, fastest axis first.
 
-        If a mesh splits an axis into the two parts that ``SUB_AXES`` lists for its name, the name
-        selects these two parts.
+        If a mesh splits an axis into parts that ``SUB_AXES`` lists for its name, the name selects
+        these parts.
         """
         # Callers name dp or cp without checking whether this mesh splits the axis.
         wanted = {*names, *(part for name in names for part in SUB_AXES.get(name, ()))}

@@ -174,6 +174,8 @@ class Pins:
     offload: Offload | None = None
     zero_plus: ZeroPlus | None = None
     cuda_graphs: bool | None = None
+    gtp: int | None = 1
+    egtp: int | None = 1
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     pipeline_layout: str | None = None

@@ -11,7 +11,7 @@ from parc.compiler.ir.problem import Problem
 
 ALL_LAYOUT_FIELDS = tuple(field.name for field in fields(Layout))
 """Names of all fields of ``Layout``."""
-WORLD_FIELDS = ("tp", "cp", "pp", "dp_replicate", "dp_shard")
+WORLD_FIELDS = ("tp", "cp", "pp", "dp_replicate", "dp_shard", "gtp")
 """Names of the fields from which ``Layout.world`` is computed."""
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Mixer = Literal["attention", "linear", "mamba", "convolution", "none"]
-"""Token mixer: softmax attention, linear attention, Mamba (a state space model), a short causal
-convolution, or none."""
+RecurrentMixer = Literal["linear", "mamba", "convolution"]
+"""Token mixer with a state: linear attention, Mamba (a state space model) or a short causal
+convolution."""
+Mixer = Literal["attention", "parallel", "none"] | RecurrentMixer
+"""Token mixer: softmax attention, a recurrent mixer, both next to each other, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,39 @@ class Indexer:
     """True if each token has a weight per head, from a projection of its own."""
     shared: bool = False
     """True if the layer uses the keys that an earlier layer selected, and has no indexer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """Low-rank projections of grouped-query attention (DeepSeek-V4)."""
+
+    queries: int
+    """Rank of the query projection, whose two parts have a norm between them."""
+    output: int
+    """Rank of the output projection per group of heads."""
+    output_groups: int
+    """Number of groups of heads that are projected to ``output`` elements each. A second product
+    joins all groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """Compressed keys and values in addition to those of the sliding window (DeepSeek-V4)."""
+
+    rate: int
+    """Number of tokens per compressed entry."""
+    overlap: bool
+    """True if an entry also depends on the tokens of the entry before it, so that the projections
+    have twice the width."""
+
+    def parameters(self, hidden: int, width: int, norm: int) -> int:
+        """Return the number of parameters that compress vectors of ``width`` elements.
+
+        They are the projections to the vectors and to their weights, a bias for each token of an
+        entry, and a norm with ``norm`` parameters (transformers 5.23, modeling_deepseek_v4.py).
+        """
+        wide = width * (2 if self.overlap else 1)
+        return 2 * hidden * wide + self.rate * wide + norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +115,14 @@ class Attention:
     keys_as_values: bool = False
     """True if values are the projected keys, before norm and rotation, so that values have no
     projection (Gemma 4). The cache stores both."""
+    joint_kv: bool = False
+    """True if the same vectors are keys and values, so that one projection computes them and the
+    cache stores them once (DeepSeek-V4)."""
+    low_rank: LowRank | None = None
+    """Low-rank projections of queries and outputs; None = projections of full rank."""
+    compression: Compression | None = None
+    """Compressed keys and values, to which all queries attend in addition to those of ``window``;
+    None = the keys and values of tokens only."""
 
     @property
     def value_width(self) -> int:
@@ -91,8 +134,18 @@ class Attention:
         """Total output width of the key and value projections of grouped-query attention."""
         if self.shared_kv:
             return 0
-        values = 0 if self.keys_as_values else self.value_width
+        values = 0 if self.keys_as_values or self.joint_kv else self.value_width
         return self.kv_heads * (self.head_dim + values)
+
+    @property
+    def cached_width(self) -> int:
+        """Number of elements that the cache stores per key-value head and token."""
+        return self.head_dim + (0 if self.joint_kv else self.value_width)
+
+    @property
+    def slides(self) -> bool:
+        """True if the cache stores only the tokens of a window."""
+        return self.window is not None and self.compression is None
 
     @property
     def query_projection_heads(self) -> int:
@@ -193,7 +246,11 @@ class LinearAttention:
 
 @dataclass(frozen=True, slots=True)
 class Mamba:
-    """Dimensions of a Mamba-2 layer (arXiv:2405.21060), a state space model."""
+    """Dimensions of a Mamba layer, a state space model: Mamba-2 (arXiv:2405.21060) or Mamba-1.
+
+    Mamba-1 (arXiv:2312.00752) has one head per channel, and computes B, C and the step sizes from
+    the output of the convolution.
+    """
 
     heads: int
     head_dim: int
@@ -202,6 +259,10 @@ class Mamba:
     """Number of groups of heads; the heads of a group share the input matrix B and the output
     matrix C of the state."""
     conv_size: int
+    step_rank: int = 0
+    """Rank of the projection to the step sizes of Mamba-1; 0 = Mamba-2."""
+    norm: bool = True
+    """True if a norm follows the scan of Mamba-2."""
 
     @property
     def inner_width(self) -> int:
@@ -209,18 +270,45 @@ class Mamba:
         return self.heads * self.head_dim
 
     @property
+    def matrices_width(self) -> int:
+        """Total width of B and C of one group in the input of the convolution; 0 for Mamba-1."""
+        return 0 if self.step_rank else 2 * self.state_size
+
+    @property
     def conv_channels(self) -> int:
         """Number of channels of the convolution: the inner width, plus B and C of all groups."""
-        # B and C have state_size entries per group each.
-        return self.inner_width + 2 * self.groups * self.state_size
+        return self.inner_width + self.groups * self.matrices_width
 
     @property
     def input_projection_width(self) -> int:
         """Output width of the input projection of a Mamba layer.
 
-        The projection computes the input of the convolution, the gate, and one step size per head.
+        The projection computes the input of the convolution and the gate. That of Mamba-2 also
+        computes one step size per head.
         """
-        return self.conv_channels + self.inner_width + self.heads
+        steps = 0 if self.step_rank else self.heads
+        return self.conv_channels + self.inner_width + steps
+
+    @property
+    def step_projections(self) -> tuple[tuple[int, int], ...]:
+        """Shapes (outputs, inputs) of the projections after the convolution; empty for Mamba-2.
+
+        The first one computes B, C and the input of the second one, which computes step sizes.
+        """
+        rank = self.step_rank
+        first, second = (rank + 2 * self.state_size, self.inner_width), (self.inner_width, rank)
+        return (first, second) if rank else ()
+
+    @property
+    def small_parameters(self) -> int:
+        """Number of parameters outside projections and convolution.
+
+        They are the decay, the skip weight and the bias of the step size per head, and the weights
+        of the norm. The decay of Mamba-1 has one number per state.
+        """
+        decays = self.state_size if self.step_rank else 1
+        norm = self.inner_width if self.norm and not self.step_rank else 0
+        return (decays + 2) * self.heads + norm
 
 
 @dataclass(frozen=True, slots=True)

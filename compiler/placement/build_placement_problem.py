@@ -30,6 +30,8 @@ TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "dp_shard_cp": ("dense", ("dp_shard", "cp"), "ring"),
     "edp_shard": ("expert", ("dp_shard",), "ring"),
     "dp_replicate": ("dense", ("dp_replicate",), "ring"),
+    "gtp": ("dense", ("gtp",), "ring"),
+    "egtp": ("expert", ("gtp",), "ring"),
 }
 """Parallel axis in the estimate -> (mesh, axes that the process groups span, pattern of the
 messages)."""
@@ -54,7 +56,7 @@ CROSSES_FIRST: dict[PlacementPolicy, frozenset[str]] = {
 TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in TRAFFIC_GROUPS
-} | {"etp": "tp_seconds"}
+} | dict.fromkeys(("etp", "gtp", "egtp"), "tp_seconds")
 """Parallel axis -> field of the estimated step time that contains the exposed seconds of this axis.
 Several axes can have the same field."""
 

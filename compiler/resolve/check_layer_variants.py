@@ -9,6 +9,8 @@ from parc.compiler.spec.model_spec import LayerVariantSpec, ModelSpec
 
 _SHAPES = ("heads", "kv_heads", "head_dim", "value_dim", "window", "sinks")
 """Keys of a variant that describe grouped-query attention."""
+_ATTENDING = ("attention", "parallel")
+"""Values of ``mixer`` of layers with softmax attention."""
 _SECTIONS = {"linear": "linear_attention", "mamba": "mamba", "convolution": "convolution"}
 """Recurrent token mixer -> section of the model that describes it."""
 Found = tuple[str, Finding]
@@ -38,7 +40,7 @@ def _check_parts(facts: ModelSpec) -> Iterator[Found]:
     if facts.experts is None:
         absent.append("experts")
     variants = facts.layer_variants or ()
-    if facts.convolution and all(one.mixer != "convolution" for one in variants):
+    if facts.convolution and all(one.mixer not in ("convolution", "parallel") for one in variants):
         finding = Finding(
             "no layer has a convolution",
             label="model.convolution has no effect without mixer: convolution",
@@ -85,7 +87,7 @@ def _check_shared_keys(facts: ModelSpec, variants: tuple[LayerVariantSpec, ...])
     without = {
         layer
         for one in variants
-        if one.shared_kv or one.mixer != "attention" or not one.attention
+        if one.shared_kv or one.mixer not in _ATTENDING or not one.attention
         for layer in one.layers
     }
     first = next((n for n in range(1, (facts.layers or 0) + 1) if n not in without), None)
@@ -103,13 +105,19 @@ def _check_shared_keys(facts: ModelSpec, variants: tuple[LayerVariantSpec, ...])
 def _check_mixer(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Iterator[Found]:
     """Yield a token mixer of the variant that no section of the model describes."""
     section = _SECTIONS.get(variant.mixer)
+    if variant.mixer == "parallel" and not any(getattr(facts, one) for one in _SECTIONS.values()):
+        finding = Finding(
+            "mixer: parallel needs a recurrent mixer next to attention",
+            help=f"describe it in model.{', model.'.join(_SECTIONS.values())}",
+        )
+        yield f"{path}.mixer", finding
     if section is not None and getattr(facts, section) is None:
         finding = Finding(
             f"mixer: {variant.mixer} needs model.{section}, which is not set",
             help=f"describe these layers in model.{section}",
         )
         yield f"{path}.mixer", finding
-    if section is not None and not variant.attention:
+    if variant.mixer != "attention" and not variant.attention:
         finding = Finding("mixer has no effect with attention: false", help="remove one of them")
         yield f"{path}.mixer", finding
 
@@ -150,9 +158,11 @@ def _check_shapes(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Ite
         )
         yield f"{path}.kv_heads", finding
     given = [key for key in _SHAPES if getattr(variant, key) is not None]
-    given += [key for key in ("shared_kv", "keys_as_values") if getattr(variant, key)]
+    given += [
+        key for key in ("shared_kv", "keys_as_values", "compression") if getattr(variant, key)
+    ]
     other = "latent" if facts.latent else "" if variant.attention else "attention: false"
-    if variant.mixer != "attention":
+    if variant.mixer not in _ATTENDING:
         other = f"mixer: {variant.mixer}"
     if given and other:
         yield (
@@ -164,6 +174,8 @@ def _check_shapes(facts: ModelSpec, variant: LayerVariantSpec, path: str) -> Ite
         yield f"{path}.indexer", Finding(message)
     if variant.shared_kv and variant.keys_as_values:
         yield f"{path}.keys_as_values", Finding("keys_as_values has no effect with shared_kv")
+    if variant.compression and facts.window is None and variant.window is None:
+        yield f"{path}.compression", Finding("compression needs model.window")
     if variant.ffn is not None and not variant.mlp:
         yield f"{path}.ffn", Finding("ffn has no effect with mlp: false", help="remove ffn")
     if variant.full_attention and (facts.window is None or variant.window is not None):

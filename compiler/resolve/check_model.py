@@ -21,12 +21,14 @@ _REQUIRED_EXPERTS = ("count", "top_k", "size")
 _REQUIRED_LATENT = ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
 _REQUIRED_LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim")
 _REQUIRED_INDEXER = ("heads", "head_dim", "top_k")
+_REQUIRED_LOW_RANK = ("queries", "output")
 _REQUIRED_MAMBA = ("heads", "head_dim", "state_size")
 RECURRENT_SECTIONS = ("linear_attention", "mamba", "convolution")
 """Sections of recurrent token mixers, of which a model can have one."""
 # Fields of grouped-query attention. Latent attention replaces it, so they would have no effect.
 _NOT_WITH_LATENT = (
     *("kv_heads", "head_dim", "value_dim", "qkv_bias", "attention_output_bias", "sinks", "window"),
+    *("joint_kv", "low_rank"),
 )
 
 
@@ -78,6 +80,7 @@ def _missing_model_numbers(facts: ModelSpec) -> list[str]:
         ("linear_attention", _REQUIRED_LINEAR),
         ("mamba", _REQUIRED_MAMBA),
         ("indexer", _REQUIRED_INDEXER),
+        ("low_rank", _REQUIRED_LOW_RANK),
     ):
         part = getattr(facts, name)
         if part is not None:
@@ -227,7 +230,7 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
             label=f"{values} % {keys} = {values % keys}, must be 0",
         )
         yield "K03", "model.linear_attention.value_heads", finding
-    listed = any(one.mixer == "linear" for one in facts.layer_variants or ())
+    listed = any(one.mixer in ("linear", "parallel") for one in facts.layer_variants or ())
     if linear.full_attention_every == 1 and not listed:
         finding = Finding(
             "no layer has linear attention",
@@ -249,7 +252,7 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
 
 
 def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
-    """Check the groups of Mamba heads, and that some layers are Mamba layers."""
+    """Check the heads of Mamba layers and their groups, and that some layers are Mamba layers."""
     heads, groups = mamba.heads or 1, mamba.groups
     if heads % groups:
         finding = Finding(
@@ -257,7 +260,20 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
             label=f"{heads} % {groups} = {heads % groups}, must be 0",
         )
         yield "K03", "model.mamba.groups", finding
-    listed = any(one.mixer == "mamba" for one in facts.layer_variants or ())
+    if mamba.step_rank:
+        for key in ("head_dim", "groups"):
+            value = getattr(mamba, key)
+            if value != 1:
+                finding = Finding(
+                    f"{key} is {value}, but layers with step_rank are Mamba-1",
+                    label=f"Mamba-1 has one head per channel: {key} must be 1",
+                    fix=f"model.mamba.{key}: 1",
+                )
+                yield "K03", f"model.mamba.{key}", finding
+        if "norm" in mamba.model_fields_set and mamba.norm:
+            finding = Finding("norm has no effect with step_rank", help="remove model.mamba.norm")
+            yield "K03", "model.mamba.norm", finding
+    listed = any(one.mixer in ("mamba", "parallel") for one in facts.layer_variants or ())
     if "M" not in (facts.pattern or "") and not listed:
         finding = Finding(
             "no layer is a Mamba layer",

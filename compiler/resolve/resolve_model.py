@@ -22,17 +22,22 @@ from parc.compiler.ir.model import (
 )
 from parc.compiler.ir.token_mixers import (
     Attention,
+    Compression,
     Convolution,
     Indexer,
     LatentAttention,
     LinearAttention,
+    LowRank,
     Mamba,
 )
 from parc.compiler.resolve.check_layer_variants import check_layer_variants
 from parc.compiler.resolve.check_model import check_model
 from parc.compiler.spec.model_spec import ExpertsSpec, LayerVariantSpec, ModelSpec, PositionSpec
 
-_NESTED = ("experts", "indexer", "latent", "linear_attention", "mamba", "convolution", "position")
+_NESTED = (
+    *("experts", "indexer", "latent", "linear_attention", "low_rank", "mamba", "convolution"),
+    "position",
+)
 
 
 def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:
@@ -162,6 +167,7 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
         else None,
         pattern=facts.pattern or "",
         norm_weights=facts.norm_weights is not False,
+        residual_streams=facts.residual_streams or 1,
         variants=tuple(_build_variant(attention, facts, one) for one in facts.layer_variants or ()),
         extra_weights=tuple(ExtraWeights(**one.model_dump()) for one in facts.extra_weights or ()),
     )
@@ -184,11 +190,13 @@ def _build_variant(attention: Attention, facts: ModelSpec, spec: LayerVariantSpe
     if spec.full_attention:
         changes["window"] = None
     changes |= {"shared_kv": spec.shared_kv, "keys_as_values": spec.keys_as_values}
+    if spec.compression is not None:
+        changes["compression"] = Compression(**spec.compression.model_dump())
     # The distance between layers with full attention describes the layers without a variant.
     changed = replace(attention, full_attention_every=0, **changes)
     return LayerVariant(
         layers=tuple(layer - 1 for layer in spec.layers),
-        attention=changed if spec.attention and spec.mixer == "attention" else None,
+        attention=changed if spec.attention and spec.mixer in ("attention", "parallel") else None,
         ffn_size=(spec.ffn or facts.ffn or 0) if spec.mlp else None,
         mixer=spec.mixer if spec.attention else "none",
     )
@@ -218,6 +226,8 @@ def _build_attention(facts: ModelSpec) -> Attention:
         value_dim=facts.value_dim or 0,
         chunked=bool(facts.window_chunks),
         indexer=Indexer(**facts.indexer.model_dump()) if facts.indexer else None,
+        joint_kv=bool(facts.joint_kv),
+        low_rank=LowRank(**facts.low_rank.model_dump()) if facts.low_rank else None,
     )
 
 

@@ -291,7 +291,7 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
     else:
         if not isinstance(constants, EngineConstants):
             missing = f"constants() returns {type(constants).__name__}, not EngineConstants"
-        elif constants.states.pages is None and any(k.mixer != "attention" for k in model.kinds):
+        elif constants.states.pages is None and any(k.recurrent for k in model.kinds):
             missing = f"states.pages is null, but {model.name} has recurrent layers"
         else:
             return constants

@@ -87,7 +87,7 @@ def _fastest_valid_exchange(
     if not valid:
         return RING  # the rules reject it later, with their explanation
     best, *others = valid
-    kind = next((kind for kind in problem.model.kinds if kind.mixer == "attention"), None)
+    kind = next((kind for kind in problem.model.kinds if kind.attends), None)
     if kind is None:  # a model without keys and values to exchange
         return best
     ring = cached_layer_time(cost_model, _layout_with_exchange(layout, RING), kind)

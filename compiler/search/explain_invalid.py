@@ -28,7 +28,20 @@ MAX_VALUES = 6
 CACHED_EDITS = 256
 """Largest number of edited problems whose result is kept: more than one explanation tries, because
 each violated rule tries the same edits of the same settings."""
-NUMERIC_PINS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
+NUMERIC_PINS = (
+    "tp",
+    "cp",
+    "pp",
+    "vpp",
+    "dp",
+    "ep",
+    "etp",
+    "micro_batch",
+    "dp_shard",
+    "cp_a2a",
+    "gtp",
+    "egtp",
+)
 """Pins with a number, for which the fix is the nearest valid number. For all other pins, the fix is
 to remove the pin."""
 NAMED_PINS = ("schedule", "cp_comm", "order")

@@ -71,6 +71,8 @@ class LayoutSpace:
             "offload": variant.offload,
             "zero_plus": variant.zero_plus,
             "cuda_graphs": variant.cuda_graphs,
+            "gtp": variant.gtp,
+            "egtp": variant.egtp,
         }
         levels = recompute_levels(problem, framework)
         sibling_levels = len(levels)
@@ -90,7 +92,7 @@ class LayoutSpace:
         If the variant sets a shard size and the spec does not, dp must be larger than the shard
         size and a multiple of the shard size.
         """
-        shard, pinned = self.shard, self.problem.pins.dp_shard
+        shard, pinned = self.shard * self.constants["gtp"], self.problem.pins.dp_shard
         for degrees in parallel_size_choices(self.problem):
             # A shard size equal to dp is full sharding, which another variant covers.
             if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
@@ -110,8 +112,9 @@ class LayoutSpace:
         fields["pp"] = pp
         fields["vpp"] = vpp
         fields["dp"] = dp
-        fields["dp_shard"] = shard = self.shard or dp
-        fields["dp_replicate"] = max(dp // shard, 1)
+        copies = max(dp // fields["gtp"], 1)
+        fields["dp_shard"] = shard = self.shard or copies
+        fields["dp_replicate"] = max(copies // shard, 1)
         fields["world"] = tp * cp * pp * dp
         fields["ep"] = ep
         fields["etp"] = etp

@@ -34,6 +34,7 @@ from parc.compiler.cost.memory.workspaces import (
     overlap_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
+    shared_weight_buffer_bytes,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
@@ -146,9 +147,9 @@ class PeakMemoryCache:
         parameters = self._parameters.get(key)
         if parameters is None:
             parameters = self._parameters[key] = self._count_parameters(layout, shape)
-        dense_state = self._state_bytes_per_parameter(layout, layout.dp_shard * layout.cp)
-        shards = max(layout.edp // layout.dp_replicate, 1)
-        expert_state = self._state_bytes_per_parameter(layout, shards)
+        dense_state, expert_state = (
+            self._state_bytes_per_parameter(layout, shards) for shards in layout.optimizer_shards
+        )
         fixed = library_workspace_bytes(self._cost_model, self._program)
         fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
         fixed *= self._others
@@ -156,12 +157,12 @@ class PeakMemoryCache:
             fixed + dense * dense_state + expert * expert_state + copies
             for dense, expert, copies in parameters
         ]
-        # ZeRO-3 gathers the weights of a layer before it is computed.
-        if layout.zero_stage >= 3:
+        # ZeRO-3, and ranks that share weights, gather those of a layer before it is computed.
+        if layout.zero_stage >= 3 or layout.shares_weights:
             for index, kind in enumerate(shape.peak_candidates):
-                static[index] += self._others * gathered_weight_bytes(
-                    self._cost_model, layout, kind.load, self._program
-                )
+                gathered = gathered_weight_bytes(self._cost_model, layout, kind.load, self._program)
+                gathered += shared_weight_buffer_bytes(self._cost_model, layout, kind.load)
+                static[index] += self._others * gathered
         if not self._program.state.step:
             return tuple(static), max(static)
         temporary = (

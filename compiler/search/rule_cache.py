@@ -37,6 +37,8 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "offload": (),
     "zero_plus": (),
     "cuda_graphs": (),
+    "gtp": (),
+    "egtp": (),
 }
 """For each field of a layout, the fields of a point that determine it within one search space."""
 

@@ -88,8 +88,10 @@ class StepTimeCache:
         groups = self.cost_model.group_spans(layout)
         # Meshes that differ only in pp and dp share layer times if their groups span equal links.
         sizes = (layout.tp, layout.cp, layout.ep, layout.etp)
-        spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
-        rows = self._times_by_layer.setdefault((sizes, spans), {})
+        spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp, groups.gtp, groups.egtp)
+        # With shared weights, a single stage also gathers the embedding.
+        alone = layout.gtp > 1 and layout.pp == 1
+        rows = self._times_by_layer.setdefault((sizes, spans, alone), {})
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:

@@ -85,6 +85,18 @@ class LayoutSpec(StrictModel):
     """Expert parallel size: number of ranks over which the experts of a layer are distributed."""
     etp: Count | Auto = "auto"
     """Expert tensor parallel size: number of ranks that split each expert."""
+    gtp: Count | Auto = 1
+    """Generalized tensor parallel size: number of neighboring data-parallel ranks that share one
+    copy of each weight of the dense layers. They gather a weight just before its use in every
+    forward and backward pass, and reduce its gradients after every micro-batch, so that weights,
+    gradients and optimizer state need 1/gtp of the memory. It divides dp. Megatron's
+    --tensor-parallel-num-weight-shards is tp x gtp. 1 means no sharing; auto compares sizes within
+    one NVLink domain."""
+    egtp: Count | Auto = 1
+    """Generalized tensor parallel size of routed experts: number of data-parallel ranks that share
+    one copy of the weights of each expert, as gtp does for the other weights. It divides the number
+    of replicas of the experts, GPUs / (etp x ep x pp). Megatron's
+    --expert-tensor-parallel-num-weight-shards is etp x egtp. auto compares 1 and gtp."""
     micro_batch: Count | Auto = "auto"
     """Number of sequences per micro-batch."""
     sequence_parallel: bool | Auto = "auto"

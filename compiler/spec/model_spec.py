@@ -64,18 +64,23 @@ class LinearAttentionSpec(StrictModel):
 
 
 class MambaSpec(StrictModel):
-    """Dimensions of the Mamba-2 layers, which pattern or layer_variants list."""
+    """Dimensions of the Mamba layers, which pattern or layer_variants list."""
 
     heads: Count | None = None
-    """Number of heads. Required unless base sets it."""
+    """Number of heads; for Mamba-1, the number of channels. Required unless base sets it."""
     head_dim: PositiveInt | None = None
-    """Width of a head. Required unless base sets it."""
+    """Width of a head; 1 for Mamba-1. Required unless base sets it."""
     state_size: PositiveInt | None = None
     """Number of states per channel. Required unless base sets it."""
     groups: Count = 1
     """Number of groups of heads. The heads of a group share the matrices B and C of the state."""
     conv_size: Count = 4
     """Kernel width of the causal convolution."""
+    step_rank: NonNegativeInt = 0
+    """Rank of the projection to the step sizes, which makes the layers Mamba-1 (Jamba). 0 means
+    Mamba-2."""
+    norm: bool = True
+    """True if a norm follows the scan of Mamba-2. Falcon-H1 has none."""
 
 
 class ConvolutionSpec(StrictModel):
@@ -164,6 +169,27 @@ class IndexerSpec(StrictModel):
     """True if a projection gives each token a weight per head. False for MiniMax-M3."""
 
 
+class LowRankSpec(StrictModel):
+    """Low-rank projections of grouped-query attention (DeepSeek-V4)."""
+
+    queries: PositiveInt | None = None
+    """Rank of the query projection, whose two parts have a norm between them. Required unless base
+    sets it."""
+    output: PositiveInt | None = None
+    """Rank of the output projection per group of heads. Required unless base sets it."""
+    output_groups: Count = 1
+    """Number of groups of heads that the output projection reduces separately."""
+
+
+class CompressionSpec(StrictModel):
+    """Compressed keys and values in addition to those of the sliding window (DeepSeek-V4)."""
+
+    rate: Count
+    """Number of tokens per compressed entry."""
+    overlap: bool = False
+    """True if an entry also depends on the tokens of the entry before it."""
+
+
 class LayerVariantSpec(StrictModel):
     """Layers whose shapes differ from the other layers; absent keys have the values of model."""
 
@@ -171,9 +197,10 @@ class LayerVariantSpec(StrictModel):
     """Numbers of the layers, counted from 1."""
     attention: bool = True
     """False if the layers have no token mixer."""
-    mixer: Literal["attention", "linear", "mamba", "convolution"] = "attention"
+    mixer: Literal["attention", "linear", "mamba", "convolution", "parallel"] = "attention"
     """Token mixer of the layers: softmax attention, or the one that model.linear_attention,
-    model.mamba or model.convolution describes."""
+    model.mamba or model.convolution describes. parallel means both next to each other
+    (Falcon-H1)."""
     mlp: bool = True
     """False if the layers have no MLP."""
     heads: Count | None = None
@@ -200,6 +227,9 @@ class LayerVariantSpec(StrictModel):
     indexer: Literal["own", "shared", "none"] = "own"
     """shared if the layers have no indexer, because they attend to the keys that the indexer of an
     earlier layer selected. none if they attend to all visible keys."""
+    compression: CompressionSpec | None = None
+    """Compressed keys and values, to which queries attend in addition to those of the window. An
+    indexer of the layers selects compressed entries. If absent, the layers have none."""
 
 
 class ExtraWeightsSpec(StrictModel):
@@ -280,6 +310,14 @@ class ModelSpec(StrictModel):
     """Multi-head latent attention. If absent, the model has grouped-query attention."""
     indexer: IndexerSpec | None = None
     """Indexer of sparse attention. If absent, queries attend to all visible keys."""
+    joint_kv: bool | None = None
+    """True if the same vectors are keys and values, so that they have one projection and are cached
+    once (DeepSeek-V4). If absent, false."""
+    low_rank: LowRankSpec | None = None
+    """Low-rank projections of queries and outputs. If absent, they have full rank."""
+    residual_streams: Count | None = None
+    """Number of residual streams, which hyper-connections mix (DeepSeek-V4). Their weights belong
+    to extra_weights. If absent, 1."""
     head_gate: bool | None = None
     """True if a sigmoid gate with one number per head scales the attention output (Step 3.5). If
     absent, false."""
@@ -289,7 +327,7 @@ class ModelSpec(StrictModel):
     """Linear attention layers between the softmax attention layers (Qwen3-Next). If absent, the
     model has none."""
     mamba: MambaSpec | None = None
-    """Mamba-2 layers (Nemotron-H), which pattern or layer_variants list. If absent, the model has
+    """Mamba layers (Nemotron-H), which pattern or layer_variants list. If absent, the model has
     none."""
     convolution: ConvolutionSpec | None = None
     """Layers with a short convolution instead of attention (LFM2), which layer_variants lists. If

@@ -86,7 +86,8 @@ def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None
 def coordinates_in_groups(groups: FamilyGroups) -> list[int]:
     """Return one item per rank: the index of the rank in its group.
 
-    The ranks of a group are evenly spaced, so slices fill the list without a loop over ranks.
+    The ranks of a group along one axis are evenly spaced, so slices fill the list without a loop
+    over ranks.
     """
     size = len(groups.members)
     column = [0] * (size * len(groups.bases))
@@ -94,6 +95,11 @@ def coordinates_in_groups(groups: FamilyGroups) -> list[int]:
         return column
     step = groups.members[1]
     places = range(size)
+    if groups.members != list(range(0, size * step, step)):
+        for base in groups.bases:
+            for place, member in enumerate(groups.members):
+                column[base + member] = place
+        return column
     for base in groups.bases:
         column[base : base + size * step : step] = places
     return column

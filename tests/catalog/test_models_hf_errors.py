@@ -25,7 +25,7 @@ def findings(text, tmp_path):
     [
         ({}, "no key model_type"),
         ({"model_type": 7}, "no key model_type"),
-        ({"model_type": "jamba"}, "Mamba layers"),
+        ({"model_type": "zamba"}, "Mamba-1 layers"),
         ({"model_type": "axk2"}, "norms are gated"),
         ({"model_type": "brand_new"}, "not supported"),
         ({"model_type": "x" * 300}, "not supported"),

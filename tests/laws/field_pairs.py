@@ -58,6 +58,8 @@ SERVED_LINEAR = _serving("qwen3-next-80b-a3b", tp=8)
 SERVED = (_serving("deepseek-v2-lite", tp=4, dcp=2, replicas=2, dp=2, pcp=2),)
 SERVING = (SERVICE, WIDE)
 
+LOW_RANK = {"queries": 512, "output": 512}
+COMPRESSED = [{"layers": [1, 2, 3], "compression": {"rate": 4}}]
 PAIRS: dict[str, tuple[Any, ...]] = {
     r"name|cluster.*\.name|model\.name": ("one", "two"),
     r".*source": ("one", "two"),
@@ -77,6 +79,12 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     ),
     r"model\.extra_weights\[\]\.parameters": (10**8, 9 * 10**8),
     r"model\.indexer\.(heads|top_k)": (16, 64, 256),
+    r"model\.low_rank": (LOW_RANK, {"queries": 256, "output": 512}),
+    r"model\.low_rank\.output_groups": (1, 4),
+    r"model\.layer_variants\[\]\.compression": ({"rate": 4}, {"rate": 128}),
+    r"model\.layer_variants\[\]\.compression\.rate": (4, 128),
+    r"model\.residual_streams": (1, 4),
+    r"model\.mamba\.step_rank": (0, 64, 128),
     r"model\.pattern": ("M-M*" * 13, "M-*-" * 13),
     r"model\.(ffn|hidden)": (4096, 8192, 14336),
     r"model\.layers": (8, 16),
@@ -199,6 +207,12 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
         {"model.layer_variants": VARIANTS, "model.window": 1024},
     ),
     (
+        r"model\.layer_variants\[\]\.compression(\..*)?",
+        (PLAIN, SERVICE),
+        {"model.layer_variants": COMPRESSED, "model.window": 1024},
+    ),
+    (r"model\.low_rank(\..*)?", (PLAIN, SERVICE), {"model.low_rank": LOW_RANK}),
+    (
         r"model\.layer_variants\[\]\.indexer",
         (LATENT, SERVED_LATENT),
         {"model.layer_variants": VARIANTS, "model.indexer": INDEXER},
@@ -249,6 +263,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"goals\.limits\.ep\..*", (EXPERTS, SERVED_EXPERTS), {}),
     (r"goals\.limits\.(pcp|dcp|dp|replicas)\..*", SERVED, {}),
     (r"layout\.(ep|etp|all2all|redundant_experts)", (EXPERTS, SERVED_EXPERTS), {}),
+    (r"layout\.egtp", (EXPERTS,), {}),
     (r"layout\.(pcp|dcp)", (SERVED_LATENT,), {}),
     (r"layout\.recompute\.modules", (), {"layout.recompute": {"granularity": "selective"}}),
     (r"layout\.recompute\.(method|layers)", (), {"layout.recompute": BLOCKS}),

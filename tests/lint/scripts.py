@@ -156,6 +156,12 @@ CASES: tuple[Case, ...] = (
         (_size("--seq-length", 4096, 4084), _more("--context-parallel-size 8")),
         "--context",
     ),
+    (
+        "D25",
+        MEGATRON,
+        (_more("--ddp-average-in-collective --tensor-parallel-num-weight-shards 8"),),
+        "--tensor-parallel-num-weight-shards",
+    ),
     ("S14", MEGATRON, (("--sequence-parallel", "--tp-comm-overlap"),), "--tp-comm-overlap"),
     ("P01", MEGATRON, (_size("--num-layers", 32, 31),), PP),
     ("P01", MEGATRON, (_more("--num-virtual-stages-per-pipeline-rank 3"),), PP),

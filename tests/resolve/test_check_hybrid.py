@@ -16,6 +16,11 @@ from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
 LINEAR = QWEN3_NEXT["linear_attention"]
 MAMBA = NEMOTRON_NANO["mamba"]
 EXPERTS = NEMOTRON_NANO["experts"]
+DENSE = {
+    **{"layers": 4, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 1000},
+    "position": {"max_positions": 1024},
+}
+"""A model without a recurrent mixer and without a window."""
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,31 @@ EXPERTS = NEMOTRON_NANO["experts"]
             "model.mamba.groups",
             "64 Mamba heads are not divisible by 7 groups",
         ),
+        (
+            NEMOTRON_NANO,
+            {"mamba": {**MAMBA, "groups": 1, "step_rank": 168}},
+            "model.mamba.head_dim",
+            "head_dim is 64, but layers with step_rank are Mamba-1",
+        ),
+        (
+            NEMOTRON_NANO,
+            {"mamba": {**MAMBA, "head_dim": 1, "groups": 1, "step_rank": 168, "norm": True}},
+            "model.mamba.norm",
+            "norm has no effect with step_rank",
+        ),
+        (
+            DENSE,
+            {"layer_variants": [{"layers": [1], "mixer": "parallel"}]},
+            "model.layer_variants[0].mixer",
+            "parallel needs a recurrent mixer",
+        ),
+        (
+            DENSE,
+            {"layer_variants": [{"layers": [1], "compression": {"rate": 4}}]},
+            "model.layer_variants[0].compression",
+            "compression needs model.window",
+        ),
+        (DENSE, {"low_rank": {"queries": 64}}, "model.low_rank.output", "is not set"),
         (
             NEMOTRON_NANO,
             {"mamba": None},

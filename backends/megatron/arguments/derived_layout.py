@@ -83,6 +83,16 @@ def context_hierarchy(problem: Problem, layout: Layout) -> tuple[int, int] | Non
     return (layout.cp_a2a, layout.cp_p2p) if layout.cp_a2a > 1 else None
 
 
+def weight_shards(problem: Problem, layout: Layout) -> int | None:
+    """Return the ranks over which a dense weight is divided, tp x gtp; None if gtp is 1."""
+    return layout.tp * layout.gtp if layout.gtp > 1 else None
+
+
+def expert_weight_shards(problem: Problem, layout: Layout) -> int | None:
+    """Return the ranks over which an expert is divided, etp x egtp; None if egtp is 1."""
+    return layout.etp * layout.egtp if layout.egtp > 1 else None
+
+
 def pp_before_dp(problem: Problem, layout: Layout) -> bool:
     """Return True for the rank order in which pp varies faster than dp."""
     return layout.order != DEFAULT_ORDER

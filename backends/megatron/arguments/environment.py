@@ -20,7 +20,8 @@ def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...
     is above 1 (megatron/training/arguments.py). The check includes AMD GPUs, because ROCm reports
     compute capability 9.x. In other cases PARC omits the variable, because the value 1 reduces
     overlap. Offloaded activations require NVTE_CPU_OFFLOAD_V1=1, and CUDA graphs together with
-    expandable segments of memory require NCCL_GRAPH_REGISTER=0.
+    expandable segments of memory require NCCL_GRAPH_REGISTER=0. On Blackwell, CUDA graphs with
+    shared weights require CUDA_GRAPHS_USE_NODE_PRIORITY=1.
     """
     # One hardware queue keeps the launch order of communication and computation kernels, which
     # their overlap relies on.
@@ -33,4 +34,7 @@ def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...
         found.append(("NVTE_CPU_OFFLOAD_V1", "1"))
     if layout.cuda_graphs:
         found.append(("NCCL_GRAPH_REGISTER", "0"))
+        if layout.shares_weights and gpu.compute_capability[0] >= BLACKWELL:
+            # validate_args: gathers of shared weights keep their stream priority inside graphs.
+            found.append(("CUDA_GRAPHS_USE_NODE_PRIORITY", "1"))
     return tuple(found)

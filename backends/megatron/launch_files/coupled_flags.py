@@ -36,6 +36,18 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
         SHARDS,
         why="parameters are gathered only if they are sharded",
     ),
+    *(
+        FlagCoupling(
+            "D25",
+            flag,
+            excludes=("--ddp-average-in-collective", "--num-distributed-optimizer-instances"),
+            why="shared weights need sums of gradients and one copy of the optimizer state",
+        )
+        for flag in (
+            "--tensor-parallel-num-weight-shards",
+            "--expert-tensor-parallel-num-weight-shards",
+        )
+    ),
     FlagCoupling(
         "S14",
         "--tp-comm-overlap",

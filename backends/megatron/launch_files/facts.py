@@ -35,7 +35,10 @@ STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
 these values."""
 OF_HEADS = ("kv_heads", "head_dim")
 """Model sizes that cannot be interpreted without the number of heads."""
-DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
+DEFAULTS = {
+    **{"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0},
+    **{"gtp": 1, "egtp": 1},
+}
 """Megatron's defaults of parallel sizes (megatron/training/arguments.py); etp defaults to tp."""
 EXPERTS = {"count": 2, "top_k": 1, "size": 128}
 """Placeholder values for sizes of routed experts that the script does not contain."""
@@ -217,7 +220,8 @@ def _full_and_known_layout(
     gpus = problem.cluster.gpus
     # The quotient is rounded down; rule D09 reports a number of GPUs that is not divisible.
     dp = max(gpus // (tp * cp * pp), 1)
-    replicas = dp if sizes["zero_stage"] == 0 else 1
+    distinct = max(dp // sizes["gtp"], 1)
+    replicas = distinct if sizes["zero_stage"] == 0 else 1
     split = _split_from_flags(problem, pp, vpp)
     whole = Layout(
         tp=tp,
@@ -227,7 +231,7 @@ def _full_and_known_layout(
         ep=sizes["ep"],
         zero_stage=sizes["zero_stage"],
         dp_replicate=replicas,
-        dp_shard=dp // replicas,
+        dp_shard=distinct // replicas,
         etp=pins.etp or tp,
         micro_batch=pins.micro_batch or 1,
         schedule="interleaved" if vpp > 1 else "1f1b",
@@ -240,6 +244,8 @@ def _full_and_known_layout(
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
         cuda_graphs=bool(pins.cuda_graphs),
+        gtp=sizes["gtp"],
+        egtp=sizes["egtp"],
     )
     hidden = [name for name in _layout_fields() if not _is_field_given(name, known)]
     tiled = all(_is_field_given(name, known) for name in ("tp", "cp", "pp"))

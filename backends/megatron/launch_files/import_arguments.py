@@ -141,6 +141,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     flags, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
+    _derive_shared_weights(spec.pop("shards", {}), layout, reading)
     # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
     # explicitly.
     pin_megatron_defaults(layout, dynamic)
@@ -242,6 +243,25 @@ def _derive_vpp(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]
     # vpp stays unset if the layers are not divisible.
     if layers and total and total % (layout.get("pp", 1) * layers) == 0:
         layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
+
+
+def _derive_shared_weights(
+    shards: dict[str, int], layout: dict[str, Any], reading: Reading
+) -> None:
+    """Set gtp and egtp, the quotients of Megatron's numbers of weight shards and tp or etp.
+
+    A number that is not a multiple of the size is reported, because Megatron rejects it.
+    """
+    tp = layout.get("tp", 1)
+    sizes = {"dense": ("gtp", "tp", tp), "expert": ("egtp", "etp", layout.get("etp", tp))}
+    for key, (name, axis, size) in sizes.items():
+        count = shards.get(key, size)
+        if count % size or count < size:
+            text = f"{count} weight shards with {axis} {size}"
+            hint = f"Megatron needs a multiple of {axis}; {name} is the quotient"
+            reading.leave_out(text, reading.spans[f"shards.{key}"], hint)
+        elif count > size:
+            layout[name] = count // size
 
 
 def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:

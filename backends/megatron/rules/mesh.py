@@ -99,17 +99,26 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
 def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
     # parallel_state.py asserts that the pipeline groups of both meshes are equal, which holds for
     # every size only if pp is slowest.
-    return not layout.order.endswith("pp") and layout.pp > 1 and layout.edp != layout.dp
+    equal = layout.edp // layout.egtp == layout.dp // layout.gtp
+    return not layout.order.endswith("pp") and layout.pp > 1 and not equal
 
 
 def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"rank order {layout.order} requires as many expert replicas as dense replicas",
-        label=f"edp {layout.edp} must equal dp {layout.dp}, but etp x ep is "
-        f"{layout.etp * layout.ep} and tp x cp is {layout.tp * layout.cp}",
+        label=_describe_replicas(layout),
         help="make tp x cp equal to etp x ep, or use pp 1, or a rank order that ends in pp",
         fix="layout.order: tp-cp-ep-dp-pp",
     )
+
+
+def _describe_replicas(layout: Layout) -> str:
+    """Return the numbers of replicas of experts and dense layers, which must be equal, as text."""
+    edp, dp = f"edp {layout.edp}", f"dp {layout.dp}"
+    if layout.shares_weights:
+        edp, dp = f"edp / egtp {layout.edp // layout.egtp}", f"dp / gtp {layout.dp // layout.gtp}"
+    inner = f"etp x ep is {layout.etp * layout.ep} and tp x cp is {layout.tp * layout.cp}"
+    return f"{edp} must equal {dp}, but {inner}"
 
 
 def _violates_optimizer_copies(problem: Problem, layout: Layout) -> bool:
@@ -145,7 +154,7 @@ MESH_RULES: tuple[Rule, ...] = (
         ("layout.order", "layout.ep", "layout.etp"),
         _violates_rank_order,
         _explain_rank_order,
-        ("order", "ep", "etp", *WORLD_FIELDS),
+        ("order", "ep", "etp", "egtp", *WORLD_FIELDS),
     ),
     Rule(
         "D15",

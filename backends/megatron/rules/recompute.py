@@ -157,7 +157,7 @@ def _offload_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
             return part, "with recompute of moe, the activations of experts are not saved"
         if part == "norms" and not has_separate_norms(problem.model):
             return part, "all norms of the model are fused with projections"
-        if part == "attention" and all(kind.mixer != "attention" for kind in problem.model.kinds):
+        if part == "attention" and not any(kind.attends for kind in problem.model.kinds):
             return part, "the model has no attention layers"
     return "", ""
 

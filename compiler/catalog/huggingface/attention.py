@@ -15,13 +15,16 @@ from parc.compiler.catalog.huggingface.config_keys import (
 from parc.compiler.catalog.huggingface.layer_variants import (
     layer_indexes,
     read_block_configs,
-    read_block_sparse_layers,
     read_global_layer_shapes,
     read_heads_per_layer,
     read_other_setting_of_windows,
-    read_shared_indexers,
     read_shared_key_values,
     read_sliding_layer_shapes,
+)
+from parc.compiler.catalog.huggingface.selected_keys import (
+    read_block_sparse_layers,
+    read_compressed_layers,
+    read_shared_indexers,
 )
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -290,9 +293,55 @@ def _rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any
     return {"ffn": -(-width // multiple) * multiple}
 
 
+def read_residual_streams(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the number of residual streams that hyper-connections mix."""
+    return {"residual_streams": keys.whole_number("hc_mult")}
+
+
+def read_convolutions_and_windows(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``window`` and ``layer_variants`` of LFM3, which has three types of layers.
+
+    By default, layers 3, 7, 11, ... (counted from 1) have full attention, layers 5, 9, ... have a
+    sliding window, and the others have a convolution (configuration_lfm3.py).
+    """
+    layers, key = found["layers"], "layer_types"
+    types = keys.value(key)
+    if types is None:
+        names = {0: _SLIDING, 2: _FULL}
+        types = [names.get(n % 4, "conv") if n else "conv" for n in layer_indexes(layers)]
+    elif not isinstance(types, list) or len(types) != layers:
+        keys.add_note("K03", key, f"{key} must list one type for each of the {layers} layers")
+        return {}
+    found_in = {
+        name: [n for n, one in enumerate(types, 1) if one == name]
+        for name in ("conv", _FULL, _SLIDING)
+    }
+    window = keys.optional_whole_number("sliding_window")
+    windowed = bool(found_in[_SLIDING]) and window is not None
+    variants: list[dict[str, Any]] = [{"layers": found_in["conv"], "mixer": "convolution"}]
+    if windowed:
+        variants.append({"layers": found_in[_FULL], "full_attention": True})
+    fields: dict[str, Any] = {"window": window} if windowed else {}
+    fields["layer_variants"] = [one for one in variants if one["layers"]]
+    return fields if found_in["conv"] else {**fields, "convolution": None}
+
+
+def read_only_mamba(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the pattern of a model whose layers are single Mamba mixers, without attention.
+
+    The number of attention heads is that of Mamba, so that tensor-parallel sizes are valid for it.
+    """
+    mamba, layers = found["mamba"], len(layer_indexes(found["layers"]))
+    return {"pattern": "M" * layers, "heads": mamba["heads"], "head_dim": mamba["head_dim"]}
+
+
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "block_configs": read_block_configs,
     "block_sparse_layers": read_block_sparse_layers,
+    "compressed_layers": read_compressed_layers,
+    "convolutions_and_windows": read_convolutions_and_windows,
+    "only_mamba": read_only_mamba,
+    "residual_streams": read_residual_streams,
     "heads_per_layer": read_heads_per_layer,
     "shared_indexers": read_shared_indexers,
     "other_setting_of_windows": read_other_setting_of_windows,

@@ -21,11 +21,11 @@ _LISTS = ("readers", "ignored_keys", "extra_weights")
 _TEXTS = ("source", "window", "unsupported_parts", "assumed_constants")
 _SECTIONS = (*_MAPPINGS, *_LISTS, *_TEXTS, "ffn_to_hidden")
 _NEEDED_SECTIONS = ("source", "defaults", "keys", "position")
-_NEEDED_FIELDS = ("hidden", "heads", "vocab", "activation")
+_NEEDED_FIELDS = ("hidden", "vocab", "activation")
 _NESTED_FIELDS = {
     "latent": ("q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim"),
     "linear_attention": (*("key_heads", "value_heads", "key_dim", "value_dim"),),
-    "mamba": ("heads", "head_dim", "state_size", "groups", "conv_size"),
+    "mamba": ("state_size", "conv_size"),
     "convolution": ("conv_size", "bias"),
     "layer_mixers": ("mixer", "types", "default_every"),
     "indexer": ("heads", "head_dim", "top_k"),
@@ -36,8 +36,8 @@ _NESTED_FIELDS = {
 """Section of a family file -> keys that are required if the file has this section."""
 _OPTIONAL_FIELDS = {
     "linear_attention": ("conv_size", "full_attention_every"),
-    "mamba": ("expand",),
-    "layer_mixers": ("attention_layers", "first_layer", "flags"),
+    "mamba": ("heads", "head_dim", "groups", "expand", "inner", "step_rank", "norm"),
+    "layer_mixers": ("attention_layers", "first_layer", "flags", "period", "offset"),
     "experts": (
         *("shared_size", "shared_count", "shared_width", "shared_gate", "first_dense_layers"),
         *("layer_types", "dense_layers", "expert_layers", "last_layer", "every", "router"),
@@ -47,7 +47,8 @@ _OPTIONAL_FIELDS = {
             "scaling_factor",
             "aux_loss_coefficient",
             "dense_if_null",
-            "dense_if_zero",
+            "dense_up_to",
+            "offset",
             "requires",
         ),
     ),
@@ -55,7 +56,7 @@ _OPTIONAL_FIELDS = {
 }
 _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "dense_if_null": (bool, "be true or false"),
-    "dense_if_zero": (bool, "be true or false"),
+    "dense_up_to": (int, "be a whole number"),
     "shared_gate": (bool, "be true or false"),
     "default_every": (int, "be a whole number"),
     "first_layer": (int, "be a whole number"),
@@ -83,6 +84,12 @@ def check_family(tree: Mapping[str, Any], file: str) -> None:
             fields = tree[section]
             _check_key_names(file, section, fields, (*needed, *_OPTIONAL_FIELDS.get(section, ())))
             _check_needed_keys(file, section, fields, needed)
+    if "mamba" in tree or "only_mamba" in tree.get("readers", ()):
+        mamba = tree.get("mamba", {})
+        needed = ("expand",) if "step_rank" in mamba else ("heads", "head_dim", "groups")
+        _check_needed_keys(file, "mamba", mamba, needed)
+    if "period" in tree.get("layer_mixers", {}):
+        _check_needed_keys(file, "layer_mixers", tree["layer_mixers"], ("offset",))
     _check_readers(tree, file)
     _check_constants(tree, file)
     for number, entry in enumerate(tree.get("extra_weights", ())):
@@ -135,7 +142,8 @@ def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
     _check_key_names(file, "keys", keys, FIELD_READERS)
     # With a layer pattern, the number of layers is the length of the pattern.
     extra = "ffn" if "layer_pattern" in tree else "layers"
-    _check_needed_keys(file, "keys", {**constants, **keys}, (*_NEEDED_FIELDS, extra))
+    heads = () if "only_mamba" in tree.get("readers", ()) else ("heads",)
+    _check_needed_keys(file, "keys", {**constants, **keys}, (*_NEEDED_FIELDS, *heads, extra))
     if "ffn" not in keys and "ffn" not in constants:
         raise FamilyError(file, "keys.ffn is missing")
     for field, names in keys.items():
@@ -160,7 +168,7 @@ def _check_readers(tree: Mapping[str, Any], file: str) -> None:
         for key, rule in rules.items():
             if isinstance(rule, dict):
                 _check_key_names(file, f"requires.{key}", rule, ("value", "same_as", "reason"))
-    if "expert_layers" in experts:
+    if "expert_layers" in experts or "offset" in experts:
         _check_needed_keys(file, "experts", experts, ("every",))
 
 

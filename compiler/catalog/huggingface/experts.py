@@ -27,9 +27,11 @@ keys."""
 def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] | None:
     """Return the fields of section ``experts`` of ``ModelSpec``; None for a dense model."""
     count, top_k = (first_key_with_value(keys, names[field]) for field in ("count", "top_k"))
-    if (names.get("dense_if_null") and keys.value(count) is None) or (
-        names.get("dense_if_zero") and keys.whole_number(count, least=0) == 0
-    ):
+    if names.get("dense_if_null") and keys.value(count) is None:
+        return None
+    if "dense_up_to" in names and keys.whole_number(count, least=0) <= names["dense_up_to"]:
+        keys.mark_as_read([names[field] for field in ("offset", "every") if field in names])
+        keys.mark_as_read((top_k,))
         return None
     size = keys.whole_number(names["size"])
     found: dict[str, Any] = {
@@ -90,6 +92,10 @@ def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[s
         found["first_dense_layers"] = _dense_layers_by_index(keys, names["dense_layers"])
     if "expert_layers" in names:
         _check_expert_layer_interval(keys, names["expert_layers"], names["every"], layers)
+    if "offset" in names:
+        every, first = keys.whole_number(names["every"]), names["offset"]
+        # Layers n, 2n, ... (counted from 1) have experts: the first one has index n - 1.
+        keys.require_value(first, every - 1, "experts are in other layers than every n-th one")
     if "last_layer" in names:
         _check_last_expert_layer(keys, names["last_layer"], layers)
     return found

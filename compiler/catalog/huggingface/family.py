@@ -49,17 +49,20 @@ class Family:
     """Field of ``LinearAttentionSpec`` -> config key; layers without linear attention have full
     attention. Without ``full_attention_every``, section ``layer_mixers`` is required."""
     mamba: Mapping[str, str] = field(default_factory=dict)
-    """Field of ``MambaSpec`` -> config key, and ``expand``, the config key of the ratio of inner
-    width to hidden size. Requires section ``layer_pattern`` or ``layer_mixers``."""
+    """Field of ``MambaSpec`` -> config key, and ``inner`` or ``expand``, the config keys of the
+    inner width and of its ratio to the hidden size. With ``step_rank``, ``heads`` and ``head_dim``
+    follow from this width. Requires section ``layer_pattern`` or ``layer_mixers``, or the reader
+    ``only_mamba``."""
     convolution: Mapping[str, str] = field(default_factory=dict)
     """Field of ``ConvolutionSpec`` -> config key; requires section ``layer_mixers``."""
     layer_mixers: Mapping[str, Any] = field(default_factory=dict)
-    """Layers with another token mixer than attention. ``mixer``: their token mixer. ``types``:
+    """Layers with other token mixers than attention alone. ``mixer``: their token mixer. ``types``:
     config key of a list of names, in which the other layers are attention layers. If the config
     lacks it: ``attention_layers``, config key of the indexes of attention layers, or ``flags``,
     config key of a list with 1 for attention. ``first_layer``: index of the first layer in
     ``attention_layers``, if it is not 0. If the config has none of them: every ``default_every``-th
-    layer has attention, from the first one on; 0 for no layer."""
+    layer has attention, from the first one on; 0 for no layer. ``period`` and ``offset``: config
+    keys of this distance and of the index of the first layer with attention."""
     indexer: Mapping[str, str] = field(default_factory=dict)
     """Field of ``IndexerSpec`` -> config key."""
     extra_weights: tuple[Mapping[str, Any], ...] = ()
@@ -76,9 +79,10 @@ class Family:
     ``method`` and ``expert_bias``. ``shared_count`` (a config key or a number) and
     ``shared_width``: number and width of shared experts. ``layer_types``, ``dense_layers``,
     ``expert_layers``, ``last_layer``: config keys that determine which layers have experts.
-    ``shared_gate``: true if the shared expert has a gate. ``dense_if_null`` and ``dense_if_zero``:
-    true if a ``count`` of null or 0 means a dense model. ``requires``: like section ``requires``,
-    but only for configs with experts.
+    ``shared_gate``: true if the shared expert has a gate. ``dense_if_null``: true if a ``count`` of
+    null means a dense model. ``dense_up_to``: largest ``count`` that means a dense model.
+    ``offset``: config key of the index of the first layer with experts, of every ``every`` layers.
+    ``requires``: like section ``requires``, but only for configs with experts.
     """
     readers: tuple[str, ...] = ()
     """Special readers (keys of SPECIAL_READERS), for rules that other sections cannot express."""

@@ -44,12 +44,17 @@ def read_extra_weights(
 
 
 def read_factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
-    """Return the value of a number, a config key, or a field such as ``model.hidden``."""
+    """Return the value of a number, a config key, or a field such as ``model.hidden``.
+
+    A field of a section is ``model.mamba.step_rank``, for example.
+    """
     if isinstance(factor, int):
         return factor
     if not factor.startswith(_FIELD):
         return keys.whole_number(factor)
-    field = factor.removeprefix(_FIELD)
+    section, _, field = factor.removeprefix(_FIELD).rpartition(".")
+    if section:
+        return int(found.get(section, {}).get(field, 0))
     heads = found["heads"]
     defaults = {"kv_heads": heads, "head_dim": found["hidden"] // heads}
     return int(found.get(field) or defaults.get(field, 0))
@@ -128,14 +133,14 @@ def read_sliding_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[s
     window in ``hybrid_layer_pattern``, and those with experts in ``moe_layer_freq``.
     """
     layers = found["layers"]
-    sliding = _flags_per_layer(
+    sliding = flags_per_layer(
         keys, ("layer_types", "sliding_attention"), "hybrid_layer_pattern", layers
     )
     if sliding is None:
         # The first layer and every sixth layer have full attention.
         sliding = [layer > 0 and (layer + 1) % 6 > 0 for layer in layer_indexes(layers)]
-    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
-    fields = {} if routed is None else _leading_dense_layers(keys, found, routed)
+    routed = flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
+    fields = {} if routed is None else leading_dense_layers(keys, found, routed)
     numbers = [layer for layer, one in enumerate(sliding, start=1) if one]
     variant: dict[str, Any] = {
         "layers": numbers,
@@ -159,7 +164,7 @@ _SLIDING_KEYS = {
 """Field of ``LayerVariantSpec`` -> config key of its value in layers with a sliding window."""
 
 
-def _leading_dense_layers(
+def leading_dense_layers(
     keys: ConfigKeys, found: dict[str, Any], routed: list[bool]
 ) -> dict[str, Any]:
     """Return the field ``experts`` with the number of dense layers, which must come first."""
@@ -179,7 +184,7 @@ def read_other_setting_of_windows(keys: ConfigKeys, found: dict[str, Any]) -> di
     layers = found["layers"]
     routed, fields = _routed_layers(keys, layers), {}
     if "experts" in found:
-        fields = _leading_dense_layers(keys, found, routed)
+        fields = leading_dense_layers(keys, found, routed)
     if not all(routed):
         fields["ffn"] = keys.whole_number("intermediate_size")
     types = keys.value("layer_types")
@@ -211,23 +216,6 @@ def _routed_layers(keys: ConfigKeys, layers: int) -> list[bool]:
         names = {str(one) for one in listed}
         return [str(layer) in names for layer in layer_indexes(layers)]
     return [layer >= 3 for layer in layer_indexes(layers)]
-
-
-def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the field ``layer_variants`` of a model whose layers can share the selected keys.
-
-    The config key ``indexer_types`` lists ``full`` for layers with an indexer, and ``shared`` for
-    layers that attend to the keys which the indexer of an earlier layer selected.
-    """
-    types, layers = keys.value("indexer_types"), found["layers"]
-    if types is None:
-        return {}
-    if not isinstance(types, list) or len(types) != layers or {*types} - {"full", "shared"}:
-        message = f"indexer_types must list full or shared for each of the {layers} layers"
-        keys.add_note("K03", "indexer_types", message)
-        return {}
-    shared = [layer for layer, name in enumerate(types, start=1) if name == "shared"]
-    return {"layer_variants": [{"layers": shared, "indexer": "shared"}]} if shared else {}
 
 
 def read_global_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
@@ -263,7 +251,7 @@ def read_shared_key_values(
             shape |= {"ffn": 2 * found["ffn"]} if wide else {}
         shapes.append(shape)
     fields = {"window": keys.whole_number("sliding_window")}
-    variants = _group_by_shape(shapes)
+    variants = group_by_shape(shapes)
     return fields | ({"layer_variants": variants} if variants else {})
 
 
@@ -303,7 +291,7 @@ _GLOBAL_KEYS = ("global_head_dim", "num_global_key_value_heads")
 _FULL = "full_attention"
 
 
-def _group_by_shape(shapes: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def group_by_shape(shapes: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one variant per distinct non-empty shape; ``shapes`` has one entry per layer."""
     variants: dict[str, dict[str, Any]] = {}
     for layer, shape in enumerate(shapes, start=1):
@@ -332,49 +320,11 @@ def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
         | ({"heads": heads} if heads != found["heads"] else {})
         for layer, heads in enumerate(listed, start=1)
     )
-    variants = _group_by_shape(shapes)
+    variants = group_by_shape(shapes)
     return {"layer_variants": variants} if variants else {}
 
 
-def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields ``indexer``, ``layer_variants`` and ``experts`` of MiniMax-M3.
-
-    An indexer selects blocks of keys in some layers, and the first layers have a dense MLP. Hub
-    configs list these layers as numbers in ``sparse_attention_config`` and ``moe_layer_freq``,
-    those of transformers as names (transformers 5.23, configuration_minimax_m3_vl.py).
-    """
-    layers = found["layers"]
-    sparse = _flags_per_layer(keys, ("layer_types", "minimax_m3_sparse"), _SPARSE_LAYERS, layers)
-    routed = _flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
-    fields: dict[str, Any] = {}
-    if routed is not None:
-        fields = _leading_dense_layers(keys, found, routed)
-        if fields["experts"]["first_dense_layers"]:
-            fields["ffn"] = keys.whole_number("dense_intermediate_size")
-    # Read even without sparse layers: the class writes its defaults into every config.
-    heads, head_dim, block, blocks = (
-        keys.optional_whole_number(f"sparse_attention_config.{old}") or keys.whole_number(new)
-        for old, new in _INDEX_SIZES.items()
-    )
-    if sparse is None or not any(sparse):
-        return fields
-    indexer = {"heads": heads, "head_dim": head_dim, "top_k": block * blocks}
-    fields["indexer"] = indexer | {"head_weights": False}
-    full = [layer for layer, one in enumerate(sparse, start=1) if not one]
-    return fields | ({"layer_variants": [{"layers": full, "indexer": "none"}]} if full else {})
-
-
-_INDEX_SIZES = {
-    "sparse_num_index_heads": "index_n_heads",
-    "sparse_index_dim": "index_head_dim",
-    "sparse_block_size": "index_block_size",
-    "sparse_topk_blocks": "index_topk_blocks",
-}
-"""Key in ``sparse_attention_config`` of hub configs -> key in configs of transformers."""
-_SPARSE_LAYERS = "sparse_attention_config.sparse_attention_freq"
-
-
-def _flags_per_layer(
+def flags_per_layer(
     keys: ConfigKeys, named: tuple[str, str], numbers: str, layers: int
 ) -> list[bool] | None:
     """Return one boolean per layer; None if the config has neither list.

@@ -97,7 +97,7 @@ def add_layer_mixers(
     attention = _attention_flags(keys, names, layers)
     others = [layer for layer, one in enumerate(attention, start=1) if not one]
     if not others:
-        section = "linear_attention" if mixer == "linear" else mixer
+        section = {"linear": "linear_attention", "parallel": "mamba"}.get(mixer, mixer)
         return {key: value for key, value in found.items() if key != section}
     return found | {"layer_variants": [{"layers": others, "mixer": mixer}]}
 
@@ -120,8 +120,11 @@ def _attention_flags(keys: ConfigKeys, names: Mapping[str, Any], layers: int) ->
     if isinstance(listed, list):
         first = names.get("first_layer", 0)
         return [first + layer in listed for layer in layer_indexes(layers)]
-    every = names["default_every"]
-    return [every > 0 and layer % every == 0 for layer in layer_indexes(layers)]
+    every, first = names["default_every"], 0
+    if "period" in names:
+        every = keys.whole_number(names["period"])
+        first = keys.whole_number(names["offset"], least=0)
+    return [every > 0 and layer % every == first for layer in layer_indexes(layers)]
 
 
 def read_convolution(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, Any]:
@@ -137,15 +140,27 @@ def read_mamba(
 ) -> dict[str, Any]:
     """Return the fields of section ``mamba`` of ``ModelSpec``.
 
-    The head dim ``auto`` means that all heads together are ``expand`` times the hidden size wide.
+    The head dim ``auto`` means that all heads together have the inner width, which is the value of
+    config key ``inner`` or ``expand`` times the hidden size. Mamba-1, which has a ``step_rank``,
+    has one head per channel of this width; its rank ``auto`` is a sixteenth of the hidden size.
     """
-    heads = keys.whole_number(names["heads"])
-    is_auto = "expand" in names and keys.value(names["head_dim"]) == "auto"
-    fields = {
-        field: keys.whole_number(key)
-        for field, key in names.items()
-        if field != "expand" and not (is_auto and field == "head_dim")
+    inner = keys.whole_number(names["expand"]) * found["hidden"] if "expand" in names else None
+    if "inner" in names:
+        inner = keys.optional_whole_number(names["inner"]) or inner
+    fields: dict[str, Any] = {
+        field: keys.whole_number(names[field])
+        for field in ("heads", "state_size", "groups", "conv_size")
+        if field in names
     }
-    if is_auto:
-        fields["head_dim"] = keys.whole_number(names["expand"]) * found["hidden"] // heads
+    if "step_rank" in names:
+        rank = names["step_rank"]
+        auto = keys.value(rank) == "auto"
+        fields |= {"heads": inner, "head_dim": 1}
+        fields["step_rank"] = -(-found["hidden"] // 16) if auto else keys.whole_number(rank)
+    elif inner is not None and keys.value(names["head_dim"]) == "auto":
+        fields["head_dim"] = inner // fields["heads"]
+    else:
+        fields["head_dim"] = keys.whole_number(names["head_dim"])
+    if "norm" in names:
+        fields["norm"] = keys.boolean(names["norm"])
     return fields

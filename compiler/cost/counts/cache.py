@@ -40,7 +40,22 @@ def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -
         return (latent.kv_lora_rank + latent.qk_rope_dim) * element_bytes + index
     # With fewer key-value heads than ranks, the engine repeats heads: a rank stores at least one.
     heads = max(attention.kv_heads / tp, 1.0)
-    return heads * (attention.head_dim + attention.value_width) * element_bytes + index
+    tokens = 1 if attention.compression is None else attention.compression.rate
+    return (heads * attention.cached_width * element_bytes + index) / tokens
+
+
+def window_bytes_next_to_compression(model: Model, tp: int, element_bytes: float) -> float:
+    """Return the bytes per sequence that layers with compression cache for their window.
+
+    The result is the mean over all attention layers, and 0 without compression. The window is
+    assumed to be full.
+    """
+    shapes = ((one.attention, share) for one, share in model.attention_models)
+    return sum(
+        share * max(one.kv_heads / tp, 1.0) * one.cached_width * element_bytes * (one.window or 0)
+        for one, share in shapes
+        if one.compression is not None
+    )
 
 
 def mean_cache_bytes_per_token(model: Model, tp: int, element_bytes: float) -> float:
@@ -56,10 +71,10 @@ def windowed_cache_share(model: Model, tp: int) -> float:
     if not model.variants:
         return count_windowed_layers(model) / max(model.cumulative_layer_counts[-1][0], 1)
     sizes = [
-        (share * cache_bytes_per_token(one.attention, tp, 1.0), one.attention.window)
+        (share * cache_bytes_per_token(one.attention, tp, 1.0), one.attention.slides)
         for one, share in model.attention_models
     ]
-    windowed = sum(size for size, window in sizes if window is not None)
+    windowed = sum(size for size, slides in sizes if slides)
     return windowed / (sum(size for size, _ in sizes) or 1.0)
 
 
@@ -77,15 +92,15 @@ def count_windowed_layers(model: Model, first: int = 0, layers: int | None = Non
     if attention.window is None:
         return 0
     every, kinds = attention.full_attention_every, model.layer_kinds
-    attending = (layer for layer in range(first, stop) if kinds[layer].mixer == "attention")
+    attending = (layer for layer in range(first, stop) if kinds[layer].attends)
     return sum(1 for layer in attending if not every or (layer + 1) % every)
 
 
 def _count_windowed_variants(model: Model, layers: range) -> int:
     """Return the number of ``layers`` with a window, for a model with layer variants."""
     kinds = [model.layer_kinds[layer] for layer in layers]
-    attending = [kind for kind in kinds if kind.mixer == "attention"]
-    return sum(model.with_shapes_of(kind).attention.window is not None for kind in attending)
+    attending = [kind for kind in kinds if kind.attends]
+    return sum(model.with_shapes_of(kind).attention.slides for kind in attending)
 
 
 def round_up_to_blocks(tokens: int, block: int) -> int:
@@ -119,7 +134,7 @@ def recurrent_state_bytes(model: Model, engine: EngineConstants, tp: int) -> flo
         inputs = linear.conv_channels / tp * (linear.conv_size - 1)
         return state * element_bytes + inputs * ACTIVATION_BYTES
     if mamba is not None:
-        matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size
+        matrices = max(mamba.groups / tp, 1.0) * mamba.matrices_width
         inputs = (mamba.inner_width / tp + matrices) * (mamba.conv_size - 1)
         return mamba.inner_width * mamba.state_size / tp * element_bytes + inputs * ACTIVATION_BYTES
     return 0.0

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from parc.compiler.cost.counts.params import indexer_params
-from parc.compiler.ir import Convolution, LayerKind, Mamba, Model, Problem
+from parc.compiler.cost.counts.params import indexer_params, low_rank_projection_weights
+from parc.compiler.ir import Convolution, LayerKind, LinearAttention, Mamba, Model, Problem
 
 CAUSAL = 0.5
 """Share of the attention matrix that is not masked by causal attention."""
@@ -49,7 +49,12 @@ def projection_weights(model: Model) -> int:
     if latent is None:
         queries = attention.query_projection_heads * attention.head_dim
         outputs = attention.heads * attention.value_width
-        return gate + model.hidden * (queries + attention.key_value_projection_width + outputs)
+        keys = model.hidden * attention.key_value_projection_width
+        if (part := attention.compression) is not None:
+            keys += part.parameters(model.hidden, attention.kv_heads * attention.cached_width, 0)
+        if attention.low_rank is not None:
+            return gate + keys + sum(low_rank_projection_weights(model, attention.low_rank))
+        return gate + keys + model.hidden * (queries + outputs)
     query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     query = model.hidden * query_dim
     if latent.q_lora_rank:
@@ -89,9 +94,12 @@ def mean_visible_keys(model: Model, sequence: int) -> float:
         shares = model.attention_models
         return sum(share * mean_visible_keys(one, sequence) for one, share in shares)
     attention = model.attention
-    full = CAUSAL * sequence
+    entries = sequence if attention.compression is None else sequence // attention.compression.rate
+    full = CAUSAL * entries
     if attention.indexer is not None:
-        full = mean_keys_in_window(attention.indexer.top_k, sequence)
+        full = mean_keys_in_window(attention.indexer.top_k, entries)
+    if attention.compression is not None:
+        return full + mean_keys_in_window(attention.window or sequence, sequence)
     if attention.window is None or attention.window >= sequence:
         return full
     windowed = mean_keys_in_window(attention.window, sequence)
@@ -126,32 +134,43 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     """
     # Two FLOPs per weight and token, and two per element of the core and visible key.
     extra = 2 * multiplied_extra_weights(model, kind)
-    if kind.mixer == "attention":
+    core: float = 0.0
+    if kind.attends:
         core = 2 * query_and_value_width(model) * mean_visible_keys(model, sequence)
-        return 2 * projection_weights(model) + extra, core + _indexer_flops(model, sequence)
+        core += _indexer_flops(model, sequence)
+        extra += 2 * projection_weights(model)
     part = model.recurrent_mixer(kind)
     if part is None:
-        return extra, 0.0
-    projections = 2 * model.hidden * (part.input_projection_width + part.inner_width)
+        return extra, core
+    projections, scan = _recurrence_flops(model.hidden, part)
+    return extra + projections, core + scan
+
+
+def _recurrence_flops(
+    hidden: int, part: LinearAttention | Mamba | Convolution
+) -> tuple[float, float]:
+    """Return (FLOPs of the projections, FLOPs of the recurrence) of one layer per token."""
+    projections = 2 * hidden * (part.input_projection_width + part.inner_width)
     if isinstance(part, Mamba):
+        projections += 2 * sum(rows * columns for rows, columns in part.step_projections)
         # Operations of the Mamba scan as Megatron-LM counts them: 7 per element of the state.
-        return projections + extra, 7 * part.inner_width * part.state_size
+        return projections, 7 * part.inner_width * part.state_size
     convolution = 2 * part.conv_size * part.conv_channels
     if isinstance(part, Convolution):
         # One product per channel for each of the two gates.
-        return projections + extra, convolution + 2 * part.inner_width
+        return projections, convolution + 2 * part.inner_width
     projections += 2 * part.gate_weights
     if part.kind == "lightning":
         # Two products per element of the state: keys times values, and queries times state.
-        return projections + extra, 4 * part.value_heads * part.key_dim * part.value_dim
+        return projections, 4 * part.value_heads * part.key_dim * part.value_dim
     # The delta rule as Megatron-LM counts it: 4 products of 2 FLOPs per element of a state of
     # value_dim x value_dim.
-    return projections + extra, convolution + 8 * part.value_heads * part.value_dim**2
+    return projections, convolution + 8 * part.value_heads * part.value_dim**2
 
 
 def multiplied_extra_weights(model: Model, kind: LayerKind) -> int:
     """Return the number of extra weights of one layer that multiply each token."""
-    places = ("layers", kind.mixer, kind.mlp)
+    places = model.parts_of(kind)
     return sum(one.parameters for one in model.extra_weights if one.multiplied and one.at in places)
 
 
@@ -160,8 +179,10 @@ def _indexer_flops(model: Model, sequence: int) -> float:
     indexer = model.attention.indexer
     if indexer is None or indexer.shared:
         return 0.0
-    # The indexer scores all earlier tokens, not only those that it selects.
-    scores = indexer.heads * indexer.head_dim * CAUSAL * sequence
+    # The indexer scores all earlier tokens or compressed entries, not only those that it selects.
+    compression = model.attention.compression
+    entries = sequence if compression is None else sequence // compression.rate
+    scores = indexer.heads * indexer.head_dim * CAUSAL * entries
     return 2 * (indexer_params(model, indexer) + scores)
 
 

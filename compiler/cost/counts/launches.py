@@ -112,16 +112,16 @@ def launches_by_part(model: Model, kind: LayerKind, low_precision: bool) -> dict
     """Return the host launches of the forward pass by part of the layer, without the experts."""
     module = LINEAR_MODULE * (LOW_PRECISION_MODULE if low_precision else 1.0)
     found: dict[LayerPart, float] = {}
-    if kind.mixer == "attention":
+    if kind.attends:
         latent = model.attention.latent is not None
         found["attention"] = (
             LATENT_OPERATORS + LATENT_MODULES * module
             if latent
             else ATTENTION_OPERATORS + ATTENTION_MODULES * module
         )
-    elif kind.mixer != "none":
+    if kind.recurrent:
         part: LayerPart = "mamba" if kind.mixer == "mamba" else "attention"
-        found[part] = RECURRENCE_OPERATORS + ATTENTION_MODULES * module
+        found[part] = found.get(part, 0.0) + RECURRENCE_OPERATORS + ATTENTION_MODULES * module
     if kind.routed and model.experts is not None:
         found["router"] = ROUTER_OPERATORS
         found["preparation"] = PREPARATION_OPERATORS

@@ -17,6 +17,7 @@ from parc.compiler.ir.token_mixers import (
     Indexer,
     LatentAttention,
     LinearAttention,
+    LowRank,
     Mamba,
 )
 
@@ -80,22 +81,27 @@ def extra_params(model: Model, at: str) -> int:
 
 def extra_layer_params(model: Model, kind: LayerKind) -> int:
     """Return the number of parameters of extra weights in one layer; no rank splits them."""
-    return sum(extra_params(model, at) for at in ("layers", kind.mixer, kind.mlp))
+    return sum(extra_params(model, at) for at in model.parts_of(kind))
 
 
 def indexer_params(model: Model, indexer: Indexer) -> int:
     """Return the number of parameters of the indexer in one layer; no rank splits them.
 
     They are the query projection, the key projection with a LayerNorm, and the projection to one
-    weight per head (transformers, modeling_deepseek_v32.py).
+    weight per head (transformers, modeling_deepseek_v32.py). In layers with compressed keys, the
+    index keys are compressed like them, instead of the key projection (modeling_deepseek_v4.py).
     """
     if indexer.shared:
         return 0
-    latent = model.attention.latent
-    query_input = (latent.q_lora_rank if latent else None) or model.hidden
-    queries = query_input * indexer.heads * indexer.head_dim
-    weights = indexer.heads if indexer.head_weights else 0
-    return queries + model.hidden * (indexer.head_dim + weights) + 2 * indexer.head_dim
+    attention, width = model.attention, indexer.head_dim
+    latent, low_rank = attention.latent, attention.low_rank
+    rank = latent.q_lora_rank if latent else low_rank.queries if low_rank else None
+    queries = (rank or model.hidden) * indexer.heads * width
+    weights = model.hidden * indexer.heads if indexer.head_weights else 0
+    if attention.compression is None:
+        return queries + weights + model.hidden * width + 2 * width
+    keys = attention.compression.parameters(model.hidden, width, norm_params(model, width))
+    return queries + weights + keys
 
 
 def attention_params(model: Model, tp: int = 1) -> int:
@@ -111,9 +117,30 @@ def attention_params(model: Model, tp: int = 1) -> int:
     queries = attention.query_projection_heads * attention.head_dim
     fused = (queries + attention.key_value_projection_width) // tp
     weights = model.hidden * fused + outputs // tp * model.hidden
+    if attention.low_rank is not None:
+        ranks = low_rank_projection_weights(model, attention.low_rank)
+        weights = sum(ranks) + model.hidden * attention.key_value_projection_width
+        more += norm_params(model, attention.low_rank.queries)
+    if attention.compression is not None:
+        width = attention.kv_heads * attention.cached_width
+        norm = norm_params(model, width)
+        more += attention.compression.parameters(model.hidden, width, norm)
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
     sinks = attention.heads // tp if attention.sinks else 0
     return weights + biases + sinks + more + _qk_norm_params(model, attention, tp)
+
+
+def low_rank_projection_weights(model: Model, ranks: LowRank) -> tuple[int, int]:
+    """Return the numbers of weights of the low-rank query and output projections of one layer.
+
+    The first product of the output projection joins the heads of one group only (transformers 5.23,
+    modeling_deepseek_v4.py, DeepseekV4GroupedLinear). No rank splits them, because no framework
+    with tensor parallelism supports them.
+    """
+    attention = model.attention
+    queries = ranks.queries * (model.hidden + attention.heads * attention.head_dim)
+    inputs = attention.heads * attention.value_width
+    return queries, ranks.output * (inputs + ranks.output_groups * model.hidden)
 
 
 def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
@@ -121,16 +148,15 @@ def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
 
     The norm before the token mixer is not counted.
     """
-    if kind.mixer == "attention":
-        return attention_params(model, tp)
+    attention = attention_params(model, tp) if kind.attends else 0
     part = model.recurrent_mixer(kind)
     if isinstance(part, LinearAttention):
         shards = tp if part.kind == "lightning" else 1  # its norm covers the heads of all ranks
         norm = norm_params(model, part.norm_width) // shards
-        return _linear_attention_params(model.hidden, part, tp) + norm
+        return attention + _linear_attention_params(model.hidden, part, tp) + norm
     if isinstance(part, Convolution):
-        return _convolution_params(model.hidden, part, tp)
-    return 0 if part is None else _mamba_params(model.hidden, part, tp)
+        return attention + _convolution_params(model.hidden, part, tp)
+    return attention + (0 if part is None else _mamba_params(model.hidden, part, tp))
 
 
 def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> int:
@@ -163,12 +189,13 @@ def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
     """Return the number of parameters of one Mamba mixer on one of ``tp`` ranks.
 
     They are the weights of the projections, of the convolution with its bias and of the inner norm,
-    and one decay, one step size and one skip weight per head (Megatron-Core 0.19,
-    ssm/mamba_mixer.py).
+    and decays, step sizes and skip weights (Megatron-Core 0.19, ssm/mamba_mixer.py; transformers
+    5.23, modeling_jamba.py).
     """
     convolution = mamba.conv_channels * (mamba.conv_size + 1)
     projections = hidden * (mamba.input_projection_width + mamba.inner_width)
-    return (projections + convolution + 3 * mamba.heads + mamba.inner_width) // tp
+    projections += sum(rows * columns for rows, columns in mamba.step_projections)
+    return (projections + convolution + mamba.small_parameters) // tp
 
 
 def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
@@ -293,6 +320,14 @@ def layer_kind_params_on_rank(
     dense += router_params(model) + shared_expert_params(model, tp)
     dense += expert_projection_params(model)
     return dense, model.experts.count // ep * expert_params(model, etp)
+
+
+def norm_and_router_params(model: Model, kind: LayerKind) -> int:
+    """Return the number of parameters of the norms and of the router of one layer of type ``kind``.
+
+    No parallel axis divides them.
+    """
+    return norm_params_per_layer(model, kind) + (router_params(model) if kind.routed else 0)
 
 
 def mtp_params(model: Model) -> int:

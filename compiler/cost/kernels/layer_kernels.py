@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from parc.compiler.cost.counts.flops import multiplied_extra_weights
+from parc.compiler.cost.counts.flops import mean_visible_keys, multiplied_extra_weights
 from parc.compiler.cost.counts.params import indexer_params
 from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.kernels.gemm import (
@@ -14,7 +15,7 @@ from parc.compiler.cost.kernels.gemm import (
     gemm_seconds,
 )
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.ir import LayerKind, Layout, Model
+from parc.compiler.ir import LayerKind, Layout, LowRank, Model
 
 GemmShape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
@@ -79,9 +80,11 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
         spread = attention.value_width / attention.head_dim
         if attention.shared_kv:
             keys = 0.0
-        kinds = 1 if attention.keys_as_values else 1 + spread
+        kinds = 1 if attention.keys_as_values or attention.joint_kv else 1 + spread
         width = attention.query_projection_heads / t + kinds * keys
         inner = attention.heads * attention.value_width / t
+        if attention.low_rank is not None:
+            return _low_rank_gemm_shapes(model, attention.low_rank, tokens)
         return [(tokens, width * attention.head_dim, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t
     query_dim = latent.qk_nope_dim + latent.qk_rope_dim
@@ -99,23 +102,43 @@ def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[G
     return shapes
 
 
+def _low_rank_gemm_shapes(model: Model, ranks: LowRank, tokens: float) -> list[GemmShape]:
+    """Return the (m, n, k) shapes of low-rank projections and of the projection to keys."""
+    attention, hidden = model.attention, model.hidden
+    groups, inputs = ranks.output_groups, attention.heads * attention.value_width
+    return [
+        (tokens, attention.key_value_projection_width, hidden),
+        (tokens, ranks.queries, hidden),
+        (tokens, attention.heads * attention.head_dim, ranks.queries),
+        # One product per group of heads, as one product with the rows of all groups.
+        (tokens * groups, ranks.output, inputs / groups),
+        (tokens, hidden, groups * ranks.output),
+    ]
+
+
 def extra_gemm_shapes(
     model: Model, kind: LayerKind, tokens: float, sequence: int
 ) -> list[GemmShape]:
     """Return the (m, n, k) shapes of the products that only some models have, on one rank.
 
-    They are the projections and scores of an indexer, the projections to and from experts on a
-    latent width, gates per head, and extra weights. No rank splits them. ``sequence`` is the
-    sequence length.
+    They are the projections and scores of an indexer, the projections that compress keys, the
+    projections to and from experts on a latent width, gates per head, and extra weights. No rank
+    splits them. ``sequence`` is the sequence length.
     """
     shapes: list[GemmShape] = []
-    if kind.mixer == "attention" and model.attention.head_gate:
-        shapes.append((tokens, model.attention.heads, model.hidden))
-    indexer = model.attention.indexer if kind.mixer == "attention" else None
+    attention = model.attention
+    if kind.attends and attention.head_gate:
+        shapes.append((tokens, attention.heads, model.hidden))
+    if kind.attends and attention.compression is not None:
+        width = attention.kv_heads * attention.cached_width
+        inputs = attention.compression.parameters(model.hidden, width, 0) / model.hidden
+        shapes.append((tokens, inputs, model.hidden))
+    indexer = attention.indexer if kind.attends else None
     if indexer is not None and not indexer.shared:
         inputs = indexer_params(model, indexer) / model.hidden
         # Causal masking halves the scores, which are one product over all index heads.
-        scores = indexer.heads * sequence / 2
+        rate = 1 if attention.compression is None else attention.compression.rate
+        scores = indexer.heads * sequence / rate / 2
         shapes += [(tokens, inputs, model.hidden), (tokens, scores, indexer.head_dim)]
     if kind.routed and model.experts is not None and model.experts.latent_size:
         latent = model.experts.latent_size
@@ -220,6 +243,10 @@ def fused_attention_core_seconds(
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 
+    if attention.compression is not None:
+        # The window with the same mean number of keys: w (1 - w / 2s) keys for sequence length s.
+        masked = sequence - 2 * mean_visible_keys(model, sequence)
+        return windowed_seconds(sequence - math.sqrt(max(sequence * masked, 0.0)))
     if attention.indexer is not None and attention.indexer.top_k < sequence:
         return windowed_seconds(float(attention.indexer.top_k))
     if attention.window is None or attention.window >= sequence:
@@ -291,9 +318,11 @@ def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: fl
     attention, experts = model.attention, model.experts
     # Norm and residual move 5 elements of 2 bytes per part; sequence parallelism splits them over
     # tp.
-    stream = 10 * kind.sub_layers * tokens * model.hidden / (t if layout.sequence_parallel else 1)
+    # Hyper-connections read all residual streams, and add to each of them.
+    stream = 10 * kind.sub_layers * tokens * model.hidden * model.residual_streams
+    stream /= t if layout.sequence_parallel else 1
     mixed = 0.0
-    if kind.mixer == "attention":
+    if kind.attends:
         mixed = 4 * (attention.heads + attention.kv_heads) * attention.head_dim
         mixed += (
             6 * attention.heads * attention.head_dim if attention.gate or attention.head_gate else 0

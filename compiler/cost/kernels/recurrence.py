@@ -1,4 +1,4 @@
-"""FLOPs and bytes per token of linear attention, Mamba-2 and short convolutions.
+"""FLOPs and bytes per token of linear attention, Mamba and short convolutions.
 
 Linear attention and Mamba-2 process chunks of tokens: a chunk needs matrix products, and passes a
 state to the next chunk (Yang et al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024,
@@ -23,6 +23,8 @@ MAMBA_CHUNK = 128
 """Tokens per chunk (Megatron-Core, ssm/mamba_mixer.py: chunk_size)."""
 MATRIX_SHARE = 0.35
 """Share of the 16-bit matrix peak that products of 64 to 256 rows inside a chunk reach; assumed."""
+VECTOR_RATIO = 989 / 67
+"""Peak of products of 16-bit matrices divided by that of fp32 vectors (data sheet of H100 SXM)."""
 MAMBA_PASSES = 56
 """Number of times that each channel of a Mamba layer moves through memory in the forward pass. The
 number covers all kernels of Megatron-Core's layer: scans, transposes, and norm and gate in fp32. It
@@ -48,8 +50,9 @@ class Recurrence:
     """Memory traffic of convolution, norms and gate, forward."""
     kept_bytes: float
     """Bytes saved for the backward pass, without the input of the layer."""
-    gate_weights: int = 0
-    """Weights that expand decay and gate to all heads (Kimi Delta Attention)."""
+    inner_products: tuple[tuple[float, int], ...] = ()
+    """Shapes (outputs, inputs) of further projections. In Kimi Delta Attention, they expand decay
+    and gate to all heads; in Mamba-1, they compute B, C and the step sizes."""
 
 
 def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
@@ -62,7 +65,9 @@ def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
         return _lightning_attention(part) if part.kind == "lightning" else _delta_rule(part)
     if isinstance(part, Convolution):
         return _convolution(part)
-    return None if part is None else _mamba2(part)
+    if part is None:
+        return None
+    return _mamba1(part) if part.step_rank else _mamba2(part)
 
 
 def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> ForwardBackward:
@@ -112,7 +117,8 @@ def _delta_rule(linear: LinearAttention) -> Recurrence:
         + 2 * 2 * linear.inner_width
         + 8 * heads
         + decay,
-        gate_weights=linear.gate_weights,
+        # The projections of decay and gate have rank head dim.
+        inner_products=((linear.gate_weights / values, values),) if linear.gate_weights else (),
     )
 
 
@@ -166,4 +172,25 @@ def _mamba2(mamba: Mamba) -> Recurrence:
         scanned_bytes=2 * MAMBA_PASSES * (mamba.inner_width + matrices) + 12 * state / MAMBA_CHUNK,
         streamed_bytes=4 * mamba.conv_channels + 6 * mamba.inner_width,
         kept_bytes=2 * (mamba.input_projection_width + 3 * mamba.inner_width),
+    )
+
+
+def _mamba1(mamba: Mamba) -> Recurrence:
+    """Return the widths, FLOPs and bytes per token of a Mamba-1 mixer.
+
+    The scan of each channel and state is a recurrence of scalars in one kernel, which reads its
+    input, the gate, the step sizes, B and C, and writes its output before and after the gate. These
+    tensors, the input of the convolution and the input of the second projection are saved
+    (mamba_ssm, ops/selective_scan_interface.py, SelectiveScanFn; transformers 5.23,
+    modeling_jamba.py, cuda_kernels_forward).
+    """
+    inner, matrices = mamba.inner_width, 2 * mamba.state_size
+    return Recurrence(
+        projected=mamba.input_projection_width,
+        inner=inner,
+        flops=VECTOR_RATIO * 7 * inner * mamba.state_size,
+        scanned_bytes=2 * (5 * inner + matrices),
+        streamed_bytes=4 * mamba.conv_channels,
+        kept_bytes=2 * (mamba.input_projection_width + 4 * inner + mamba.step_rank + matrices),
+        inner_products=mamba.step_projections,
     )

@@ -122,9 +122,7 @@ def layer_activations(
     inputs = elements if program.gathers_again else tokens * model.hidden
     mixer, up_projection = _mixer_bytes(model, kind, layout, tokens, program)
     parts = _feed_forward_bytes(model, kind, layout, tokens, program)
-    core = (
-        _attention_core_bytes(model, layout, batch, program) if kind.mixer == "attention" else 0.0
-    )
+    core = _attention_core_bytes(model, layout, batch, program) if kind.attends else 0.0
     # Fused softmax kernels write the gradient of the scores over that of the attention matrix.
     matrix = (
         0.0
@@ -139,7 +137,7 @@ def layer_activations(
     # Outputs of the two row-parallel products after their reduction: 2 bytes each.
     if program.keeps_reduced and t > 1:
         products += 4 * elements
-    stream = program.residual_bytes
+    stream = program.residual_bytes * model.residual_streams
     return LayerActivations(
         layernorm=(kind.sub_layers - sum(fused)) * norm,
         residual=kind.sub_layers
@@ -242,15 +240,17 @@ def _mixer_bytes(
 ) -> tuple[float, float]:
     """Return (bytes of projections and mixer output, bytes of latent up-projections).
 
-    These are the activation bytes of a layer's token mixer, which is attention or a recurrence.
+    These are the activation bytes of a layer's token mixer: attention, a recurrence, or both.
     """
-    if kind.mixer == "attention":
-        return _attention_bytes(model, layout.tp, tokens, program)
+    attention = (0.0, 0.0)
+    if kind.attends:
+        attention = _attention_bytes(model, layout.tp, tokens, program)
     part = recurrence_of_layer(model, kind)
     if part is None:
-        return 0.0, 0.0
+        return attention
     copy = program.saved_bytes if program.saved_bytes < 2 else 0.0
-    return tokens * (part.kept_bytes + copy * part.inner) / layout.tp, 0.0
+    kept = tokens * (part.kept_bytes + copy * part.inner) / layout.tp
+    return attention[0] + kept, attention[1]
 
 
 FeedForwardBytes = tuple[float, float, float, float, float, float]

@@ -25,6 +25,7 @@ from parc.compiler.cost.memory.workspaces import (
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
+    shared_weight_buffer_bytes,
 )
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
@@ -84,7 +85,7 @@ def cached_layer_activations(
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
         busiest = program if load == 1.0 else replace(program, routed_load=load)
         layer = layer_activations(cost_model.problem.model, layout, kind, batch, busiest)
-        keys = gathered_key_value_bytes(cost_model, layout) if kind.mixer == "attention" else 0.0
+        keys = gathered_key_value_bytes(cost_model, layout) if kind.attends else 0.0
         layer = replace(layer, core_attn=layer.core_attn + keys) if keys else layer
         buffers = graph_buffer_bytes(cost_model, layout, kind)
         return replace(layer, residual=layer.residual + buffers) if buffers else layer
@@ -187,7 +188,7 @@ def _cached_static_bytes(
     """
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
-    shards = (layout.dp_replicate, layout.dp_shard, *kept)
+    shards = (layout.dp_replicate, layout.dp_shard, layout.gtp, layout.egtp, *kept)
 
     def compute_static_bytes() -> StaticBytes:
         """Compute the bytes that do not depend on the micro-batch size.
@@ -197,7 +198,8 @@ def _cached_static_bytes(
         return (
             *weight_gradient_optimizer_bytes(cost_model, layout, load, program),
             low_precision_copy_bytes(cost_model, layout, load, program),
-            gathered_weight_bytes(cost_model, layout, load, program),
+            gathered_weight_bytes(cost_model, layout, load, program)
+            + shared_weight_buffer_bytes(cost_model, layout, load),
             placeholder_gradient_bytes(cost_model, layout, load, program),
         )
 

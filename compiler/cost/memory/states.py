@@ -21,9 +21,7 @@ def weight_gradient_optimizer_bytes(
     # Only ranks over which one copy of the optimizer state is sharded divide the bytes: with hybrid
     # sharding or several optimizer instances, dp_shard replaces dp.
     dense, expert = cost_model.stage_parameters(layout, load)
-    shards = layout.dp_shard * layout.cp
-    expert_shards = max(layout.edp // layout.dp_replicate, 1)
-    # Dense parameters are sharded over dp x cp, expert parameters over edp.
+    shards, expert_shards = layout.optimizer_shards
     stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
     first = program.state.bytes_on_rank(stage, shards, *kept)
     second = program.state.bytes_on_rank(stage, expert_shards, *kept) if expert else first
@@ -49,12 +47,12 @@ def table_excess_bytes(
 
 
 def _table_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
-    """Return the number of parameters of embedding and output projection on a rank of a stage."""
+    """Return the number of parameters of embedding and output projection that a rank stores."""
     model = cost_model.problem.model
     rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
     # Stages without the embedding have their own copy of a tied output projection.
     tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
-    return tables * rows * model.hidden / layout.tp
+    return tables * rows * model.hidden / (layout.tp * layout.gtp)
 
 
 def gathered_weight_bytes(
@@ -106,7 +104,7 @@ def low_precision_copy_bytes(
     if load.loss and program.state.casts_head:
         model = cost_model.problem.model
         rows = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
-        uncast -= rows * model.hidden / layout.tp
+        uncast -= rows * model.hidden / (layout.tp * layout.gtp)
     return program.state.cast * max(dense + expert - uncast, 0.0)
 
 
@@ -119,6 +117,5 @@ def optimizer_step_bytes(
     dense, expert = cost_model.stage_parameters(layout, load)
     shards = expert_shards = 1
     if layout.zero_stage:
-        shards = layout.dp_shard * layout.cp
-        expert_shards = max(layout.edp // layout.dp_replicate, 1)
+        shards, expert_shards = layout.optimizer_shards
     return program.state.step * (dense / shards + expert / expert_shards)

@@ -29,6 +29,8 @@ several axes, such as all ranks or the ranks of one replica (Megatron-LM, parall
 PEER_BYTES = 32 * 14 * 2.0**20
 """Bytes of NCCL buffers per NVLink peer of an all-to-all: 32 channels with one buffer of 10 MiB and
 two of 2 MiB. Eight H100 allocate 3.28 GB for seven peers (NVIDIA/nccl, issue 1685)."""
+WEIGHT_BUFFER_BYTES = 2.0
+"""Bytes per weight of a buffer for gathered weights, in 16 bit or in 8 bit with two scalings."""
 MEASURED_PEERS = 7
 """Largest number of NVLink peers of an all-to-all with measured buffers."""
 
@@ -39,7 +41,7 @@ def communicator_bytes(problem: Problem, layout: Layout) -> float:
     The all-to-all between experts connects each pair of ranks, so that its communicator has
     additional buffers per peer of the NVLink domain. DeepEP and HybridEP replace NCCL there.
     """
-    degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
+    degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.gtp, layout.egtp)
     node = problem.cluster.node
     each = PCIE_COMMUNICATOR_BYTES if node.link_kind == "pcie" else COMMUNICATOR_BYTES
     shared = COMMUNICATORS_PER_AXIS * sum(degree > 1 for degree in degrees) * each
@@ -189,7 +191,36 @@ def placeholder_gradient_bytes(
     model = cost_model.problem.model
     vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
     shapes = weight_shapes(model, layout, load, vocab)
-    return program.placeholder_bytes * sum(rows * columns for rows, columns in shapes)
+    # A placeholder has the size of the stored part of its weight.
+    return program.placeholder_bytes * _elements(shapes) / layout.gtp
+
+
+def shared_weight_buffer_bytes(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the bytes of the buffers for weights that data-parallel ranks share.
+
+    Weights of the same shape use one buffer for the gathered weight and one for its gradient before
+    the reduction; each expert of a rank has its own. Experts are gathered one layer ahead, into two
+    buffers (generalized_tensor_parallelism.py, _get_cache_key and get_wgrad_tensor).
+    """
+    model, gradient = cost_model.problem.model, cost_model.problem.job.gradient_bytes
+    experts: WeightShapes = set()
+    if model.experts is not None:
+        experts = _mlp_weight_shapes(model, model.experts.size // layout.etp)
+    vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+    nbytes = 0.0
+    if layout.gtp > 1:
+        shapes = weight_shapes(model, layout, load, vocab) - experts
+        if load.embedding:
+            shapes.add((vocab // layout.tp, model.hidden))
+        nbytes += (WEIGHT_BUFFER_BYTES + gradient * (1 + 1 / layout.gtp)) * _elements(shapes)
+    if layout.egtp > 1 and model.experts is not None and load.routed_layers(model):
+        each = 2 * WEIGHT_BUFFER_BYTES + gradient * (1 + 1 / layout.egtp)
+        nbytes += each * model.experts.count / layout.ep * _elements(experts)
+    return nbytes
+
+
+def _elements(shapes: WeightShapes) -> int:
+    return sum(rows * columns for rows, columns in shapes)
 
 
 WeightShapes = set[tuple[int, int]]
@@ -238,12 +269,11 @@ def _expert_weight_shapes(model: Model, layout: Layout) -> WeightShapes:
 
 def _mixer_weight_shapes(model: Model, kind: LayerKind, tp: int) -> WeightShapes:
     """Return the weight shapes of the token mixer of a layer on one of ``tp`` ranks."""
-    if kind.mixer == "attention":
-        return _attention_weight_shapes(model, tp)
+    attention = _attention_weight_shapes(model, tp) if kind.attends else set()
     part = recurrence_of_layer(model, kind)
     if part is None:
-        return set()
-    return {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}
+        return attention
+    return attention | {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}
 
 
 def _attention_weight_shapes(model: Model, tp: int) -> WeightShapes:

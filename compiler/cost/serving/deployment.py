@@ -11,7 +11,6 @@ from functools import cached_property
 
 from parc.compiler.cost.counts.flops import query_and_value_width
 from parc.compiler.cost.serving.draft import draft_layout, draft_setup
-from parc.compiler.cost.serving.memory import kv_bytes_per_layer
 from parc.compiler.cost.serving.shard import RankWeights, count_rank_weights
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -217,11 +216,10 @@ class Deployment:
         return rates
 
     @cached_property
-    def attention_sizes(self) -> tuple[float, float, float]:
-        """Return the sizes that determine the time of one attention layer.
+    def attention_widths(self) -> tuple[float, float]:
+        """Return the widths that a decoding request and a prompt multiply with each key.
 
-        They are the bytes that a rank caches per token, and the sums of the widths of queries and
-        values that a decoding request and a prompt multiply with each key, over all heads.
+        Each is the sum of the widths of queries and values over all heads.
         """
         attention = self.model.attention
         width = decoded = sum(
@@ -230,7 +228,7 @@ class Deployment:
         if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
             latent = attention.latent
             decoded = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
-        return kv_bytes_per_layer(self.model, self.layout.tp, self.setup), decoded, width
+        return decoded, width
 
     def reload_seconds(self, bytes_per_gpu: float) -> float:
         """Return the seconds that a GPU takes to load a part of its cache from host memory."""

@@ -90,7 +90,7 @@ def cached_elements_per_token(model: Model, tp: int) -> float:
     latent, attention = model.attention.latent, model.attention
     if latent is not None:
         return latent.kv_lora_rank + latent.qk_rope_dim
-    return max(attention.kv_heads / tp, 1.0) * (attention.head_dim + attention.value_width)
+    return max(attention.kv_heads / tp, 1.0) * attention.cached_width
 
 
 ROUTED_BYTES = 8

@@ -19,6 +19,7 @@ from math import ceil, lcm
 from parc.compiler.cost.counts.cache import (
     mean_cache_bytes_per_token,
     recurrent_state_bytes,
+    window_bytes_next_to_compression,
     windowed_cache_share,
 )
 from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
@@ -167,7 +168,9 @@ def _layers_bytes_per_token_and_sequence(
         attention = layers * whole.attention / model.layers
         recurrent = layers * whole.recurrent / model.layers
         state = recurrent_state_bytes(model, setup.engine, layout.tp)
-        return attention * kv_bytes_per_layer(model, layout.tp, setup), recurrent * state
+        window = window_bytes_next_to_compression(model, layout.tp, KV_BYTES[setup.kv])
+        per_token = attention * kv_bytes_per_layer(model, layout.tp, setup)
+        return per_token, recurrent * state + attention * window
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
     block = (
         blocks.pages_per_block(model, 0, model.layers) * layers / model.layers * blocks.page_bytes
@@ -244,7 +247,9 @@ def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
     engine = setup.engine
     tokens = setup.max_batched_tokens or engine.scheduling.max_batched_tokens
     # The largest step stores hidden states, a wide intermediate and fp32 logits of its sequences.
-    width = model.hidden * 6 + max(model.ffn.size, model.hidden) * 4 / tp
+    # One of three tensors of the hidden size contains the residual streams.
+    streams = 4 + 2 * model.residual_streams
+    width = model.hidden * streams + max(model.ffn.size, model.hidden) * 4 / tp
     return engine.memory.context_bytes + engine.memory.workspace_bytes_per_element * tokens * width
 
 

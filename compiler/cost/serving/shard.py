@@ -19,11 +19,12 @@ from parc.compiler.cost.counts.params import (
     expert_projection_params,
     extra_params,
     indexer_params,
+    low_rank_projection_weights,
     mlp_params,
     norm_params,
     router_params,
 )
-from parc.compiler.ir import LayerKind, Model
+from parc.compiler.ir import LayerKind, Mixer, Model
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
 WEIGHT_BYTES = {
@@ -67,12 +68,11 @@ class LayerCounts:
     @classmethod
     def from_kinds(cls, kinds: tuple[LayerKind, ...]) -> LayerCounts:
         """Return the number of layers of each type; ``kinds`` has one element per layer."""
-        mixers, mlps = [kind.mixer for kind in kinds], [kind.mlp for kind in kinds]
         return cls(
-            attention=mixers.count("attention"),
+            attention=sum(kind.attends for kind in kinds),
             recurrent=sum(kind.recurrent for kind in kinds),
-            dense=mlps.count("dense"),
-            routed=mlps.count("experts"),
+            dense=sum(kind.mlp == "dense" for kind in kinds),
+            routed=sum(kind.routed for kind in kinds),
         )
 
     @classmethod
@@ -251,10 +251,17 @@ def _attention_elements(model: Model, tp: int) -> MixerWeights:
         norms = 2 * attention.head_dim if attention.qk_norm == "head" else 0.0
         if attention.shared_kv:
             keys, norms = 0.0, norms / 2
-        elif attention.keys_as_values:
+        elif attention.keys_as_values or attention.joint_kv:
             keys /= 2
         biases = (queries + 2 * keys) * attention.qkv_bias
-        return MixerWeights(index + hidden * (queries + width + 2 * keys), norms + biases)
+        projections = hidden * (queries + width + 2 * keys)
+        if attention.low_rank is not None:
+            ranks = low_rank_projection_weights(model, attention.low_rank)
+            projections = sum(ranks) / tp + 2 * hidden * keys
+        if attention.compression is not None:
+            groups *= attention.cached_width
+            index += attention.compression.parameters(hidden, round(groups), 0)
+        return MixerWeights(index + projections, norms + biases)
     query = latent.qk_nope_dim + latent.qk_rope_dim
     rank = latent.q_lora_rank or 0
     whole = hidden * (rank + latent.kv_lora_rank + latent.qk_rope_dim)
@@ -269,9 +276,9 @@ def recurrent_elements(model: Model, tp: int) -> MixerWeights:
 
     Both numbers are zero if the model has only softmax attention.
     """
-    mixer = next((kind.mixer for kind in model.kinds if kind.recurrent), None)
-    if mixer is None:
+    if not any(kind.recurrent for kind in model.kinds):
         return MixerWeights(0.0, 0.0)
+    mixer: Mixer = "linear" if model.linear else "mamba" if model.mamba else "convolution"
     part = _recurrent_elements(model, tp)
     extra = multiplied_extra_weights(model, LayerKind(mixer, "none"))
     small = sum(x.parameters for x in model.extra_weights if x.at == mixer and not x.multiplied)
@@ -299,10 +306,14 @@ def _recurrent_elements(model: Model, tp: int) -> MixerWeights:
         rest = hidden * narrow + linear.conv_channels * linear.conv_size + 3 * linear.value_heads
         return MixerWeights(hidden * wide / tp, rest / tp + linear.value_dim)
     if mamba is not None:
-        matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size
-        rows = (3 * mamba.inner_width + mamba.heads) / tp + matrices
+        matrices = max(mamba.groups / tp, 1.0) * mamba.matrices_width
+        steps = 0 if mamba.step_rank else mamba.heads
+        rows = (3 * mamba.inner_width + steps) / tp + matrices
+        inner = sum(wide * narrow for wide, narrow in mamba.step_projections) / tp
         convolution = (mamba.inner_width / tp + matrices) * (mamba.conv_size + 1)
-        return MixerWeights(hidden * rows, convolution + (4 * mamba.heads + mamba.inner_width) / tp)
+        # One fp32 number per head for the decay, which counts as two elements.
+        small = (mamba.small_parameters + mamba.heads) / tp
+        return MixerWeights(hidden * rows + inner, convolution + small)
     return MixerWeights(0.0, 0.0)
 
 

@@ -8,9 +8,9 @@ requests takes the longer of its cache traffic and its FLOPs (latent attention c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from parc.compiler.cost.counts.cache import index_key_bytes
+from parc.compiler.cost.counts.cache import cache_bytes_per_token, index_key_bytes
 from parc.compiler.cost.counts.flops import mean_visible_keys
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.layer_seconds import (
@@ -19,7 +19,8 @@ from parc.compiler.cost.serving.layer_seconds import (
     expert_seconds,
     recurrent_layer_seconds,
 )
-from parc.compiler.cost.serving.shard import WEIGHT_BYTES, mixer_weight_bytes
+from parc.compiler.cost.serving.memory import kv_bytes_per_layer
+from parc.compiler.cost.serving.shard import KV_BYTES, WEIGHT_BYTES, mixer_weight_bytes
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
 
@@ -154,15 +155,33 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     # dcp ranks for its part of the tokens.
     model, layout = deployment.model, deployment.layout
     context = _mean_context(model, batch.context)
-    kv, width, per_key = deployment.attention_sizes
+    width, per_key = deployment.attention_widths
     # Every decoding request reads its whole cache once per step.
-    read = batch.decode * _mean_context(model, batch.context, layout.dcp) * kv
+    read = batch.decode * _cache_bytes_read(deployment, batch.context)
     read /= deployment.memory_bytes_per_second
     verified = batch.decode * (1 + deployment.setup.draft_tokens)
     decode = 2 * verified * context * width / layout.tp / deployment.attention_flops_per_second
     core = 2 * batch.prefill * per_key * batch.span / layout.tp
     core = core / deployment.attention_flops_per_second + _indexer_seconds(deployment, batch)
     return (max(read, decode) + core) / layout.pcp
+
+
+def _cache_bytes_read(deployment: Deployment, context: float) -> float:
+    """Return the bytes of keys and values that a decoding request reads in one layer on one rank.
+
+    ``context`` is the number of cached tokens. The result is the mean over all attention layers.
+    """
+    model, layout = deployment.model, deployment.layout
+    if not any(one.attention.compression for one, _ in model.attention_models):
+        kv = kv_bytes_per_layer(model, layout.tp, deployment.setup)
+        return _mean_context(model, context, layout.dcp) * kv
+    element = KV_BYTES[deployment.setup.kv]
+    return sum(
+        share
+        * _mean_context(one, context, layout.dcp)
+        * cache_bytes_per_token(replace(one.attention, compression=None), layout.tp, element)
+        for one, share in model.attention_models
+    )
 
 
 def _indexer_seconds(deployment: Deployment, batch: StepBatch) -> float:
@@ -181,10 +200,12 @@ def _indexer_seconds(deployment: Deployment, batch: StepBatch) -> float:
     indexer = model.attention.indexer
     if indexer is None or not share:
         return 0.0
-    context = batch.context / layout.dcp
+    rates = (one.attention.compression for one, _ in model.attention_models)
+    rate = next((part.rate for part in rates if part is not None), 1)
+    context = batch.context / layout.dcp / rate
     read = batch.decode * context * index_key_bytes(indexer) / deployment.memory_bytes_per_second
     scored = batch.decode * (1 + deployment.setup.draft_tokens) * context
-    scored += batch.prefill * batch.span
+    scored += batch.prefill * batch.span / rate
     flops = 2 * indexer.heads * indexer.head_dim * scored
     return share * max(read, flops / deployment.attention_flops_per_second)
 
@@ -200,6 +221,10 @@ def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
         shares = model.attention_models
         return sum(share * _mean_context(one, context, ranks) for one, share in shares)
     attention = model.attention
+    if attention.compression is not None:
+        entries = context / attention.compression.rate
+        selected = attention.indexer.top_k if attention.indexer else entries
+        return min(entries, selected) / ranks + min(context, attention.window or context)
     if attention.indexer is not None:
         return min(context, attention.indexer.top_k) / ranks
     if attention.window is None or attention.window >= context:

@@ -55,6 +55,8 @@ class GroupSpans:
     """Ring of hierarchical context parallelism, with one member per group of neighbours. Without a
     hierarchy, the ring is the whole group ``cp``."""
     dp_cp: GroupSpan
+    """Ranks that reduce the gradients of dense parameters once per step: those with equal weights,
+    so that the ranks of ``gtp`` are in different groups."""
     ep: GroupSpan
     etp: GroupSpan
     edp: GroupSpan
@@ -65,6 +67,9 @@ class GroupSpans:
     """Ranks over which one copy of the state of expert parameters is sharded."""
     dp_replicate: GroupSpan
     """Ranks that store copies of one shard."""
+    gtp: GroupSpan
+    """Ranks that share one copy of each dense weight and gather it before use."""
+    egtp: GroupSpan
     pp_stride: int
     cp_stride: int
 
@@ -132,7 +137,8 @@ class CostModel:
         """Return how the process groups of ``layout`` are distributed over NVLink domains."""
         degrees = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
         # Without ZeRO the mesh of some frameworks has an axis of replicas in place of shards.
-        key = (*degrees, layout.cp_a2a, layout.dp_replicate, layout.zero_stage == 0)
+        shared = (layout.cp_a2a, layout.dp_replicate, layout.gtp, layout.egtp)
+        key = (*degrees, *shared, layout.zero_stage == 0)
         return self.cached(("groups", key), lambda: self._compute_group_spans(layout))
 
     def _compute_group_spans(self, layout: Layout) -> GroupSpans:
@@ -142,8 +148,10 @@ class CostModel:
         """
         dense, expert = self.framework.device_meshes(layout)
         copies, hierarchical = layout.dp_replicate, layout.cp_a2a > 1
-        cp, dp_cp = self._axes_span(dense, "cp"), self._axes_span(dense, "dp", "cp")
-        edp = self._axes_span(expert, "dp")
+        cp = self._axes_span(dense, "cp")
+        # Ranks that share weights reduce the gradients of these among themselves, per micro-batch.
+        dp_cp = self._axes_span(dense, "dp" if layout.gtp == 1 else "dp_shard", "cp")
+        edp = self._axes_span(expert, "dp" if layout.egtp == 1 else "dp_shard")
         return GroupSpans(
             dp_shard_cp=self._shard_span(dense, ("dp_shard", "cp"), dp_cp, copies),
             edp_shard=self._shard_span(expert, ("dp_shard",), edp, copies),
@@ -156,6 +164,8 @@ class CostModel:
             ep=self._axes_span(expert, "ep"),
             etp=self._axes_span(expert, "tp"),
             edp=edp,
+            gtp=self._axes_span(dense, "gtp"),
+            egtp=self._axes_span(expert, "gtp"),
             pp_stride=dense.axis_by_name("pp").stride,
             cp_stride=dense.axis_by_name("tp").size * (dense.group_size("cp") - layout.cp_a2a),
         )
@@ -217,17 +227,46 @@ class CostModel:
         return entry[1]
 
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
-        """Return (number of dense, number of routed-expert) parameters of one layer on one rank."""
+        """Return (number of dense, number of routed-expert) parameters of one layer on one rank.
+
+        Weights that the ranks of gtp or egtp share are counted as a whole, as they are gathered.
+        """
         degrees = (layout.tp, layout.etp, layout.ep)
         return self.cached(
             ("parameters", kind, degrees),
             lambda: params.layer_kind_params_on_rank(self.problem.model, kind, degrees),
         )
 
+    def shared_layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
+        """Return the parameters of one layer that gtp and egtp divide: (dense, routed experts).
+
+        They are all parameters of ``layer_parameters`` except norms and routers.
+        """
+        dense, expert = self.layer_parameters(kind, layout)
+        return dense - params.norm_and_router_params(self.problem.model, kind), expert
+
     def stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
-        """Return (number of dense, number of routed-expert) parameters of a stage on one rank."""
+        """Return (number of dense, number of routed-expert) parameters that a rank stores.
+
+        The rank is one of the pipeline stage with the contents ``load``.
+        """
         key = (layout.tp, layout.etp, layout.ep, layout.pp > 1, load)
-        return self.cached(("stage", key), lambda: self._count_stage_parameters(layout, load))
+        dense, expert = self.cached(
+            ("stage", key), lambda: self._count_stage_parameters(layout, load)
+        )
+        if layout.gtp == layout.egtp == 1:
+            return dense, expert
+        kept = self.cached(("kept", load), lambda: self._count_unshared_parameters(load))
+        return kept + (dense - kept) / layout.gtp, expert / layout.egtp
+
+    def _count_unshared_parameters(self, load: StageContents) -> float:
+        """Return the number of parameters of a stage that gtp does not divide."""
+        model = self.problem.model
+        layers = load.layers_by_kind(model).items()
+        kept = sum(count * params.norm_and_router_params(model, kind) for kind, count in layers)
+        kept += load.mtp_layers * params.norm_and_router_params(model, model.last_kind)
+        kept += params.final_norm_params(model) if load.final_norm else 0
+        return kept + (params.position_table_params(model) if load.embedding else 0)
 
     def _count_stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Compute (number of dense, number of routed-expert) parameters of a stage on one rank.

@@ -117,10 +117,13 @@ def mixer_exchange_seconds(
     if layout.cp == 1 or kind.mixer == "none":
         return 0.0
     groups = cost_model.group_spans(layout)
-    if kind.mixer == "attention":
-        return attention_exchange_seconds(cost_model, layout, groups, core)
+    seconds = 0.0
+    if kind.attends:
+        seconds = attention_exchange_seconds(cost_model, layout, groups, core)
+    if not kind.recurrent:
+        return seconds
     nbytes = recurrence_exchange_bytes(cost_model, layout, kind)
-    return 2 * cost_model.links.collective_seconds("all_to_all", nbytes, groups.cp)
+    return seconds + 2 * cost_model.links.collective_seconds("all_to_all", nbytes, groups.cp)
 
 
 def recurrence_exchange_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
@@ -141,7 +144,8 @@ def context_exchange_bytes(
     """
     if kind.mixer == "none":
         return {}
-    if kind.mixer != "attention":
+    if kind.recurrent:
+        # No framework with context parallelism supports attention next to a recurrence.
         swapped = 2 * recurrence_exchange_bytes(cost_model, layout, kind)
         return {"cp": swapped * (layout.cp - 1) / layout.cp}
     # Factors: an exchange happens forward and backward (2); a ring sends gradients too (1 + 2 = 3).

@@ -43,6 +43,9 @@ def gradient_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
     # Sharded gradients are reduced first, so that their sum is small.
     if layout.zero_stage > 1 or adds_gradients_separately(cost_model):
         return OUTPUT_BYTES
+    # Ranks that share weights reduce the gradient of each micro-batch before they add it.
+    if layout.gtp > 1:
+        return cost_model.problem.job.gradient_bytes
     return 2 * cost_model.problem.job.gradient_bytes
 
 

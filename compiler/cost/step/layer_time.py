@@ -41,6 +41,11 @@ from parc.compiler.cost.step.tensor_exchange import (
     dense_collectives,
     expert_collectives,
 )
+from parc.compiler.cost.step.weight_gathers import (
+    exposed_table_seconds,
+    exposed_weight_seconds,
+    gradient_sum_seconds,
+)
 from parc.compiler.ir import LayerKind, Layout, Model
 
 ZERO = ForwardBackward(0.0, 0.0)
@@ -68,7 +73,8 @@ class LayerTime:
     """Forward pass of the attention core, which is part of ``forward``."""
     backward: float
     tp_forward: float
-    """Exposed tensor-parallel collectives of the forward pass."""
+    """Exposed tensor-parallel collectives of the forward pass, including gathers of weights that
+    data-parallel ranks share."""
     tp_backward: float
     cp: float
     ep: float
@@ -124,6 +130,8 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     backward += gradient_accumulation_seconds(
         cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
     )
+    if layout.shares_weights:
+        backward += gradient_sum_seconds(cost_model, layout, kind)
     launch = launch_seconds(cost_model, layout, kind)
     if kind.routed:
         own = routed_expert_seconds(cost_model, layout, tokens)
@@ -141,12 +149,13 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
         copies = activation_copy_seconds(cost_model, layout, kind)
         forward, backward = max(forward, copies), max(backward, copies)
     tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
+    weights = exposed_weight_seconds(cost_model, layout, kind, ForwardBackward(forward, backward))
     return LayerTime(
         forward=forward,
         core=core.forward,
         backward=backward,
-        tp_forward=row.tp * tp.forward,
-        tp_backward=row.tp * tp.backward,
+        tp_forward=row.tp * tp.forward + weights.forward,
+        tp_backward=row.tp * tp.backward + weights.backward,
         cp=mixer_exchange_seconds(cost_model, layout, kind, core.forward),
         ep=dispatch_seconds(cost_model, layout, groups, forward + backward) if kind.routed else 0.0,
         launch_forward=launch_forward,
@@ -198,16 +207,13 @@ def _gemm_shapes(
     model = problem.model.with_shapes_of(kind)
     shapes = extra_gemm_shapes(model, kind, tokens, problem.job.sequence_length)
     part = recurrence_of_layer(model, kind)
-    if kind.mixer == "attention":
+    if kind.attends:
         shapes += attention_gemm_shapes(model, layout, tokens)
-    elif part is not None:
+    if part is not None:
         inner = part.inner / layout.tp
         projected = part.projected / layout.tp
         shapes += [(tokens, projected, model.hidden), (tokens, model.hidden, inner)]
-        if part.gate_weights and model.linear is not None:
-            # The projections of decay and gate have rank head dim.
-            rank = model.linear.value_dim
-            shapes.append((tokens, part.gate_weights / rank / layout.tp, rank))
+        shapes += [(tokens, n / layout.tp, k) for n, k in part.inner_products]
     width = model.ffn.size if kind.mlp == "dense" else 0
     if kind.routed and model.experts is not None:
         width = model.experts.shared_size
@@ -239,7 +245,7 @@ def _attention_core_seconds(
 
     Both times are zero for layers without attention.
     """
-    if kind.mixer != "attention":
+    if not kind.attends:
         return ZERO
     key = ("core", kind.variant, layout.tp, layout.cp, layout.micro_batch)
     model = cost_model.problem.model.with_shapes_of(kind)
@@ -301,7 +307,11 @@ def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
     tokens = layout.tokens(cost_model.problem.job.sequence_length)
     # How gradients are added depends on the last two.
     key = ("head", tokens, layout.tp, layout.zero_stage > 1, layout.sequence_parallel)
-    return cost_model.cached(key, lambda: _output_head_seconds(cost_model, layout, tokens))
+    # The gathers of a shared weight depend on its ranks; one stage also gathers the embedding.
+    shared = (cost_model.group_spans(layout).gtp, layout.pp == 1) if layout.gtp > 1 else ()
+    return cost_model.cached(
+        (key, shared), lambda: _output_head_seconds(cost_model, layout, tokens)
+    )
 
 
 def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> float:
@@ -316,6 +326,7 @@ def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -
         row.stream * 18 * tokens * vocab / (cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9)
     )
     added = gradient_accumulation_seconds(cost_model, layout, vocab * model.hidden)
+    added += exposed_table_seconds(cost_model, layout, gemm)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added
 
 

@@ -40,8 +40,8 @@ def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> f
     if not layout.zero_stage:
         return sum(stage_parameters)
     dense, expert = stage_parameters
-    shards = max(layout.edp // layout.dp_replicate, 1)
-    return dense / (layout.dp_shard * layout.cp) + expert / shards
+    shards, expert_shards = layout.optimizer_shards
+    return dense / shards + expert / expert_shards
 
 
 def offloaded_host_bytes(

@@ -70,7 +70,8 @@ def cached_layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) ->
     context = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
     state = (layout.sequence_parallel, layout.zero_stage, layout.cuda_graphs)
     experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
-    key = ("time", kind, context, state, groups.tp, groups.cp_stride, experts)
+    shared = (groups.gtp, groups.egtp)
+    key = ("time", kind, context, state, groups.tp, groups.cp_stride, experts, shared)
     return cost_model.cached(key, lambda: layer_time(cost_model, layout, kind))
 
 

@@ -155,7 +155,7 @@ def stage_boundary_bytes(cost_model: CostModel, layout: Layout) -> float:
     # Versions of Megatron that predate sequence parallelism, and DeepSpeed's pipeline, also send
     # 1/tp from each rank, and gather the parts on arrival (Narayanan et al. 2021, section 4.1).
     job, model = cost_model.problem.job, cost_model.problem.model
-    nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
+    nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden * model.residual_streams
     return nbytes / (layout.tp if layout.sequence_parallel or cost_model.efficiency.unfused else 1)
 
 

@@ -98,7 +98,9 @@ TERMS: dict[str, EstimateTerm] = {
             "gathered_bytes",
             "bytes",
             "gathered weights",
-            "at ZeRO stage 3: two layers in 16 bit, or one layer and the embedding if that is more",
+            "at ZeRO stage 3: two layers in 16 bit, or one layer and the embedding if that is "
+            "more; with gtp: one weight and its gradient per distinct shape; with egtp: "
+            "the weights of the experts of two layers and the gradients of one",
             "Rajbhandari et al. 2020, arXiv:1910.02054; PyTorch FSDP2 prefetches one layer",
         ),
         EstimateTerm(
@@ -137,7 +139,9 @@ TERMS: dict[str, EstimateTerm] = {
             "dense MLP (16 bit; in low precision, quantised states are gathered); the backward "
             "pass has one more all-gather, and at most half of its collectives overlap with "
             "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
-            "in the backward pass; times the factor tp of the hardware class",
+            "in the backward pass; times the factor tp of the hardware class; with gtp or egtp, "
+            "also two all-gathers of each shared weight and a reduce-scatter of its gradient, as "
+            "far as they take longer than computation",
             _KORTHIKANTI,
         ),
         EstimateTerm(

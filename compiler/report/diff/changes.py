@@ -18,7 +18,7 @@ their effects (layout, flags)."""
 BY_NAME = ("gpu", "node", "fabric")
 """Parts of the cluster of which only the names of the catalog entries are compared."""
 LAYOUT_FIELDS = (
-    *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
+    *("tp", "gtp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "egtp", "edp", "world"),
     *(
         "micro_batch",
         "micro_batches",
@@ -31,7 +31,7 @@ LAYOUT_FIELDS = (
         "order",
     ),
 )
-EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
+EXPERT_DEGREES = frozenset({"ep", "etp", "egtp", "edp"})
 
 
 @dataclass(frozen=True, slots=True)

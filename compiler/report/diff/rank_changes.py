@@ -153,13 +153,17 @@ MAX_MEMBERS = 4
 
 Group = tuple[int, ...]
 
-DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
-EXPERT = ("etp", "ep", "edp", "efsdp")
+DENSE = ("tp", "gtp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
+EXPERT = ("etp", "ep", "egtp", "edp", "edp-shard", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
 SHARED = ("pp", "dp-replicate")
 """DENSE and EXPERT contain the axes of the two meshes of a training job, SHARED those in both.
 
 SERVING contains the axes of a serving job. A rank map has columns for some of the axes."""
+
+PARTS = {"dp": ("gtp", "dp-shard", "dp-replicate"), "edp": ("egtp", "edp-shard")}
+"""Axis -> axes into which a mesh can split it. A rank map can have columns for the axis and for its
+parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,9 @@ def ranks_by_group(ranks: RankMapColumns, axis: str, mesh: tuple[str, ...]) -> l
     ignored.
     """
     own = ranks.coordinates
-    others = [own[name] for name in mesh if name != axis and name in own]
+    # The coordinate along an axis varies together with those along its parts.
+    bound = {axis, *PARTS.get(axis, ()), *(name for name, parts in PARTS.items() if axis in parts)}
+    others = [own[name] for name in mesh if name not in bound and name in own]
     found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     keys = zip(*others, strict=True) if others else repeat((), ranks.world)
     for rank, key in enumerate(keys):

@@ -18,7 +18,7 @@ def format_layout(layout: Layout) -> str:
     # Without experts etp equals tp and ep is 1.
     experts = layout.ep > 1 or layout.etp != layout.tp
     always = {"tp", "pp", "dp"} | ({"ep", "etp"} if experts else set())
-    names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
+    names = ("tp", "gtp", "cp", "pp", "vpp", "dp", "ep", "etp", "egtp")
     sizes = {name: getattr(layout, name) for name in names if experts or name != "etp"}
     shown = [f"{name} {size}" for name, size in sizes.items() if size > 1 or name in always]
     shown += format_cp_exchange(layout) + format_zero_and_offload(layout)

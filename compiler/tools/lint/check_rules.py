@@ -170,7 +170,7 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
     """
     problem, layout = facts.known_problem, facts.known_layout
     known: dict[str, Any] = {"problem": mark_fields_unknown(problem, ["launch"]), "layout": layout}
-    sizes = (*("tp", "cp", "pp", "ep", "etp", "dp_replicate", "dp_shard"), "order")
+    sizes = (*("tp", "cp", "pp", "ep", "etp", "dp_replicate", "dp_shard"), "order", "gtp", "egtp")
     sized = all(is_field_known(layout, name) for name in sizes)
     if sized and is_field_known(problem.cluster, "racks"):
         hosts = problem.cluster.hosts

@@ -123,6 +123,8 @@ LAYOUTS: tuple[tuple[str, dict[str, Any], str], ...] = (
         {"etp": 2},
         "+--expert-tensor-parallel-size 2 ---expert-tensor-parallel-size 1",
     ),
+    ("dense", {"gtp": 3, "dp_shard": 1}, "+--tensor-parallel-num-weight-shards 12"),
+    ("routed", {"egtp": 3}, "+--expert-tensor-parallel-num-weight-shards 3"),
     (
         "dense",
         {"recompute": SELECTIVE},

@@ -130,22 +130,13 @@ def rejected_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str,
     return rejected, {n: one["error"] for n, one in rejected.items() if not rejected_by_parc[n]}
 
 
-LEVELS = ("cp-a2a", "cp-p2p")
-"""Groups of hierarchical context parallelism."""
-
-
 def planned_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
     """Return the groups of one rank by PARC's meshes, under the names of the checking program."""
-    dense, expert = plan.placement.dense, plan.placement.expert
+    # initialize_model_parallel has no function that returns these two.
+    unnamed = {"tp-dp", "tp-dp-cp"}
     found = {}
-    for name, mesh, axes in (
-        *((n, dense, n.split("-")) for n in ("tp", "cp", "dp", "pp", "dp-cp", "tp-cp", "tp-pp")),
-        ("etp", expert, ["tp"]),
-        ("ep", expert, ["ep"]),
-        ("edp", expert, ["dp"]),
-        ("etp-ep", expert, ["tp", "ep"]),
-        ("etp-ep-pp", expert, ["tp", "ep", "pp"]),
-        *((n, dense, [n.replace("-", "_")]) for n in LEVELS if plan.layout.cp_a2a > 1),
-    ):
-        found[name] = next(group for group in mesh.groups_along(*axes) if rank in group)
+    for one in plan.placement.families:
+        if one.name not in unnamed:
+            groups = plan.placement.mesh(one.mesh).groups_along(*one.axes)
+            found[one.name] = next(group for group in groups if rank in group)
     return found

@@ -45,6 +45,7 @@ from build_model import count_parameters
 from emulated_gpu import hardware, make_megatron_importable, read_docstrings_once
 from hybrid_stages import divide_mamba, segment, transformer_config
 from megatron_optimizer import optimizer_settings, overlap_settings
+from megatron_sharing import sharing, sharing_groups, sharing_parameters
 
 Verdict = dict[str, Any]
 ORDERS = {False: "tp-cp-ep-dp-pp", True: "tp-cp-ep-pp-dp"}
@@ -119,7 +120,8 @@ def count_batches(args: Namespace) -> int:
         rampup_batch_size=None,  # Megatron-Core 0.17 has no default
         global_batch_size=args.global_batch_size,
         micro_batch_size=args.micro_batch_size,
-        data_parallel_size=args.data_parallel_size,
+        # training/global_vars.py: ranks that share weights train on different micro-batches.
+        data_parallel_size=args.data_parallel_size * sharing(args)[0],
         decrease_batch_size_if_needed=args.decrease_batch_size_if_needed,
     )
     return int(calculator.get_num_microbatches())
@@ -160,6 +162,7 @@ def join(args: Namespace, rank: int) -> None:
         expert_tensor_parallel_size=args.expert_tensor_parallel_size,
         order=ORDERS[args.use_tp_pp_dp_mapping],
         create_gloo_process_groups=False,
+        **sharing_parameters(args),
     )
 
 
@@ -194,6 +197,8 @@ def groups_of_rank() -> dict[str, list[int]]:
         "etp-ep": state.get_expert_tensor_and_model_parallel_group(),
         "etp-ep-pp": state.get_expert_tensor_model_pipeline_parallel_group(),
     }
+    if hasattr(state, "get_gtp_weight_remat_group"):
+        made |= sharing_groups(state)
     levels = state.get_hierarchical_context_parallel_groups(check_initialized=False) or ()
     made |= dict(zip(("cp-a2a", "cp-p2p"), levels, strict=False))
     return {name: list(dist.get_process_group_ranks(group)) for name, group in made.items()}
@@ -281,7 +286,9 @@ def sizes(args: Namespace) -> dict[str, Any]:
         "cp": args.context_parallel_size,
         "pp": pp,
         "vpp": args.virtual_pipeline_model_parallel_size or 1,
-        "dp": args.data_parallel_size,
+        "dp": args.data_parallel_size * sharing(args)[0],
+        "gtp": sharing(args)[0],
+        "egtp": sharing(args)[1],
         "ep": args.expert_model_parallel_size,
         "etp": etp,
         "edp": args.world_size // (etp * args.expert_model_parallel_size * pp),

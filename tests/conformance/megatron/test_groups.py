@@ -37,11 +37,11 @@ def own_digests(layout: Layout) -> dict[str, str]:
     return {one.name: digest(laid[one.mesh], one.axes) for one in FAMILIES}
 
 
-def grids() -> list[tuple[int, ...]]:
-    """Return large and random parallel sizes, in both rank orders."""
+def grids(count: int = LAYOUTS) -> list[tuple[int, ...]]:
+    """Return ``count`` large and random parallel sizes, in both rank orders."""
     dice = Random("grids")
     found = list(LARGE)
-    while len(found) < LAYOUTS:
+    while len(found) < count:
         tp, cp, pp = (dice.choice([1, 2, 3, 4, 8]) for _ in range(3))
         dp, ep, etp = dice.choice([1, 2, 4, 6, 8]), dice.choice([1, 2, 4, 8]), dice.choice([1, 2])
         order = dice.randint(0, 1)
@@ -66,7 +66,8 @@ def case(problem: Problem, layout: Layout, grid: tuple[int, ...]) -> tuple[dict[
     tp, cp, pp, dp, ep, etp, order = grid
     layout = replace(
         layout,
-        **{"tp": tp, "cp": cp, "pp": pp, "vpp": 1, "dp_replicate": 1, "dp_shard": dp, "ep": ep},
+        **{"tp": tp, "cp": cp, "pp": pp, "vpp": 1, "dp_replicate": 1, "ep": ep},
+        dp_shard=dp // layout.gtp,
         **{"etp": etp, "micro_batch": 1, "order": ORDERS[order], "sequence_parallel": tp > 1},
     )
     argv = [
@@ -94,6 +95,10 @@ def sizes(layout: Layout) -> list[str]:
         "--expert-model-parallel-size": layout.ep,
         "--expert-tensor-parallel-size": layout.etp,
     }
+    if layout.gtp > 1:
+        values["--tensor-parallel-num-weight-shards"] = layout.tp * layout.gtp
+    if layout.egtp > 1:
+        values["--expert-tensor-parallel-num-weight-shards"] = layout.etp * layout.egtp
     return [word for flag, value in values.items() for word in (flag, str(value))]
 
 

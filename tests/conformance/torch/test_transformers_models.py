@@ -18,7 +18,7 @@ OWN_BASE = ("dbrx", "hunyuan_v1_dense", "hunyuan_v1_moe")
 """Families with another rotary base: DBRX sets it in attn_config; Hunyuan's alpha becomes a larger
 base in PARC.
 """
-NEWER = ("flint", "granite_docling_text", "internlm3", "iquestcoder")
+NEWER = ("flint", "granite_docling_text", "internlm3", "iquestcoder", "lfm3")
 """Families of transformers 5.23 without a class in the version that the tools' environment has."""
 CheckedConfigs = list[tuple[dict[str, Any], int, dict[str, Any]]]
 
@@ -71,7 +71,7 @@ def facts(model: Model) -> dict[str, Any]:
     position = model.position
     shapes = [model.with_shapes_of(kind).attention for kind in model.layer_kinds]
     windows = [
-        None if one.chunked or _has_full_attention(one, layer) else one.window
+        None if one.chunked or not one.slides or _has_full_attention(one, layer) else one.window
         for layer, one in enumerate(shapes)
     ]
     rotary = position.kind in ("rope", "yarn")

@@ -34,9 +34,26 @@ ERNIE = SIZES | {
     "tie_word_embeddings": False,
 }
 """A model whose class sets the router to zeros, where it is created and nowhere else."""
+COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
 LFM2 = SIZES | {
     **{"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
     "block_auto_adjust_ff_dim": False,
+}
+FALCON_H1 = SIZES | {
+    **{"model_type": "falcon_h1", "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8},
+    **{"mamba_d_state": 16, "tie_word_embeddings": False},
+}
+JAMBA = SIZES | {
+    **{"model_type": "jamba", "attn_layer_period": 2, "attn_layer_offset": 1},
+    **{"num_experts": 4, "mamba_d_state": 8},
+}
+DEEPSEEK_V4 = SIZES | {
+    **{"model_type": "deepseek_v4", "num_hidden_layers": 3, "num_key_value_heads": 1},
+    **{"layer_types": ["sliding_attention", *COMPRESSED], "sliding_window": 8, "hc_mult": 2},
+    **{"compress_rates": dict(zip(COMPRESSED, (4, 8), strict=True)), "num_hash_layers": 1},
+    **{"head_dim": 32, "qk_rope_head_dim": 16, "q_lora_rank": 32, "o_groups": 2, "o_lora_rank": 16},
+    **{"index_n_heads": 2, "index_head_dim": 32, "index_topk": 4, "tie_word_embeddings": False},
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
 }
 UNSET_WEIGHTS = """
 import sys
@@ -98,8 +115,11 @@ def test_fsdp_trains_experts_with_hybrid_sharding_and_saves_them(tmp_path: Path)
     assert (saved / "step-2/.metadata").exists()
 
 
-def test_fsdp_shards_layers_with_convolutions(tmp_path: Path) -> None:
-    write_files(LFM2, {"job": {}, "layout": {"zero_stage": 3}, "emit": ["fsdp"]}, tmp_path)
+@pytest.mark.parametrize(
+    "config", [LFM2, FALCON_H1, JAMBA, DEEPSEEK_V4], ids=lambda one: str(one["model_type"])
+)
+def test_fsdp_shards_layers_of_unusual_kinds(config: dict[str, Any], tmp_path: Path) -> None:
+    write_files(config, {"job": {}, "layout": {"zero_stage": 3}, "emit": ["fsdp"]}, tmp_path)
     output = run_script(tmp_path / "torchrun/launch.sh", "--device", "cpu", "--dtype", "fp32")
     alone = losses(reference(REFERENCE, str(tmp_path / "fsdp")))
     assert losses(output) == pytest.approx(alone, abs=2e-6)

@@ -1,0 +1,101 @@
+"""Rules on weights that data-parallel ranks share (generalized tensor parallelism)."""
+
+from __future__ import annotations
+
+from parc.backends.megatron.capabilities import core_version
+from parc.backends.megatron.memory import stores_low_precision_weights
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_setting,
+    format_values,
+    nearest_value,
+)
+from parc.backends.shared.versions import parse_version
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
+
+SINCE = (0, 19)
+"""First version of Megatron-Core with ``--tensor-parallel-num-weight-shards``."""
+
+
+def _shared_axes(layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
+    """Return (axis, its size, data-parallel size that it must divide, value of that size)."""
+    return (("gtp", layout.gtp, "dp", layout.dp), ("egtp", layout.egtp, "edp", layout.edp))
+
+
+def _violates_divisibility(problem: Problem, layout: Layout) -> bool:
+    # A layout is built with dp, so that the product of its parts differs if gtp does not divide dp.
+    return layout.dp % layout.gtp != 0 or layout.edp % layout.egtp != 0
+
+
+def _explain_divisibility(problem: Problem, layout: Layout) -> Finding:
+    axis, size, whole, ranks = next(row for row in _shared_axes(layout) if row[3] % row[1])
+    valid = divisors(ranks)
+    return Finding(
+        message=f"{whole}={ranks} is not divisible by {axis}={size}",
+        label=f"{ranks} % {size} = {ranks % size}, must be 0",
+        help=f"valid {axis} with {whole} {ranks}: {format_values(valid)}",
+        fix=format_setting(f"layout.{axis}", nearest_value(valid, size)),
+        causes=(Cause("layout.dp", f"{whole} is {ranks}"),) if axis == "gtp" else (),
+    )
+
+
+def _sharing_conflict(problem: Problem, layout: Layout) -> tuple[str, str, str]:
+    """Return (what the plan has, valid settings, edit of the spec) if sharing cannot work.
+
+    All texts are empty if it works.
+    """
+    job, version = problem.job, core_version(problem)
+    axis = "gtp" if layout.gtp > 1 else "egtp"
+    off = f"layout.{axis}: 1"
+    if layout.egtp > 1 and problem.model.experts is None:
+        return "egtp above 1, but no experts", "egtp 1", "layout.egtp: 1"
+    if parse_version(version) < SINCE:
+        newest = ".".join(map(str, SINCE))
+        return f"version {version}, which has no flag for it", f"version {newest} or newer", off
+    # initialize_model_parallel: one instance of the distributed optimizer.
+    if layout.zero_stage > 0 and layout.dp_replicate > 1:
+        copies = f"{layout.dp_replicate} copies of the optimizer state"
+        return copies, "dp_shard auto, one copy of the optimizer state", "layout.dp_shard: auto"
+    # validate_args: weights in mxfp8 and nvfp4 are gathered as they are stored.
+    stored = layout.zero_stage > 0 and stores_low_precision_weights(job)
+    if job.precision in ("mxfp8", "nvfp4") and not stored:
+        needs = "zero_stage 1" + (", moment_precision fp32" if job.precision == "nvfp4" else "")
+        return f"precision {job.precision}, with 16-bit weights", needs, off
+    return "", "", ""
+
+
+def _violates_sharing(problem: Problem, layout: Layout) -> bool:
+    return layout.shares_weights and bool(_sharing_conflict(problem, layout)[0])
+
+
+def _explain_sharing(problem: Problem, layout: Layout) -> Finding:
+    conflict, valid_settings, fix = _sharing_conflict(problem, layout)
+    return Finding(
+        message=f"Megatron cannot share weights among data-parallel ranks: the plan has {conflict}",
+        label="generalized tensor parallelism does not work with this setting",
+        help=f"valid with gtp or egtp above 1: {valid_settings}",
+        fix=fix,
+        causes=(Cause("job.precision", f"the precision is {problem.job.precision}"),)
+        if "precision" in conflict
+        else (),
+    )
+
+
+WEIGHT_SHARD_RULES = (
+    Rule(
+        "D24",
+        ("layout.gtp", "layout.egtp", "layout.dp"),
+        _violates_divisibility,
+        _explain_divisibility,
+        ("ep", "etp", "egtp", *WORLD_FIELDS),
+    ),
+    Rule(
+        "D25",
+        ("layout.gtp", "layout.egtp", "versions", "job.precision"),
+        _violates_sharing,
+        _explain_sharing,
+        ("egtp", "zero_stage", *WORLD_FIELDS),
+    ),
+)
