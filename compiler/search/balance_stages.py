@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 PRECISION = 1e-4
@@ -15,7 +16,7 @@ PRECISION = 1e-4
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that sums can be cached
 class StageWork:
     """Work of one micro-batch that is divided over the chunks of a pipeline."""
 
@@ -27,9 +28,19 @@ class StageWork:
     least: tuple[int, ...]
     """Smallest number of layers of each chunk."""
 
+    @cached_property
+    def ends(self) -> list[float]:
+        """Seconds of the first n layers of the model, for each n from 0."""
+        return list(accumulate(self.layers, initial=0.0))
+
+    @cached_property
+    def others_of_ranks(self) -> list[float]:
+        """Seconds of the chunks of each rank besides their layers."""
+        return [sum(self.others[rank :: self.pp]) for rank in range(self.pp)]
+
     def slowest_seconds(self, counts: Sequence[int]) -> float:
         """Return the seconds of the slowest rank if the chunks have ``counts`` layers."""
-        ends = list(accumulate(self.layers, initial=0.0))
+        ends = self.ends
         seconds, at = [0.0] * self.pp, 0
         for chunk, (count, other) in enumerate(zip(counts, self.others, strict=True)):
             seconds[chunk % self.pp] += ends[at + count] - ends[at] + other
@@ -51,7 +62,9 @@ def balanced_counts(work: StageWork, most: Sequence[int]) -> list[tuple[int, ...
         most: largest number of layers of each rank, because of its memory.
     """
     found = [_counts_with_other_ends(work, most)]
-    found += [_smallest_maximum(work, most, is_spread=one) for one in (False, True)]
+    # Without interleaving, a rank has one chunk, and both ways give the same numbers.
+    ways = (False, True) if len(work.others) > work.pp else (False,)
+    found += [_smallest_maximum(work, most, is_spread=one) for one in ways]
     return list(dict.fromkeys(counts for counts in found if counts is not None))
 
 
@@ -129,11 +142,11 @@ def _fill_chunks(
     Each chunk, in model order, has as many layers as the limits of its rank allow.
     """
     pp, vpp = work.pp, len(work.others) // work.pp
+    times, others = work.layers, work.others_of_ranks
     limit *= 1 + ROUNDING
-    others = [sum(work.others[rank::pp]) for rank in range(pp)]
     needed = sum(work.least)
     seconds, layers, past = [0.0] * pp, [0] * pp, [0.0] * pp
-    counts, at, total = [], 0, len(work.layers)
+    counts, at, total = [], 0, len(times)
     for chunk, least in enumerate(work.least):
         rank, turn = chunk % pp, chunk // pp + 1
         needed -= least
@@ -146,9 +159,9 @@ def _fill_chunks(
         while (
             at < total - needed
             and layers[rank] < most[rank]
-            and (count < least or seconds[rank] + work.layers[at] <= share)
+            and (count < least or seconds[rank] + times[at] <= share)
         ):
-            seconds[rank] += work.layers[at]
+            seconds[rank] += times[at]
             layers[rank] += 1
             count, at = count + 1, at + 1
         if count < least or seconds[rank] > own:

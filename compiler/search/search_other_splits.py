@@ -17,12 +17,11 @@ from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.layer_time import output_head_seconds, recompute_seconds
 from parc.compiler.cost.step.stage_time import cached_layer_time
-from parc.compiler.cost.step.step_time import step_time
+from parc.compiler.cost.step.step_time import seconds_within, step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.ir import LayerKind, Layout, PipelineSplit, StageMemory
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.balance_stages import StageWork, balanced_counts
-from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.rank_layouts import Survivor
 
@@ -61,8 +60,8 @@ def search_other_splits(
             break
         if least > row.seconds * (1 - tie):
             continue
-        other = _with_other_split(cost_model, filters[row.variant], row)
-        if other is not None and other.seconds <= best * (1 + tie):
+        other = _with_other_split(cost_model, filters[row.variant], row, best * (1 + tie))
+        if other is not None:
             found.append((least, other))
             best = min(best, other.seconds)
     most = best * (1 + tie)
@@ -106,8 +105,8 @@ def search_near_misses(
         # With interleaving, the step does not grow by the whole excess of the longest stage.
         if point.vpp == 1 and filters[index].best_split_seconds(point, seconds, layers) > most:
             continue
-        row = _fastest_split(cost_model, filters[index], point, index)
-        if row is not None and row.seconds <= most:
+        row = _fastest_split(cost_model, filters[index], Survivor(most, point, index))
+        if row is not None:
             found.append((least, row))
             best = min(best, row.seconds)
     most = best * (1 + tie)
@@ -152,34 +151,40 @@ def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int
 
 
 def _with_other_split(
-    cost_model: CostModel, layout_filter: LayoutFilter, row: Survivor
+    cost_model: CostModel, layout_filter: LayoutFilter, row: Survivor, most: float
 ) -> Survivor | None:
-    """Return ``row`` with balanced stages; None if this does not save more than ``goals.tie``."""
-    found = _fastest_split(cost_model, layout_filter, row.point, row.variant)
+    """Return ``row`` with balanced stages; None if this does not save more than ``goals.tie``.
+
+    None too if the step then takes more than ``most`` seconds.
+    """
+    found = _fastest_split(cost_model, layout_filter, row._replace(seconds=most))
     if found is None:
         return None
-    layout = layout_filter.build_layout(row.point)
-    most = step_time(cost_model, layout).total_seconds * (1 - cost_model.problem.goals.tie)
-    return found if found.seconds < most else None
+    own = step_time(cost_model, layout_filter.build_layout(row.point)).total_seconds
+    return found if found.seconds < own * (1 - cost_model.problem.goals.tie) else None
 
 
 def _fastest_split(
-    cost_model: CostModel, layout_filter: LayoutFilter, point: LayoutPoint, variant: int
+    cost_model: CostModel, layout_filter: LayoutFilter, row: Survivor
 ) -> Survivor | None:
-    """Return ``point`` with balanced stages that fit into memory; None if there are none.
+    """Return the layout of ``row`` with balanced stages that fit into memory; None without one.
 
-    The simplest of the splits that tie with the fastest one is used.
+    The simplest of the splits that tie with the fastest one is used; None if its step takes longer
+    than that of ``row``.
     """
-    layout = layout_filter.build_layout(point)
+    layout, tie = layout_filter.build_layout(row.point), 1 + cost_model.problem.goals.tie
+    # Slower splits cannot tie with one that is as fast as ``row``.
     found = [
-        (step_time(cost_model, other).total_seconds, other)
+        (seconds_within(cost_model, other, row.seconds * tie), other)
         for other in balanced_layouts(cost_model, layout_filter.rules, layout, layout_filter.end)
     ]
     if not found:
         return None
-    most = min(seconds for seconds, _ in found) * (1 + cost_model.problem.goals.tie)
+    most = min(seconds for seconds, _ in found) * tie
     seconds, other = next(pair for pair in found if pair[0] <= most)
-    return Survivor(seconds, layout_filter.with_split(point, other.split), variant)
+    if seconds > row.seconds:
+        return None
+    return row._replace(seconds=seconds, point=layout_filter.with_split(row.point, other.split))
 
 
 def balanced_layouts(

@@ -47,6 +47,9 @@ more load, because the latencies of a busy service rise steeply."""
 LARGEST_GROWTH = 1.5
 """Largest factor from a number of replicas that misses a limit to the next one that is tried. A
 larger one saves little: simulations of deployments that miss a limit by far end early."""
+LEAST_GROWTH = 1.02
+"""Smallest such factor, before numbers of replicas in between are tried. Smaller steps would follow
+the noise between simulations, as with ``MARGIN``."""
 RATES = (1.0, 0.85, 0.7, 0.5, 0.25, 0.06)
 """Request rates that are tried in this order until one meets the limits, as fractions of the
 largest rate that meets them according to the closed-form formulas."""
@@ -226,10 +229,11 @@ def _smallest_in_one_sample(
     while not is_within(high):
         if high == len(counts) - 1:
             return None
-        # Latencies fall at least as fast as the load of a replica.
-        target = counts[high] * min(ratios[high], LARGEST_GROWTH)
+        # The ratio of a simulation that ended early is too small, and so is this target.
+        growth = ratios[high]
         if low >= 0:
-            target = min(target, _count_at_limit(counts, ratios, low, high))
+            growth = _count_at_limit(counts, ratios, low, high) / counts[high]
+        target = counts[high] * max(min(growth, LARGEST_GROWTH), LEAST_GROWTH)
         ahead = bisect_left(counts, target)
         if ahead < high + least_step:
             ahead, least_step = high + least_step, 2 * least_step

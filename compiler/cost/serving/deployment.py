@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from parc.compiler.cost.counts.flops import query_and_value_width
 from parc.compiler.cost.serving.draft import draft_layout, draft_setup
 from parc.compiler.cost.serving.shard import RankWeights, count_rank_weights
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
@@ -202,12 +203,32 @@ class Deployment:
         """
         if not weights:
             return 0.0
+        rates = self.gemm_rates(nbytes)
+        # Roofline: the longer of reading the weights and multiplying them.
+        return max(weights * nbytes / rates[0], 2 * weights * rows / rates[1])
+
+    def gemm_rates(self, nbytes: float) -> tuple[float, float]:
+        """Return (bytes per second, FLOP/s) of GEMMs whose weights have ``nbytes`` bytes each."""
         rates = self._gemm_rates.get(nbytes)
         if rates is None:
             rates = (self.weight_bytes_per_second(nbytes), self.gemm_flops_per_second(nbytes))
             self._gemm_rates[nbytes] = rates
-        # Roofline: the longer of reading the weights and multiplying them.
-        return max(weights * nbytes / rates[0], 2 * weights * rows / rates[1])
+        return rates
+
+    @cached_property
+    def attention_widths(self) -> tuple[float, float]:
+        """Return the widths that a decoding request and a prompt multiply with each key.
+
+        Each is the sum of the widths of queries and values over all heads.
+        """
+        attention = self.model.attention
+        width = decoded = sum(
+            share * query_and_value_width(one) for one, share in self.model.attention_models
+        )
+        if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
+            latent = attention.latent
+            decoded = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
+        return decoded, width
 
     def reload_seconds(self, bytes_per_gpu: float) -> float:
         """Return the seconds that a GPU takes to load a part of its cache from host memory."""
@@ -217,7 +238,7 @@ class Deployment:
     def _gemm_rates(self) -> dict[float, tuple[float, float]]:
         """Return the cache {bytes per weight: (bytes per second, FLOP/s)} of GEMM rates.
 
-        The cache is filled by ``gemm_seconds``.
+        The cache is filled by ``gemm_rates``.
         """
         return {}
 

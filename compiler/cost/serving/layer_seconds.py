@@ -124,11 +124,12 @@ def expert_seconds(deployment: Deployment, tokens: float) -> float:
     touched = part.experts * used
     # The step waits for the rank that reads the most experts.
     touched = min(touched * _load_imbalance(touched, ranks, used), part.experts)
-    read = touched * part.expert * nbytes / deployment.weight_bytes_per_second(nbytes)
+    bytes_per_second, flops_per_second = deployment.gemm_rates(nbytes)
+    read = touched * part.expert * nbytes / bytes_per_second
     rows = group * experts.top_k / ranks
     rows *= _load_imbalance(rows, ranks)
     padded = rows + _empty_rows(rows / touched if touched else 0.0) * touched
-    compute = 2 * padded * part.expert / (deployment.gemm_flops_per_second(nbytes) * GROUPED_SHARE)
+    compute = 2 * padded * part.expert / (flops_per_second * GROUPED_SHARE)
     width = deployment.model.expert_input_width
     moved = ROUTED_BYTES * rows * width / deployment.memory_bytes_per_second
     shared = deployment.gemm_seconds(part.shared, tokens, nbytes) if part.shared else 0.0

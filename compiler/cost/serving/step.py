@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from parc.compiler.cost.counts.cache import cache_bytes_per_token, index_key_bytes
-from parc.compiler.cost.counts.flops import mean_visible_keys, query_and_value_width
+from parc.compiler.cost.counts.flops import mean_visible_keys
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.layer_seconds import (
     RECURRENT_KERNELS,
@@ -154,16 +154,11 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     # divide the cache of a request but not its FLOPs, because each rank computes the heads of all
     # dcp ranks for its part of the tokens.
     model, layout = deployment.model, deployment.layout
-    attention = model.attention
     context = _mean_context(model, batch.context)
+    width, per_key = deployment.attention_widths
     # Every decoding request reads its whole cache once per step.
     read = batch.decode * _cache_bytes_read(deployment, batch.context)
     read /= deployment.memory_bytes_per_second
-    per_key = sum(share * query_and_value_width(one) for one, share in model.attention_models)
-    width = per_key
-    if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
-        latent = attention.latent
-        width = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
     verified = batch.decode * (1 + deployment.setup.draft_tokens)
     decode = 2 * verified * context * width / layout.tp / deployment.attention_flops_per_second
     core = 2 * batch.prefill * per_key * batch.span / layout.tp

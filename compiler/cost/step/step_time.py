@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log2
+from math import inf, log2
 
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
 from parc.compiler.cost.schedules.simulation import StageCosts
@@ -77,6 +77,19 @@ def step_time(cost_model: CostModel, layout: Layout, *, is_bound: bool = False) 
         dp_seconds=_dp_seconds(cost_model, layout, slowest),
         optimizer_seconds=optimizer_seconds(cost_model, layout),
     )
+
+
+def seconds_within(cost_model: CostModel, layout: Layout, most: float) -> float:
+    """Return the seconds of one training step; infinity if a lower bound exceeds ``most``.
+
+    The bound is faster to compute than the schedule of chunks.
+    """
+    is_bounded = is_evaluated_by_chunk(
+        layout, layout.micro_batches(cost_model.problem.job.global_batch)
+    )
+    if is_bounded and step_time(cost_model, layout, is_bound=True).total_seconds > most:
+        return inf
+    return step_time(cost_model, layout).total_seconds
 
 
 def _hop_and_bubble_seconds(
