@@ -74,7 +74,7 @@ def _table_gradients(
     if not load.embedding:
         return 0.0
     bucket, largest = sizes
-    tables = _table_parameters(cost_model, layout, load)
+    tables = table_parameters(cost_model, layout, load)
     separate = load.loss and not cost_model.problem.model.tied_embeddings
     each = tables / 2 if separate else tables
     return tables if separate and each < bucket else max(each - largest, 0.0)
@@ -138,7 +138,7 @@ def gathered_weight_bytes(
     if load.loss and load.embedding and not model.tied_embeddings:
         head += program.root_bytes * ends
     if program.keeps_tables_gathered:
-        tables = _table_parameters(cost_model, layout, load) + extra
+        tables = table_parameters(cost_model, layout, load) + extra
         return unit * (_gathered_layers(program, layout, load, largest) * largest + tables)
     # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
