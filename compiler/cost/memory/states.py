@@ -84,7 +84,7 @@ def gathered_weight_bytes(
     live = min(program.live_parameters, sum(cost_model.stage_parameters(layout, load)))
     head = (program.head_unit_bytes or unit) * (ends + extra)
     if load.loss and load.embedding and not model.tied_embeddings:
-        head += program.root_bytes * ends
+        head += program.root_bytes * ends * cost_model.embedding_copies(layout.tp)
     # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
 
