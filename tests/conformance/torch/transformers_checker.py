@@ -5,8 +5,8 @@
 A case: {"name", "config": {...}}, with the content of a config.json. A verdict adds "parameters",
 and "facts" of the config with its defaults: rotary base and share, longest context, epsilon of the
 norms, window, layers without a window, experts per token; null if a class has no such field.
-If the case has "tp", a verdict adds "parameters_on_rank": those of one of tp ranks after the model's
-own tensor-parallel plan was applied.
+If the case has "tp", a verdict adds "parameters_on_rank": those of one of tp ranks after the own
+tensor-parallel plan of the model was applied.
 The class of the text part of a multi-modal model has no output projection; it is added here.
 
 Runs under the Python that has torch and transformers; imports neither PARC nor pytest.
