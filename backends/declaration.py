@@ -61,10 +61,10 @@ class Declaration:
     linter: str = ""
     """Module with ``LINTER`` (``compiler/tools/lint/linter.py``), which ``parc lint`` uses."""
     importers: tuple[str, ...] = ()
-    """Modules with ``IMPORTERS`` (``compiler/tools/importers/formats.py``), which ``parc import``
-    uses."""
+    """Modules with ``IMPORTERS`` (``compiler/tools/importers/formats.py``),
+    which ``parc import`` uses."""
     checkpoints: str = ""
-    """Module with the function ``compare_checkpoints`` (``compiler/report/diff/checkpoints.py``),
+    """Module with the function ``compare_checkpoints`` (``compiler/report/diff/diff.py``),
     which determines whether the framework's checkpoints load into another layout; empty if this is
     unknown."""
     launchers: tuple[str, ...] = ()

@@ -24,8 +24,8 @@ from parc.compiler.placement.fixed_hosts import evaluate_placement
 from parc.compiler.placement.replan_hosts import replan_hosts
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.writer import write_artifacts
-from tests.placement.brute_force import best_cost, every_cost
 from tests.placement.random_clusters import irregular, placed, tiny
+from tests.placement.test_place_ranks_optimum import best_cost, every_cost
 
 HOSTS = 16_384
 LARGE_JOBS = {

@@ -121,8 +121,13 @@ def sweep(
         [(('job.global_batch', '32'),), (('job.global_batch', '64'),)]
     """
     # Imported here, because only sweeps need processes and tables.
-    from parc.compiler.tools.sweep.points import axes_of_mapping, axis_of_points, combine_axes
-    from parc.compiler.tools.sweep.run_sweep import local_executor, run_sweep
+    from parc.compiler.tools.sweep.run_sweep import (
+        axes_of_mapping,
+        axis_of_points,
+        combine_axes,
+        local_executor,
+        run_sweep,
+    )
     from parc.compiler.tools.sweep.sweep import Sweep
 
     source = _read_spec_input(spec, root)

@@ -33,9 +33,9 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.placement.find_vacancies import restore_cluster
 from parc.compiler.placement.fixed_hosts import keep_hosts
 from parc.compiler.placement.place_ranks import place_ranks
-from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.placement.try_other_rank_order import (
     search_with_chosen_first,
     try_other_rank_order,

@@ -21,7 +21,7 @@ from parc.compiler.ir.finding import Diagnostic
 from parc.compiler.ir.serving import ServiceStatistics, ServingEstimate
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 from parc.compiler.ir.serving_plan import PoolPair, PoolProblems
-from parc.compiler.placement.restore_cluster import cluster_with_hosts
+from parc.compiler.placement.find_vacancies import cluster_with_hosts
 from parc.compiler.report.formatting import (
     format_count,
     format_percent,

@@ -19,10 +19,14 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_job, resolve_spec
+from parc.compiler.placement.find_vacancies import restore_cluster
 from parc.compiler.placement.fixed_hosts import evaluate_hosts, plan_on_hosts
-from parc.compiler.placement.replan_hosts import ReplannedTraining, replan_hosts
-from parc.compiler.placement.replan_service import ReplannedService, replan_service
-from parc.compiler.placement.restore_cluster import restore_cluster
+from parc.compiler.placement.replan_hosts import (
+    ReplannedService,
+    ReplannedTraining,
+    replan_hosts,
+    replan_service,
+)
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import SpecSource
@@ -135,7 +139,7 @@ def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | N
             cost_model_for(problem, framework_of_problem(problem)), layout, found.hosts
         )
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
-        from parc.compiler.placement.fixed_serving_hosts import serving_plan_on_hosts
+        from parc.compiler.placement.fixed_hosts import serving_plan_on_hosts
 
         problem = replace(problem, cluster=cluster)
         return serving_plan_on_hosts(problem, engine(problem.framework), layout, found.hosts)

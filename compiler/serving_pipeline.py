@@ -17,6 +17,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.service_rules import engine_request_limits
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
+from parc.compiler.resolve.resolve_checkpoint import resolve_weight_format
 from parc.compiler.resolve.resolve_service import resolve_service
 from parc.compiler.search.choose_step_tokens import with_step_tokens
 from parc.compiler.search.search_serving_layouts import search_serving_layouts
@@ -32,6 +33,10 @@ def resolve_serving(
 ) -> ServingProblem | None:
     """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)
+    job = resolve_weight_format(spec.job, model, sink)
+    if job is None:
+        return None
+    spec = spec.model_copy(update={"job": job})
     resolve: Callable[..., ServingProblem | None] = resolve_service
     if spec.job.disaggregate:
         # Imported here, because few services have two pools.

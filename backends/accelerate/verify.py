@@ -1,4 +1,7 @@
-"""Verifier of ``accelerate/config.yaml``, which it reads as ``accelerate launch`` does."""
+"""Verifier of ``accelerate/config.yaml`` and ``job.json``, read as ``accelerate launch`` does.
+
+Source: accelerate 1.15.0, commands/launch.py, commands/config/config_args.py, utils/dataclasses.py.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,32 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.accelerate.verify_settings import (
-    AXES,
-    MESH,
-    read_config_settings,
-    read_job_settings,
+from parc.backends.shared.verify_emitted_program import (
+    builds_with_transformers,
+    transformers_settings,
+    users_program,
 )
-from parc.backends.shared.verify_emitted_program import builds_with_transformers, users_program
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
     llama_model_settings,
+    read_batch_settings,
+    read_mesh_settings,
+    read_recompute_settings,
     settings_fixed_by_framework,
+    single_stage_settings,
 )
 from parc.backends.verifier import DerivedSetting, FileDependencies, LaunchedProgram, LauncherNumber
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
-from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
-from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.read_emitted import MalformedFileError, read_json
+from parc.compiler.verify.verify_settings import (
+    EmittedSettings,
+    json_settings,
+    translate_name,
+    yaml_settings,
+)
 
 CONFIG = "accelerate/config.yaml"
 JOB = "accelerate/job.json"
@@ -40,6 +50,34 @@ UNUSED = {
     "problem.model.position.original_max_positions": "only relevant with the scaling llama3",
     "layout.cp_comm": "only relevant with context parallelism",
 }
+DEEPSPEED_CONFIG = "deepspeed/ds_config.json"
+MESH = "parallelism_config.parallelism_config_"
+AXES = {axis: f"{MESH}{axis}_size" for axis in ("dp_replicate", "dp_shard", "cp", "tp")}
+PRECISIONS = {"no": "fp32"}
+"""``mixed_precision`` -> format of the job, where the names differ."""
+STRATEGIES = {"alltoall": "p2p", "allgather": "all_gather"}
+"""Strategy of context parallelism -> the plan's name of it."""
+SCALINGS = {"default": "none"}
+SAME_NAME = (
+    *("sequence_length", "global_batch", "steps", "learning_rate", "min_learning_rate"),
+    *("warmup_steps", "lr_decay", "lr_decay_steps", "wsd_decay_steps", "weight_decay"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data", "checkpoint_interval"),
+)
+"""Settings of job.json with the name and the value of a field of the job."""
+MODEL = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "hidden",
+    "vocab_size": "vocab",
+    "rms_norm_eps": "norm_epsilon",
+    "tie_word_embeddings": "tied_embeddings",
+    "num_attention_heads": "attention.heads",
+    "num_key_value_heads": "attention.kv_heads",
+    "head_dim": "attention.head_dim",
+    "intermediate_size": "ffn.size",
+    "max_position_embeddings": "position.max_positions",
+    "rope_parameters.rope_theta": "position.base",
+}
+"""Setting of ``model`` -> field of the model."""
 
 
 def read_sizes(text: str) -> MeshSizes:
@@ -166,3 +204,138 @@ VERIFIER = AccelerateVerifier(
     ),
     launcher=LAUNCHER,
 )
+
+
+def read_config_settings(
+    settings: EmittedSettings, sizes: MeshSizes, artifacts: Mapping[str, str]
+) -> Iterator[DerivedSetting]:
+    """Yield the plan settings in ``config.yaml``.
+
+    ``artifacts`` maps paths to the texts of all emitted files.
+    """
+    yield from settings.expect("compute_environment", "LOCAL_MACHINE")
+    yield from settings.expect("rdzv_backend", "static")
+    yield from settings.expect("use_cpu", False)
+    machines, ranks = (
+        settings.positive_integer("num_machines"),
+        settings.positive_integer("num_processes"),
+    )
+    yield settings.decide("placement.ranks_per_node", ranks / machines, "num_machines")
+    kind = settings.get("distributed_type")
+    if kind == "DEEPSPEED":
+        yield from _deepspeed_plugin_settings(settings, artifacts)
+    else:
+        yield from _sharding_settings(settings, sizes, kind)
+    yield from settings.unread_settings()
+
+
+def _deepspeed_plugin_settings(
+    settings: EmittedSettings, artifacts: Mapping[str, str]
+) -> Iterator[DerivedSetting]:
+    """Yield the settings in ``deepspeed_config``, a section of ``config.yaml``, that are wrong.
+
+    The section must name ``ds_config.json`` and have the settings that its ZeRO stage requires.
+    """
+    tree = read_json(DEEPSPEED_CONFIG, artifacts.get(DEEPSPEED_CONFIG, "{}"))
+    zero = tree.get("zero_optimization")
+    third = isinstance(zero, dict) and zero.get("stage") == 3
+    yield from settings.expect("deepspeed_config.deepspeed_config_file", DEEPSPEED_CONFIG)
+    yield from settings.expect("deepspeed_config.deepspeed_multinode_launcher", "standard")
+    # transformers creates the model in shards only if the flag is set.
+    yield from settings.expect("deepspeed_config.zero3_init_flag", True if third else None)
+
+
+def _sharding_settings(
+    settings: EmittedSettings, sizes: MeshSizes, kind: Any
+) -> Iterator[DerivedSetting]:
+    precision = settings.get("mixed_precision", "no")
+    path = "mixed_precision"
+    yield settings.decide("problem.job.precision", translate_name(PRECISIONS, precision), path)
+    if kind != "FSDP":
+        if kind != "MULTI_GPU":
+            yield settings.unexpected_setting("distributed_type")
+        yield settings.decide("layout.zero_stage", 0, "distributed_type")
+        yield from read_recompute_settings(settings, "none", "distributed_type")
+        names = dict.fromkeys(AXES, "num_processes")
+        yield from read_mesh_settings(settings, sizes, names, 0)
+        return
+    reshard = settings.get("fsdp_config.fsdp_reshard_after_forward", True)
+    stage = 3 if reshard is True else 2
+    path = "fsdp_config.fsdp_reshard_after_forward"
+    yield settings.decide("layout.zero_stage", stage, path)
+    if not isinstance(reshard, bool):
+        yield settings.unexpected_setting(path)
+    yield from settings.expect("fsdp_config.fsdp_version", 2)
+    yield from settings.expect("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
+    yield from settings.expect("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
+    path = "fsdp_config.fsdp_activation_checkpointing"
+    again = settings.get(path, False)
+    yield from read_recompute_settings(settings, _recompute_granularity(again), path)
+    for setting in AXES.values():
+        settings.get(setting)
+    yield from read_mesh_settings(settings, sizes, AXES, stage)
+    path = f"{MESH}cp_comm_strategy"
+    strategy = settings.get(path, "allgather")
+    if sizes.cp > 1:
+        yield settings.decide("layout.cp_comm", translate_name(STRATEGIES, strategy), path)
+    elif path in settings:
+        yield settings.unexpected_setting(path)
+
+
+def _recompute_granularity(again: Any) -> Any:
+    """Return "full" for True and "none" for False; return any other value unchanged."""
+    return ("full" if again else "none") if isinstance(again, bool) else again
+
+
+def read_job_settings(
+    settings: EmittedSettings, sizes: MeshSizes, kind: Any, emitted: bool
+) -> Iterator[DerivedSetting]:
+    """Yield the plan settings in ``job.json``.
+
+    Args:
+        settings: settings of the file.
+        sizes: parallel sizes, read from ``config.yaml``.
+        kind: Accelerate's ``distributed_type``, such as "FSDP".
+        emitted: True if the job runs the program that PARC emits. This program builds the model
+            from sizes in ``job.json``.
+    """
+    for name in SAME_NAME:
+        yield settings.read(f"problem.job.{name}", name)
+    yield settings.read("problem.job.gradient_clipping", "max_norm")
+    yield settings.read("problem.job.gradient_precision", "reduce_dtype")
+    for name in ("checkpoint_dir", "load_dir"):
+        yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
+    replicas = sizes.dp_replicate * sizes.dp_shard
+    yield from read_batch_settings(settings, "micro_batch", "gradient_accumulation_steps", replicas)
+    again = settings.get("gradient_checkpointing")
+    if kind == "DEEPSPEED":
+        yield from read_recompute_settings(
+            settings, _recompute_granularity(again), "gradient_checkpointing"
+        )
+    else:
+        yield from settings.expect("gradient_checkpointing", False)
+    tokenizer = settings.get("tokenizer", "missing") or None
+    yield settings.decide("problem.job.tokenizer_model", tokenizer, "tokenizer")
+    yield settings.read("problem.model.layers", "layers")
+    yield from single_stage_settings(settings, "layers")
+    if builds_with_transformers(settings):
+        yield from transformers_settings(settings)
+    elif emitted:
+        yield from _model_settings(settings)
+    yield from settings.unread_settings()
+
+
+def _model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
+    for setting, field in MODEL.items():
+        yield settings.read(f"problem.model.{field}", f"model.{setting}")
+    path = "model.rope_parameters."
+    kind = settings.get(f"{path}rope_type", "default")
+    scaling = translate_name(SCALINGS, kind)
+    yield settings.decide("problem.model.position.scaling", scaling, f"{path}rope_type")
+    if scaling != "none":
+        yield settings.read("problem.model.position.scaling_factor", f"{path}factor")
+    if scaling == "llama3":
+        yield from settings.expect(f"{path}low_freq_factor", 1.0)
+        yield from settings.expect(f"{path}high_freq_factor", 4.0)
+        positions = f"{path}original_max_position_embeddings"
+        yield settings.read("problem.model.position.original_max_positions", positions)

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from parc.backends.accelerate.verify import (
     CONFIG,
+    DEEPSPEED_CONFIG,
     LAUNCHER,
     accelerate_program_start,
     read_accelerate_settings,
     read_sizes,
     verify_accelerate_programs,
 )
-from parc.backends.accelerate.verify_settings import DEEPSPEED_CONFIG
 from parc.backends.registry import verifier_of_backend
 from parc.backends.verifier import (
     DerivedGroups,

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
-from parc.backends.deepspeed import files, memory, meshes, split, variants
+from parc.backends.deepspeed import files, memory, meshes, split
 from parc.backends.deepspeed.advice import report_advice
-from parc.backends.deepspeed.capabilities import DEFAULT, STRATEGIES, VERSIONS
+from parc.backends.deepspeed.capabilities import (
+    DEFAULT,
+    STRATEGIES,
+    VERSIONS,
+    deepspeed_recompute_settings,
+    deepspeed_variants,
+)
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
 from parc.backends.deepspeed.rules.program import emitted_program
 from parc.backends.registry import launching_wrapper
@@ -56,11 +62,11 @@ class DeepSpeed:
 
         Variants with offload to host memory are tried only if no layout fits without offload.
         """
-        return variants.deepspeed_variants(problem)
+        return deepspeed_variants(problem)
 
     def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return the recompute settings that the search tries: no layer or all layers."""
-        return variants.deepspeed_recompute_settings(problem)
+        return deepspeed_recompute_settings(problem)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy to be valid for DeepSpeed."""

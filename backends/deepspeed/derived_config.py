@@ -1,4 +1,4 @@
-"""Functions that compute values of ``ds_config.json``; flags.yaml refers to them by name.
+"""Functions that compute values of ``ds_config.json`` and ``train.json``; flags.yaml names them.
 
 A function that returns None leaves the key out.
 """
@@ -14,6 +14,10 @@ AIO_QUEUE_DEPTH = 32
 AIO_THREADS = 4
 """Threads per rank that submit NVMe transfers. These three values are from DeepSpeed's tutorial on
 NVMe offload."""
+MIN_WARMUP_STEPS = 2
+"""Shortest warm-up in steps; DeepSpeed replaces smaller values by 2 (runtime/lr_schedules.py)."""
+SCHEDULERS = {"cosine": "WarmupCosineLR", "linear": "WarmupDecayLR", "constant": "WarmupLR"}
+"""``job.lr_decay`` -> DeepSpeed's scheduler; PARC rejects other decays (E11)."""
 
 
 def uses_autotp(problem: Problem, layout: Layout) -> bool:
@@ -216,3 +220,72 @@ def gathers_weights_on_save(problem: Problem, layout: Layout) -> bool | None:
     Without this key, DeepSpeed cannot save partitioned weights in the format of Hugging Face.
     """
     return True if layout.zero_stage == 3 and problem.job.checkpoint_dir else None
+
+
+def routed_layers(problem: Problem, layout: Layout) -> list[int] | None:
+    """Return the 0-based indices of the layers with experts; None for a dense model."""
+    experts = problem.model.experts
+    return [n for n, routed in enumerate(experts.pattern) if routed] if experts else None
+
+
+def data_parallel_size(problem: Problem, layout: Layout) -> int:
+    """Return the data parallel size, the size of the data axis in ``train.json``."""
+    return layout.dp
+
+
+def stage_layers(problem: Problem, layout: Layout) -> list[int]:
+    """Return the number of decoder layers of each pipeline stage, first stage first."""
+    return [layout.split.stage_layers(stage) for stage in range(layout.pp)]
+
+
+def recomputes_layers(problem: Problem, layout: Layout) -> bool:
+    """Return True if the program recomputes all layers in the backward pass."""
+    return layout.recompute.granularity == "full"
+
+
+def betas(problem: Problem, layout: Layout) -> list[float]:
+    """Return [beta1, beta2] of the Adam optimizer."""
+    return [problem.job.adam_beta1, problem.job.adam_beta2]
+
+
+def scheduler_class(problem: Problem, layout: Layout) -> str:
+    """Return the class name of DeepSpeed's learning-rate scheduler for ``job.lr_decay``."""
+    return SCHEDULERS[problem.job.lr_decay]
+
+
+def total_steps(problem: Problem, layout: Layout) -> int | None:
+    """Return the length of the learning-rate schedule in steps; None for a constant rate.
+
+    The length always exceeds the shortest warm-up that DeepSpeed supports.
+    """
+    # WarmupLR has no end, so its constructor has no total_num_steps.
+    constant = problem.job.lr_decay == "constant"
+    return None if constant else max(problem.job.lr_decay_steps, MIN_WARMUP_STEPS + 1)
+
+
+def warmup_steps(problem: Problem, layout: Layout) -> int:
+    """Return the number of warm-up steps, at least ``MIN_WARMUP_STEPS``.
+
+    The spec can set a shorter warm-up, for example as a fraction of a short run.
+    """
+    return max(MIN_WARMUP_STEPS, problem.job.warmup_steps)
+
+
+def warmup_peak_rate(problem: Problem, layout: Layout) -> float | None:
+    """Return the learning rate at the end of the warm-up; None for cosine decay.
+
+    The cosine scheduler uses the learning rate of the optimizer. The other schedulers would use
+    0.001 without this key (deepspeed/runtime/lr_schedules.py).
+    """
+    return None if problem.job.lr_decay == "cosine" else problem.job.learning_rate
+
+
+def min_learning_rate_ratio(problem: Problem, layout: Layout) -> float | None:
+    """Return the final learning rate divided by the peak rate; None unless the decay is a cosine.
+
+    Linear decay always ends at 0.
+    """
+    job = problem.job
+    cosine = job.lr_decay == "cosine"
+    # 12 digits, so that the emitted value is 0.1 rather than 0.09999999999999999
+    return float(f"{job.min_learning_rate / job.learning_rate:.12g}") if cosine else None

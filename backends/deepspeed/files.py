@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 from parc.backends.base import LaunchCommand
-from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, build_config
+from parc.backends.deepspeed import derived_config
 from parc.backends.deepspeed.rules.program import emitted_program
+from parc.backends.shared.field_table import flag_table, nest_settings, public_functions
 from parc.backends.shared.launch_script import launch_script
 from parc.backends.shared.render import render, shell_word
+from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.emitted_program import data_file, model_file, own_program
-from parc.compiler.ir import Artifact, Plan
+from parc.compiler.ir import Artifact, Layout, Plan, Problem
 
 FOLDER = "deepspeed"
 CONFIG, TRAIN_JSON, HOSTFILE = "ds_config.json", "train.json", "hostfile"
@@ -19,6 +21,10 @@ SOURCES = {"decoder": ("model.py", "train.py"), "transformers": ("hf_train.py",)
 """Kind of the emitted program -> files that only this program has; the last one is started."""
 LOAD = 'PLAN.get("checkpoint", {}).get("load", "")'
 """Python expression of the folder from which the run starts."""
+DS_CONFIG, TRAIN = "ds_config", "train"
+"""Groups of rows in flags.yaml, one group per emitted file."""
+DERIVED = public_functions(torch_program, derived_config)
+"""Functions that flags.yaml refers to, by name."""
 
 
 def config_file(plan: Plan) -> Artifact:
@@ -93,3 +99,12 @@ def launch_command(plan: Plan, launcher: tuple[str, ...] = ()) -> LaunchCommand:
 def _json_file(name: str, content: dict[str, Any]) -> Artifact:
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
     return Artifact(f"{FOLDER}/{name}", text + "\n")
+
+
+def build_config(file: str, problem: Problem, layout: Layout) -> dict[str, Any]:
+    """Return the nested keys and values of the JSON file ``file``, "ds_config" or "train".
+
+    Keys whose value is None are left out.
+    """
+    table = flag_table("parc.backends.deepspeed").of_group(file)
+    return nest_settings(table.settings(problem, layout, problem.version("deepspeed"), DERIVED))

@@ -33,7 +33,6 @@ from parc.backends.verifier import (
     LauncherWrappedVerifier,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import (
@@ -43,7 +42,7 @@ from parc.compiler.verify.read_emitted import (
     read_json,
     read_lines,
 )
-from parc.compiler.verify.verify_settings import PLAN, read_plan
+from parc.compiler.verify.verify_settings import PLAN, json_settings, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.emitted_settings import (
+from parc.compiler.verify.verify_settings import (
     EmittedSettings,
     product_of_numbers,
     translate_name,

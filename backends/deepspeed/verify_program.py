@@ -14,7 +14,7 @@ from parc.backends.shared.verify_emitted_program import (
 )
 from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.verify_settings import EmittedSettings
 
 MODEL = {
     "layers": "layers",

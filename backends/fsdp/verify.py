@@ -28,9 +28,9 @@ from parc.backends.shared.verify_torch import (
 from parc.backends.verifier import DerivedSetting, FileDependencies, LaunchedProgram
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
-from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import MalformedFileError
+from parc.compiler.verify.verify_settings import EmittedSettings, json_settings
 
 CONFIG = "fsdp/config.json"
 PROGRAM = "fsdp/train.py"

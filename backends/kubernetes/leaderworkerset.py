@@ -1,4 +1,4 @@
-"""The LeaderWorkerSets of a serving job, with one group of pods per engine.
+"""The LeaderWorkerSets of a serving job, with one group of pods per engine, and their probes.
 
 If several engines share a host, a group is a single pod that runs all engines of that host. If the
 plan names the hosts, each pod is bound to its host. Each engine of several hosts then has a
@@ -19,7 +19,6 @@ from parc.backends.kubernetes.pod import (
     node_variables,
     pod_spec,
 )
-from parc.backends.kubernetes.probes import port_name, server_settings
 from parc.backends.kubernetes.slices import QUEUE, REQUIRED, topology_label
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.ir import Artifact, ServingPlan
@@ -28,6 +27,10 @@ GROUP = "metadata.labels['leaderworkerset.sigs.k8s.io/group-index']"
 NAME_LABEL = "app.kubernetes.io/name"
 WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 TOGETHER = "kueue.x-k8s.io/podset-group-name"
+PERIOD_SECONDS = 10
+LIVENESS_FAILURES = 6
+"""Number of consecutive failed probes after which a pod restarts. It is above Kubernetes' default
+of 3, because an overloaded engine may miss some probes."""
 
 
 def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
@@ -206,3 +209,40 @@ def _build_service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> di
             ],
         },
     }
+
+
+def port_name(port: int, ports: tuple[int, ...]) -> str:
+    """Return the name of ``port``, which is one of the ports of a pod."""
+    return "api" if len(ports) == 1 else f"api-{port}"
+
+
+def server_settings(ports: tuple[int, ...], path: str, startup_minutes: int) -> dict[str, Any]:
+    """Return the ports and probes of a container; an empty dict without API servers.
+
+    Each probe succeeds if all API servers respond with status 200 at ``path``.
+    """
+    if not ports:
+        return {}
+    probe = {**_probe(ports, path), "periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 10}
+    attempts = startup_minutes * 60 // PERIOD_SECONDS
+    return {
+        "ports": [{"containerPort": port, "name": port_name(port, ports)} for port in ports],
+        "startupProbe": {**probe, "failureThreshold": attempts},
+        "livenessProbe": {**probe, "failureThreshold": LIVENESS_FAILURES},
+        "readinessProbe": probe,
+    }
+
+
+def _probe(ports: tuple[int, ...], path: str) -> dict[str, Any]:
+    """Return the request of a probe.
+
+    An HTTP probe of Kubernetes checks one port, so a Bash command checks several ports.
+    """
+    if len(ports) == 1:
+        return {"httpGet": {"path": path, "port": ports[0]}}
+    script = (
+        f"for port in {' '.join(map(str, ports))}; do exec 3<>/dev/tcp/127.0.0.1/$port && "
+        f"printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3 && read -r _ status _ <&3 && "
+        "[[ $status == 200 ]] || exit 1; done"
+    )
+    return {"exec": {"command": ["bash", "-c", script]}}

@@ -15,10 +15,12 @@ from typing import Any
 
 from parc.backends.kubernetes.verify_objects import (
     FIND_RANK,
+    TOPOLOGY,
     Manifest,
     host_variables,
     read_shared_settings,
     read_topology_settings,
+    topology_label,
 )
 from parc.backends.kubernetes.verify_pods import (
     KUBERNETES,
@@ -27,7 +29,6 @@ from parc.backends.kubernetes.verify_pods import (
     expected_pod,
     secret_variables,
 )
-from parc.backends.kubernetes.verify_racks import TOPOLOGY, topology_label
 from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Finding, Sink, Span

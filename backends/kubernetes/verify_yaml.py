@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
@@ -113,9 +114,8 @@ def iterate_value_differences(
                 expected.get(key, ABSENT), found.get(key, ABSENT), (*path, key)
             )
     elif isinstance(expected, list) and isinstance(found, list):
-        for place in range(max(len(expected), len(found))):
-            wanted = expected[place] if place < len(expected) else ABSENT
-            present = found[place] if place < len(found) else ABSENT
+        pairs = zip_longest(expected, found, fillvalue=ABSENT)
+        for place, (wanted, present) in enumerate(pairs):
             yield from iterate_value_differences(wanted, present, (*path, place))
     elif type(expected) is not type(found) or expected != found:
         yield path, expected, found

@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.backends.megatron.programs import tokenizer_adds_token
 from parc.compiler.report.diff.changes import FieldChange, changed_fields
-from parc.compiler.report.diff.checkpoints import Checkpoint, describe_change
+from parc.compiler.report.diff.diff import Checkpoint, describe_change
 from parc.compiler.report.diff.read_side import DiffSide
 
 MESH = ("tp", "pp", "vpp", "ep", "etp")

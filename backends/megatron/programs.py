@@ -73,9 +73,8 @@ def explain_wrong_program(program: str, model: Model, version: str) -> Finding |
 
 def has_grouped_gemm(problem: Problem) -> bool:
     """Return True if the GPU supports grouped GEMM kernels."""
-    gpu = problem.cluster.gpu
     # validate_args tests the CUDA compute capability; ROCm reports 9.x, so AMD GPUs pass.
-    return gpu.vendor == "amd" or gpu.compute_capability >= GROUPED_GEMM
+    return problem.cluster.gpu.has_compute_capability(GROUPED_GEMM)
 
 
 def has_fused_attention(problem: Problem) -> bool:
@@ -84,8 +83,7 @@ def has_fused_attention(problem: Problem) -> bool:
     Without them it writes the attention scores to memory. Source: Transformer Engine,
     attention/dot_product_attention/utils.py, get_attention_backend.
     """
-    gpu = problem.cluster.gpu
-    return gpu.vendor != "nvidia" or gpu.compute_capability >= FUSED_ATTENTION
+    return problem.cluster.gpu.has_compute_capability(FUSED_ATTENTION)
 
 
 def padded_vocab(problem: Problem, tp: int) -> int:

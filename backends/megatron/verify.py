@@ -10,9 +10,9 @@ from typing import Any
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS, WrittenFlags, read_arguments
 from parc.backends.megatron.verify_groups import COLUMNS, HIERARCHY, ParallelDegrees, derive_groups
-from parc.backends.megatron.verify_layers import verify_batch, verify_layers
 from parc.backends.megatron.verify_plan_fields import read_fields
 from parc.backends.megatron.verify_settings import derive_settings
+from parc.backends.megatron.verify_stages import verify_batch, verify_layers
 from parc.backends.verifier import (
     DerivedGroups,
     DerivedSetting,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.rankmap.group_extents import group_extents
-from parc.backends.rankmap.rack_table import rack_rows
+from parc.backends.rankmap.page_tables import rack_rows
 from parc.backends.rankmap.table_cells import (
     clip_list,
     fold_numbers,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.rankmap.group_extents import GroupExtent, group_extents
-from parc.backends.rankmap.rack_table import rack_rows
-from parc.backends.rankmap.stage_table import stage_rows
+from parc.backends.rankmap.page_tables import rack_rows, stage_rows
 from parc.backends.rankmap.table_cells import format_bytes, format_duration, markdown_cell_text
 from parc.backends.shared.render import render
 from parc.compiler.ir import Mesh, PlacementAlternative, PlacementProof, Plan

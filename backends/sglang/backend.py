@@ -14,9 +14,15 @@ from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
-from parc.backends.shared.serving.pool_rules import POOL_RULE
-from parc.backends.shared.serving.router_script import RouterProgram, Server, router_script
-from parc.backends.shared.serving.serve_script import EngineProcess, ServeProgram, serve_script
+from parc.backends.shared.serving.layout_rules import POOL_RULE
+from parc.backends.shared.serving.serve_script import (
+    EngineProcess,
+    RouterProgram,
+    ServeProgram,
+    Server,
+    router_script,
+    serve_script,
+)
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,

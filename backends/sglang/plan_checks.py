@@ -13,7 +13,7 @@ from parc.backends.shared.launch_rules import (
     require_internal_balancer,
 )
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("sglang",)

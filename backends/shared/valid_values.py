@@ -41,6 +41,11 @@ def format_setting(path: str, value: int | None) -> str:
     return "" if value is None else f"{path}: {value}"
 
 
+def compare_capabilities(found: tuple[int, int], least: tuple[int, int]) -> str:
+    """Return the text ``compute capability 7.0 < 8.0`` for a GPU that has less than ``least``."""
+    return f"compute capability {found[0]}.{found[1]} < {least[0]}.{least[1]}"
+
+
 def divisors(number: int) -> list[int]:
     """Return all divisors of ``number`` in ascending order."""
     low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]

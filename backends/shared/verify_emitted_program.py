@@ -7,7 +7,7 @@ from typing import Any
 
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.verify_settings import EmittedSettings
 
 HUB = "https://huggingface.co/"
 EMITTED = ("", "transformers", "trainer")

@@ -12,7 +12,7 @@ from parc.backends.shared.verify_emitted_program import PLAIN_DECODER
 from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import ORDER, MeshSizes
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.verify_settings import EmittedSettings
 
 NOT_IN_TORCH_FILES = {
     "problem.job.moe_imbalance": "property of the data, which only the estimates use",

@@ -1,16 +1,16 @@
-"""The ``#SBATCH`` lines of ``job.sbatch``, one per row of ``flags.yaml``."""
+"""Directives of ``slurm/job.sbatch``: their values, their quoting, and lists of hosts."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
+from math import gcd
 from typing import Any
 
-from parc.backends.shared.rack_runs import nvlink_spans_hosts
+from parc.backends.shared.rack_runs import contiguous_rack_runs, nvlink_spans_hosts
 from parc.backends.shared.versions import is_in_range, parse_version
-from parc.backends.slurm.nodelist import fold_hosts
-from parc.backends.slurm.quoting import sbatch_directive
-from parc.backends.slurm.segment_size import hosts_per_segment
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 
@@ -137,3 +137,123 @@ def planned_nodelist(plan: AnyPlan) -> str | None:
     if not plan.problem.cluster.named:
         return None
     return fold_hosts(host.name for host in plan.placement.hosts)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
+
+
+def contains_control_character(text: str) -> bool:
+    """Return True if ``text`` contains a control character, which cannot be quoted for sbatch."""
+    return _CONTROL.search(text) is not None
+
+
+def sbatch_directive(flag: str, value: str) -> str:
+    r"""Return the line ``#SBATCH --flag=value``, with quotes around the value if necessary.
+
+    sbatch expands no variables; only quotes, ``\`` and ``#`` are special. A value with such
+    characters is put in double quotes, with ``"`` and ``\`` escaped (slurm/src/sbatch/opt.c,
+    ``_get_argument``).
+
+    Raises:
+        ValueError: ``value`` contains a control character; the rules reject such plans earlier.
+    """
+    if contains_control_character(value):
+        raise ValueError(f"control character in --{flag}: {value!r}")
+    if not _PLAIN.fullmatch(value):
+        value = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"#SBATCH --{flag}={value}"
+
+
+def hosts_per_segment(plan: AnyPlan) -> int | None:
+    """Return the number of hosts per Slurm segment; None if no NVLink domain spans several hosts.
+
+    The number is the greatest common divisor of the numbers of hosts that the plan uses per domain.
+    Without segments Slurm fills one block and puts the remaining hosts into the next, for example
+    18 + 14 hosts instead of 16 + 16.
+    """
+    if not nvlink_spans_hosts(plan.problem.cluster):
+        return None
+    size = 0
+    for share in _hosts_per_rack(plan).values():
+        size = gcd(size, share)
+    return size
+
+
+def _hosts_per_rack(plan: AnyPlan) -> dict[int, int]:
+    """Return rack number -> number of hosts of the plan in that rack."""
+    shares: dict[int, int] = {}
+    for rack, hosts in contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts):
+        shares[rack] = shares.get(rack, 0) + hosts
+    return shares
+
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
+
+
+def fold_hosts(names: Iterable[str]) -> str:
+    """Return the host names as one Slurm host list, without duplicates.
+
+    Names that differ only in their last number are folded into one item with ranges of that number;
+    zero padding is kept. Names without a number come first; the remaining names are sorted by the
+    text around the number.
+    """
+    plain: set[str] = set()
+    groups: dict[tuple[str, str], set[str]] = {}
+    for name in names:
+        prefix, digits, suffix = _split_at_last_number(name)
+        if digits:
+            groups.setdefault((prefix, suffix), set()).add(digits)
+        else:
+            plain.add(name)
+    folded = [
+        _fold_numbers(prefix, numbers, suffix)
+        for (prefix, suffix), digits in sorted(groups.items())
+        for numbers in _group_by_width(digits)
+    ]
+    return ",".join([*sorted(plain), *folded])
+
+
+def _split_at_last_number(name: str) -> tuple[str, str, str]:
+    """Return (prefix, last number, suffix) of a host name; the number is "" if there is none."""
+    prefix = name.rstrip("0123456789")
+    if len(prefix) < len(name):
+        # Fast path: most host names end in a number.
+        return prefix, name[len(prefix) :], ""
+    match = _NUMBERED.fullmatch(name)
+    return (match[1], match[2], match[3]) if match else (name, "", "")
+
+
+def _group_by_width(digits: set[str]) -> Iterator[list[str]]:
+    """Yield lists of numbers that can be in one bracket of a host list, such as ``[01-08]``.
+
+    If any number is zero-padded, all numbers of a bracket must have the same width; otherwise one
+    bracket can contain all numbers.
+    """
+    # Slurm expands [08-11] to numbers of equal width, but [8-11] to 8, 9, 10 and 11.
+    if not any(text.startswith("0") and len(text) > 1 for text in digits):
+        yield sorted(digits, key=int)
+        return
+    for width in sorted({len(text) for text in digits}):
+        yield sorted(text for text in digits if len(text) == width)
+
+
+def _fold_numbers(prefix: str, numbers: list[str], suffix: str) -> str:
+    """Return one item of a host list, such as ``r01n[01-02]``, for all ``numbers``."""
+    if len(numbers) == 1:
+        return f"{prefix}{numbers[0]}{suffix}"
+    ranges = (
+        first if first == last else f"{first}-{last}" for first, last in _consecutive_runs(numbers)
+    )
+    return f"{prefix}[{','.join(ranges)}]{suffix}"
+
+
+def _consecutive_runs(numbers: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (first, last) of each run of consecutive numbers."""
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if int(number) != int(last) + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last

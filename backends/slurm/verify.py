@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from types import MappingProxyType
+from typing import Any
 
+from parc.backends.shared.verify_known_lines import (
+    ExpectedValue,
+    ScriptComparison,
+    compare_lines,
+    known_lines,
+    read_script,
+)
 from parc.backends.shared.verify_launch_script import (
+    DAMAGED,
     exported_devices,
+    program_start,
     read_launch_script_settings,
     verify_launch_lines,
     verify_launch_script,
 )
-from parc.backends.slurm.verify_directives import JOB, SLURM, read_directive_settings
-from parc.backends.slurm.verify_job import (
-    ORDER,
-    compare_job_script,
-    compare_order_script,
-    container_settings,
+from parc.backends.slurm.verify_directives import (
+    JOB,
+    SLURM,
+    rack_name_by_host,
+    read_directive_settings,
 )
 from parc.backends.verifier import (
     DerivedSetting,
@@ -31,7 +43,8 @@ from parc.compiler.verify.launch_numbers import (
     verify_host_file,
     verify_numbers,
 )
-from parc.compiler.verify.read_emitted import read_number
+from parc.compiler.verify.read_emitted import MalformedFileError, read_number
+from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers
 from parc.compiler.verify.verify_program import verify_program
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
@@ -40,6 +53,8 @@ NODES = (
     LauncherNumber("--nodes", r"^#SBATCH --nodes[= ](\d+)", "nodes"),
     LauncherNumber("nodes", r"^[ \t]*nodes=(\d+)[ \t]*$", "nodes"),
 )
+PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
+ORDER = "slurm/order_hosts.sh"
 
 
 class SlurmVerifier(Verifier):
@@ -120,3 +135,108 @@ def _verify_gpus(text: str, ranks_per_node: int, sink: Sink) -> None:
 
 
 VERIFIER = SlurmVerifier()
+
+
+def compare_job_script(
+    plan: Mapping[str, Any], artifacts: Mapping[str, str]
+) -> ScriptComparison | None:
+    """Compare the commands of the job script with those that the plan needs.
+
+    Returns None if the framework's program is unknown.
+    """
+    try:
+        stop_test = _sigterm_stop_test(plan, artifacts)
+        if stop_test is None:
+            return None
+        homes = list(rack_name_by_host(plan, artifacts))
+        racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
+        conditions = {*_script_conditions(plan), *(("stops",) if stop_test else ())}
+        runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
+        inherited = plan["problem"]["launch"]["env_inherited"]
+        vendor = plan["problem"]["cluster"]["gpu"]["vendor"]
+        conditions |= {"inherited"} if inherited else set()
+        texts = {
+            "inherited": " ".join(map(shlex.quote, inherited)),
+            "ranks": str(plan["placement"]["ranks_per_node"]),
+            "launcher": _script_per_host(plan, artifacts),
+            "shape": shlex.quote(" ".join(runs)),
+            "stop_test": stop_test,
+            "gpu_support": "--rocm" if vendor == "amd" else "--nv",
+        }
+        values = _script_values(plan)
+    except DAMAGED:
+        raise MalformedFileError(
+            PLAN, 1, f"a value in {SLURM} is missing or has the wrong type"
+        ) from None
+    known = known_lines(PACKAGE, LINES, conditions, texts)
+    return compare_lines(read_script(artifacts[JOB]), known, values)
+
+
+def compare_order_script(text: str) -> ScriptComparison:
+    """Compare the commands of ``slurm/order_hosts.sh``, which are the same for all plans."""
+    return compare_lines(read_script(text), known_lines(PACKAGE, "order_hosts.sh", (), {}), ())
+
+
+def container_settings(text: str) -> Iterator[DerivedSetting]:
+    """Yield the program that starts the container of a script.
+
+    Without such a program, also yield that the script has neither an image nor mounts.
+    """
+    starts = {"apptainer": r"^ +apptainer exec ", "pyxis": r"^ +--container-image="}
+    found = [name for name, start in starts.items() if re.search(start, text, re.M)]
+    yield DerivedSetting(f"{SLURM}.container_runtime", next(iter(found), None), JOB)
+    if not found:
+        yield DerivedSetting(f"{SLURM}.container_image", None, JOB)
+        yield DerivedSetting(f"{SLURM}.container_mounts", [], JOB)
+
+
+def _script_values(plan: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
+    slurm = plan["problem"]["launch"]["slurm"]
+    mounts = ",".join(slurm["container_mounts"])
+    if mounts and slurm["container_runtime"] == "pyxis":
+        mounts = f",{mounts}"  # follows the mount of the output folder
+    image = shlex.quote(slurm["container_image"] or "")
+    return (
+        ExpectedValue("nodes", str(len(plan["placement"]["hosts"]))),
+        ExpectedValue("log_dir", shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
+        ExpectedValue("container_image", image, f"{SLURM}.container_image"),
+        ExpectedValue(
+            "container_mounts",
+            shlex.quote(mounts) if mounts else "",
+            f"{SLURM}.container_mounts",
+        ),
+    )
+
+
+def _script_conditions(plan: Mapping[str, Any]) -> Iterator[str]:
+    problem = plan["problem"]
+    yield "named" if problem["cluster"]["named"] else "nameless"
+    if _is_serving(plan):
+        yield "serving"
+    runtime = problem["launch"]["slurm"]["container_runtime"]
+    if runtime is not None:
+        yield str(runtime)
+    if problem["launch"]["slurm"]["container_mounts"]:
+        yield "mounts"
+
+
+def _is_serving(plan: Mapping[str, Any]) -> bool:
+    return "service" in plan["problem"]
+
+
+def _script_per_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
+    """Return the script that the job runs on every host."""
+    problem = plan["problem"]
+    if _is_serving(plan):
+        names = (problem["framework"],)
+        engine = engine_verifier(load_verifiers(names, artifacts), artifacts, names)
+        return engine.file if engine is not None else ""
+    return f"{'torchrun' if 'torchrun' in problem['emit'] else 'slurm'}/launch.sh"
+
+
+def _sigterm_stop_test(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str | None:
+    """Return the shell test for a program that saves on SIGTERM; None if the test is unknown."""
+    if _is_serving(plan):
+        return ""
+    start = program_start(plan, artifacts)
+    return None if start is None else start.stop_test

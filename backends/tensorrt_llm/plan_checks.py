@@ -18,7 +18,7 @@ from parc.backends.tensorrt_llm.arguments import NAME
 from parc.backends.tensorrt_llm.defaults import BLOCK_TOKENS
 from parc.backends.tensorrt_llm.extra_arguments import check_launch_args
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.topology.arrange_hosts import engine_hosts
 

@@ -13,14 +13,13 @@ from parc.backends.shared.verify_torch import (
     UNUSED_IN_LLAMA,
     settings_fixed_by_framework,
 )
-from parc.backends.torchtitan.verify_model import read_model_settings
-from parc.backends.torchtitan.verify_module import MODULE, read_module
+from parc.backends.torchtitan.verify_module import MODULE, read_model_settings, read_module
 from parc.backends.torchtitan.verify_settings import AXES, read_run_settings
 from parc.backends.verifier import DerivedSetting, FileDependencies, LaunchedProgram
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
-from parc.compiler.verify.emitted_settings import EmittedSettings
 from parc.compiler.verify.program_code import read_program_digests, verify_code
+from parc.compiler.verify.verify_settings import EmittedSettings
 
 UNUSED = {
     "problem.job.wsd_decay_steps": "only relevant with the decay wsd",

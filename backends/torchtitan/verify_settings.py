@@ -13,7 +13,7 @@ from parc.backends.shared.verify_torch import read_mesh_settings, read_recompute
 from parc.backends.torchtitan.verify_module import CALLED, STAGES, CodeExpression
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import MeshSizes
-from parc.compiler.verify.emitted_settings import (
+from parc.compiler.verify.verify_settings import (
     EmittedSettings,
     product_of_numbers,
     translate_name,

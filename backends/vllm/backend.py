@@ -5,9 +5,15 @@ from __future__ import annotations
 from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
-from parc.backends.shared.serving.pool_rules import POOL_RULE
-from parc.backends.shared.serving.router_script import RouterProgram, Server, router_script
-from parc.backends.shared.serving.serve_script import ServeProgram, SideChannel, serve_script
+from parc.backends.shared.serving.layout_rules import POOL_RULE
+from parc.backends.shared.serving.serve_script import (
+    RouterProgram,
+    ServeProgram,
+    Server,
+    SideChannel,
+    router_script,
+    serve_script,
+)
 from parc.backends.vllm.arguments import engine_command_words, shared_arguments
 from parc.backends.vllm.defaults import (
     SIDE_CHANNEL_PORT,

@@ -13,7 +13,7 @@ from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVI
 from parc.backends.vllm.extra_arguments import check_launch_args
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)

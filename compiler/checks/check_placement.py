@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
 from parc.compiler.search.search_idle_hosts import may_leave_hosts_idle
 from parc.compiler.topology.hostlist import compress_hosts
@@ -131,7 +131,7 @@ def _explain_idle_hosts(plan: Plan) -> Finding:
         label = f"{chosen:.3g} s instead of {seconds:.3g} s with {sizes} on {cluster.gpus} GPUs"
     else:
         on = "1 host is" if len(used) == 1 else f"{len(used)} hosts are"
-        message = f"no layout on all {cluster.nodes} hosts is valid; {on} used"
+        message = f"no layout on all {cluster.nodes} hosts is valid and fits into memory; {on} used"
         label = f"{plan.layout.world} of {cluster.gpus} GPUs get a rank"
     return Finding(
         message=message,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.search.explain_services import format_limit, format_serving_sizes

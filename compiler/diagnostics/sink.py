@@ -1,10 +1,14 @@
-"""Collection of the diagnostics of a run. A pass has no other side effect than reporting to it."""
+"""Collection of the diagnostics of a run, and checks of finished plans that report to it.
+
+A pass has no other side effect than reporting to the sink.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from parc.compiler.diagnostics.codes import code_info
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity, Span, SpecPositions
@@ -15,6 +19,7 @@ of times, and a longer list helps no reader."""
 MAX_TEXT = 2000
 """Maximum length of a message and of a label, in characters; both can quote a long value."""
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
+P = TypeVar("P")
 
 
 class Sink:
@@ -132,3 +137,18 @@ class Sink:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck(Generic[P]):
+    """Check of a finished plan for one kind of problem.
+
+    ``parc lint`` also runs the check on a plan with unknown fields. The first unknown field that a
+    check reads ends the check, and lint reports this field as the missing fact. For this reason, a
+    check reads only the plan and covers only one kind of problem.
+    """
+
+    codes: tuple[str, ...]
+    """Diagnostic codes that ``run`` reports."""
+    run: Callable[[P, Sink], None]
+    """Function that reports the findings on a plan to a sink."""

@@ -80,6 +80,10 @@ class Gpu:
         """Catalog name of the GPU, without the suffix that marks values changed by the spec."""
         return self.name.removesuffix(CHANGED_SUFFIX)
 
+    def has_compute_capability(self, least: tuple[int, int]) -> bool:
+        """Return True if the CUDA compute capability is at least ``least``; True for AMD GPUs."""
+        return self.vendor == "amd" or self.compute_capability >= least
+
     def peak_rate(self, precision: str) -> float | None:
         """Return the dense peak TFLOP/s at ``precision``; None if the GPU lacks this precision."""
         # A tuple of pairs instead of a dict keeps the dataclass hashable.

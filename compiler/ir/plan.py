@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir.estimate import Estimate
+from parc.compiler.ir.estimate import Estimate, Run
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import Problem
-from parc.compiler.ir.run import Run
 from parc.compiler.ir.serving import ServingLayout
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import inf, prod
 
-from parc.compiler.ir import AxisTraffic, Cluster, Estimate, Layout, Mesh, PlacementPolicy
+from parc.compiler.ir import AxisTraffic, Cluster, Estimate, Layout, Mesh, PlacementPolicy, Plan
 from parc.compiler.placement.order.equivalent_hosts import (
     group_hosts_into_sites,
     sort_hosts_by_switch,
@@ -98,6 +98,13 @@ def build_placement_problem(
         ),
         tie_seconds=TIE * estimate.time.seconds_before_placement if policy == "auto" else inf,
     )
+
+
+def placement_problem_of_plan(plan: Plan, cluster: Cluster) -> PlacementProblem:
+    """Return the placement problem of the layout of ``plan`` on ``cluster``."""
+    meshes = (plan.placement.dense, plan.placement.expert)
+    policy = plan.problem.pins.placement or "auto"
+    return build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
 
 
 def traffic_flows(

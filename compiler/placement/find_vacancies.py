@@ -1,12 +1,12 @@
-"""Node ranks whose hosts are drained, and the free hosts that can replace these hosts."""
+"""Drained hosts: their node ranks, the free hosts that replace them, the cluster without them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.ir import AnyPlan, Cluster, Host
+from parc.compiler.ir import AnyPlan, Cluster, Host, LockedPlan, Rack
 from parc.compiler.resolve.resolve_hosts import similar_hosts
 from parc.compiler.topology.hostlist import compress_hosts, natural_key
 
@@ -121,3 +121,43 @@ def _report_too_few_hosts(
         causes=(Cause("cluster.spare", f"spare hosts without ranks: {spare}"),),
     )
     sink.report("T11", finding, span=DRAIN)
+
+
+def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | None:
+    """Return ``cluster`` without the hosts that the lock lists as drained.
+
+    The spare hosts that the locked plan uses become usable hosts. Returns None if there is no lock,
+    or if a host of the locked plan is not in the spec or is listed as unavailable (in the spec or
+    in the lock).
+    """
+    if locked is None or not locked.hosts:
+        return None
+    gone, spare = set(locked.unavailable), {host.name for host in cluster.spare}
+    usable = spare | {host.name for host in cluster.hosts}
+    wanted = set(locked.hosts)
+    # A host that is listed twice would get the ranks of two hosts.
+    if len(wanted) != len(locked.hosts) or not wanted <= usable - gone:
+        return None
+    return drained_cluster(cluster, gone, wanted & spare)
+
+
+def drained_cluster(cluster: Cluster, gone: Collection[str], taken: Collection[str]) -> Cluster:
+    """Return ``cluster`` with the hosts ``gone`` unavailable and the spares ``taken`` usable."""
+    spare = tuple(one for one in cluster.spare if one.name not in taken and one.name not in gone)
+    used = [host for host in cluster.spare if host.name in taken]
+    usable = [host for host in cluster.hosts if host.name not in gone]
+    # Sorted, so that the result does not depend on the order of the drained hosts.
+    fresh = sorted(set(gone) - set(cluster.unavailable), key=natural_key)
+    unavailable = (*cluster.unavailable, *fresh)
+    return replace(
+        cluster_with_hosts(cluster, [*usable, *used]), spare=spare, unavailable=unavailable
+    )
+
+
+def cluster_with_hosts(cluster: Cluster, hosts: Iterable[Host]) -> Cluster:
+    """Return ``cluster`` with exactly ``hosts`` as usable hosts, and without spare hosts."""
+    racks: dict[str, list[Host]] = {rack.name: [] for rack in cluster.racks}
+    for host in hosts:
+        racks.setdefault(host.rack, []).append(host)
+    kept = tuple(Rack(name, tuple(members)) for name, members in racks.items() if members)
+    return replace(cluster, racks=kept, spare=())

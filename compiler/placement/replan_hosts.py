@@ -1,22 +1,28 @@
-"""Training plan in which only the ranks of drained hosts move to other hosts."""
+"""Plans in which the ranks of drained hosts move to other hosts, for training and serving.
+
+All other ranks keep their hosts; a service keeps the sizes of its engines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Host, Plan
+from parc.compiler.ir import Host, Plan, ServingPlan
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
-from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.placement.build_placement_problem import placement_problem_of_plan
 from parc.compiler.placement.find_vacancies import (
     HostVacancies,
     NodeRankMove,
+    cluster_with_hosts,
+    drained_cluster,
     find_vacancies,
     list_moves,
 )
 from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
-from parc.compiler.placement.restore_cluster import cluster_with_hosts, drained_cluster
+from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import common_switch_level
 
@@ -54,7 +60,7 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTra
     if found is None:
         return None
     cluster, old = plan.problem.cluster, plan.placement.hosts
-    links = _placement_problem(plan, cluster_with_hosts(cluster, found.all_hosts))
+    links = placement_problem_of_plan(plan, cluster_with_hosts(cluster, found.all_hosts))
     hosts = _replace_hosts(links, old, found)
     taken = {hosts[node].name for node in found.lost}
     problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
@@ -63,23 +69,9 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTra
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
         moves=list_moves(plan, found.lost, hosts),
-        before=_cost_of_hosts(links, old),
-        after=_cost_of_hosts(links, hosts),
+        before=links.cost_of_hosts(old),
+        after=links.cost_of_hosts(hosts),
     )
-
-
-def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
-    """Return the placement problem of ``plan`` on ``cluster``."""
-    placement = plan.placement
-    meshes = (placement.dense, placement.expert)
-    policy = plan.problem.pins.placement or "auto"
-    return build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
-
-
-def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> PlacementCost:
-    """Return the cost of the order of hosts ``hosts``, which are listed by node rank."""
-    site = problem.sites.site_by_host
-    return problem.cost([site[host.name] for host in hosts])
 
 
 def _replace_hosts(
@@ -145,3 +137,126 @@ def _is_valid_dp(plan: Plan, dp: int) -> bool:
     divides_batch = job.global_batch % (dp * layout.micro_batch) == 0
     stage = layout.tp * layout.cp * dp
     return divides_batch and stage % (layout.ep * layout.etp) == 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EngineSpread:
+    """NVLink domains and switches that engines span. Two spreads are compared by domains first."""
+
+    domains: int
+    """Sum over all engines of (NVLink domains that the engine spans - 1); 0 if every NVLink domain
+    is a single host."""
+    switches: int
+    """Sum over all engines and switch levels of (switches that the engine spans - 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplannedService:
+    """Serving plan after a replan, with its moves and the engines that were moved."""
+
+    plan: ServingPlan
+    drained: tuple[str, ...]
+    """All drained hosts, including those that earlier replans drained."""
+    moves: tuple[NodeRankMove, ...]
+    engines: tuple[int, ...]
+    """Indexes of the replicas that now run on other hosts."""
+    before: EngineSpread
+    after: EngineSpread
+
+
+def replan_service(
+    plan: ServingPlan, drained: Iterable[str], sink: Sink
+) -> ReplannedService | None:
+    """Return the plan with every drained host replaced by an idle or spare host.
+
+    The replacement is the free host that makes the engines span the fewest NVLink domains, then the
+    fewest switches. On a tie, the host nearest to the drained one in the switch tree is used, then
+    the first by name. Returns None if an error was reported to ``sink``.
+    """
+    found = find_vacancies(plan, drained, lambda hosts: _suggest_fewer_replicas(plan, hosts), sink)
+    if found is None:
+        return None
+    cluster, old = plan.problem.cluster, plan.placement.hosts
+    hosts = _replace_lost_hosts(plan, found)
+    taken = {hosts[node].name for node in found.lost}
+    problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
+    placement = replace(plan.placement, hosts=hosts)
+    return ReplannedService(
+        plan=replace(plan, problem=problem, placement=placement),
+        drained=found.drained,
+        moves=list_moves(plan, found.lost, hosts),
+        engines=_replicas_with_lost_hosts(plan, found.lost),
+        before=_count_spread(plan, old),
+        after=_count_spread(plan, hosts),
+    )
+
+
+def _replace_lost_hosts(plan: ServingPlan, found: HostVacancies) -> tuple[Host, ...]:
+    """Return the hosts by node rank, with every drained host replaced by a free one."""
+    seats = list(plan.placement.hosts)
+    left = sorted(found.free, key=lambda host: natural_key(host.name))
+    each = _hosts_per_engine(plan)
+    for node in found.lost:
+        # Engines occupy consecutive node ranks, so this is the first node rank of the
+        # engine.
+        start = node // each * each
+        others = [seats[one] for one in range(start, start + each) if one != node]
+        new = min(left, key=partial(_replacement_cost, plan, seats[node], others))
+        left.remove(new)
+        seats[node] = new
+    return tuple(seats)
+
+
+def _replacement_cost(
+    plan: ServingPlan, old: Host, others: list[Host], new: Host
+) -> tuple[EngineSpread, int]:
+    """Return the sort key of ``new``, a host that can replace ``old``; the least key is the best.
+
+    The first part of the key is the number of NVLink domains and switches that the engine would
+    span on ``new`` and ``others``, the remaining hosts of the engine. The second part is the lowest
+    level of the switch tree that contains both ``new`` and ``old``.
+    """
+    return _count_spread(plan, [*others, new]), common_switch_level(new, old)
+
+
+def _count_spread(plan: ServingPlan, hosts: Sequence[Host]) -> EngineSpread:
+    """Return the NVLink domains and switches per engine beyond the first, summed over all engines.
+
+    Each engine uses the next hosts in ``hosts``. An engine adds 0 if all of its hosts are in one
+    NVLink domain and below one switch of each level.
+    """
+    node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
+    domains = switches = 0
+    for start in range(0, len(hosts), each):
+        engine = hosts[start : start + each]
+        if node.nvlink_domain > node.gpus:
+            domains += len({host.nvlink_domain for host in engine}) - 1
+        for level in range(len(engine[0].switch_path)):
+            switches += len({host.switch_path[level:] for host in engine}) - 1
+    return EngineSpread(domains, switches)
+
+
+def _hosts_per_engine(plan: ServingPlan) -> int:
+    """Return the number of hosts per engine; 1 if several engines share a host."""
+    return engine_hosts(plan.layout, plan.problem.cluster.node.gpus) or 1
+
+
+def _replicas_with_lost_hosts(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
+    """Return the indexes of the replicas that have a rank on a lost host.
+
+    ``lost`` contains the node ranks of these hosts.
+    """
+    each, size = plan.placement.ranks_per_node, plan.layout.engine_gpus
+    ranks = (rank for node in lost for rank in range(node * each, (node + 1) * each))
+    return tuple(sorted({rank // size for rank in ranks}))
+
+
+def _suggest_fewer_replicas(plan: ServingPlan, hosts: int) -> str:
+    """Return a help text with the largest number of replicas that fits on ``hosts`` hosts."""
+    layout = plan.layout
+    counts = replica_counts(layout, plan.problem.cluster.node.gpus, hosts)
+    fewer = [count for count in counts if count < layout.replicas]
+    if not fewer:
+        return "the remaining hosts cannot run an engine of this size; compile again"
+    ranks = fewer[-1] * layout.engine_gpus
+    return f"the nearest smaller plan has layout.replicas {fewer[-1]} and {ranks} ranks"

@@ -120,8 +120,8 @@ def _is_valid(layer: SpecTree, name: str, sink: Sink) -> bool:
     """Return False after reporting all mistakes of a site file at their positions."""
     from pydantic import ValidationError
 
+    from parc.compiler.spec.launch_spec import SiteSpec
     from parc.compiler.spec.mistakes import report_mistakes
-    from parc.compiler.spec.site_spec import SiteSpec
 
     try:
         SiteSpec.model_validate_json(json.dumps(layer.value))

@@ -69,6 +69,50 @@ def weight_format(checkpoint: str) -> str | None:
     return next((form for text, form in _IN_NAME if text.search(checkpoint)), None)
 
 
+def resolve_weight_format(job: ServiceSpec, model: Model, sink: Sink) -> ServiceSpec | None:
+    """Return ``job`` with the number format that ``precision: auto`` stands for.
+
+    Returns None after reporting that the format of the checkpoint is unknown (X08).
+    """
+    if job.precision != "auto":
+        return job
+    checkpoint, known = _named_checkpoint(job, model), _catalog_formats(model)
+    if job.quantize:
+        form: str | None = "fp8"
+    elif checkpoint is not None:
+        form = weight_format(checkpoint)
+    else:
+        # resolve_checkpoint reports a model without a checkpoint.
+        form = KEY_16_BIT if KEY_16_BIT in known or not known else next(iter(known))
+    if form is not None:
+        chosen = job.model_copy(update={"precision": form})
+        # The digest of a spec covers what the user wrote.
+        chosen.model_fields_set.discard("precision")
+        return chosen
+    finding = Finding(
+        "job.precision is not set",
+        label=f"the format of the weights in {checkpoint!r:.80} is unknown",
+        help="valid values: bf16, fp16, fp8, int4, nvfp4, mxfp4",
+        fix=f"job.precision: {KEY_16_BIT}",
+    )
+    sink.report("X08", finding, at="job.checkpoint" if job.checkpoint else "model")
+    return None
+
+
+def _named_checkpoint(job: ServiceSpec, model: Model) -> str | None:
+    """Return ``job.checkpoint``, or else the model's repository if the catalog does not have it."""
+    source = _REPOSITORY.fullmatch(model.source.strip())
+    if job.checkpoint is None and source is not None and source[1] not in _known_repositories():
+        return source[1]
+    return job.checkpoint
+
+
+def _catalog_formats(model: Model) -> Mapping[str, str]:
+    """Return format -> checkpoint of ``model`` in the catalog; empty if it has none."""
+    source = _REPOSITORY.fullmatch(model.source.strip())
+    return _known_repositories().get(source[1], ("", {}))[1] if source is not None else {}
+
+
 def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
     """Return the path or repository name of the checkpoint that the engine loads.
 
@@ -76,20 +120,17 @@ def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None
     and the one that is tuned for instructions if there is one. Returns None after reporting that
     there is no such checkpoint (F06), or that the model is not from the catalog (X08).
     """
-    source = _REPOSITORY.fullmatch(model.source.strip())
-    checkpoint = job.checkpoint
-    if checkpoint is None and source is not None and source[1] not in _known_repositories():
-        checkpoint = source[1]
+    checkpoint = _named_checkpoint(job, model)
     if checkpoint is not None:
         _check_format(job, checkpoint, sink)
         return checkpoint
-    if source is not None:
-        return _choose_checkpoint(job, model, _known_repositories()[source[1]][1], sink)
+    if known := _catalog_formats(model):
+        return _choose_checkpoint(job, model, known, sink)
     finding = Finding(
         "job.checkpoint is not set",
         label=f"the source of {model.name} is not a repository that an engine can load",
         help="valid values: a repository on a model hub, or a folder that exists on every host",
-        fix="job.checkpoint: /models/my-model",
+        fix="set the checkpoint, for example job.checkpoint: /models/my-model",
     )
     sink.report("X08", finding, at="job.kind")
     return None
@@ -123,19 +164,11 @@ def _choose_checkpoint(
 def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
     """Report a ``checkpoint`` whose weight format differs from the plan (F06).
 
-    If neither the catalog nor the name of the checkpoint contains the format, the spec must set
-    ``job.precision``; otherwise X08 is reported.
+    A checkpoint whose format is in neither the catalog nor its name is taken to have the planned
+    format.
     """
     found = weight_format(checkpoint)
     if found is None:
-        if "precision" not in job.model_fields_set:
-            finding = Finding(
-                "job.precision is not set",
-                label=f"the format of the weights in {checkpoint!r:.80} is unknown",
-                help="valid values: bf16, fp16, fp8, int4, nvfp4, mxfp4",
-                fix=f"job.precision: {job.precision}",
-            )
-            sink.report("X08", finding, at="job.checkpoint" if job.checkpoint else "model")
         return
     planned, is_16_bit = job.precision, found == KEY_16_BIT
     if planned == found or (is_16_bit and (planned in _FORMATS_16_BIT or job.quantize)):

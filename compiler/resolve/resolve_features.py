@@ -11,8 +11,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingSetup, Traffic
 from parc.compiler.ir.serving_features import Lora
-from parc.compiler.spec.acceleration_spec import KvOffloadSpec, LoraSpec
-from parc.compiler.spec.service_spec import ServiceSpec
+from parc.compiler.spec.service_spec import KvOffloadSpec, LoraSpec, ServiceSpec
 
 AT = "job.lora"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")

@@ -149,6 +149,7 @@ def _resolve_number_formats_and_limits(
     tokens per step) of the engine.
     """
     job = spec.job
+    assert job.precision != "auto"  # see resolve_weight_format
     # Published fp8 checkpoints of Mamba models have one scale per tensor (nvidia/Nemotron-*-FP8).
     scale_per_tensor = job.precision == "fp8" and model.mamba is not None
     seqs, tokens = default_batch
@@ -214,7 +215,7 @@ def _check_latency_limits(spec: ServingGoalsSpec, sink: Sink) -> None:
             finding = Finding(
                 f"goals.{latency} has no limit",
                 help=f"valid keys: {', '.join(LatencyLimitSpec.model_fields)}",
-                fix=f"goals.{latency}: {{p99: 2s}}",
+                fix=f"set a limit, for example goals.{latency}: {{p99: 2s}}",
             )
             sink.report("X08", finding, at=f"goals.{latency}")
     if spec.goodput is not None and not any(
@@ -223,7 +224,7 @@ def _check_latency_limits(spec: ServingGoalsSpec, sink: Sink) -> None:
         finding = Finding(
             "goals.goodput needs a limit that each request must meet",
             help="set goals.ttft, goals.tpot or goals.e2e to a time, without a statistic",
-            fix="goals.ttft: 2s",
+            fix="set a limit, for example goals.ttft: 2s",
         )
         sink.report("X08", finding, at="goals.goodput")
 

@@ -11,7 +11,7 @@ from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingSetup
 from parc.compiler.ir.serving_features import Speculative, SpeculativeMethod
 from parc.compiler.resolve.resolve_model import resolve_model
-from parc.compiler.spec.acceleration_spec import SpeculativeSpec
+from parc.compiler.spec.service_spec import SpeculativeSpec
 
 AT = "job.speculative"
 DEFAULT_ACCEPTANCE: dict[SpeculativeMethod, float] = {

@@ -143,7 +143,7 @@ def _report_missing_lengths(spec: TrafficSpec, sink: Sink) -> None:
                 f"{name} is missing in job.traffic",
                 label=f"{name} must be a whole number of at least 1",
                 help="or set job.traffic.trace to a file of recorded requests",
-                fix=f"job.traffic.{name}: {example}",
+                fix=f"set job.traffic.{name}, for example job.traffic.{name}: {example}",
             )
             sink.report("X08", finding, at=AT)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from math import ceil
 
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -12,8 +13,7 @@ from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
-from parc.compiler.ir import Layout, StageMemory
-from parc.compiler.ir.problem import Pins
+from parc.compiler.ir import Layout, Problem, StageMemory
 
 GIB = 2**30
 
@@ -70,7 +70,7 @@ def explain_oversized(
         ),
         label=f"{degrees}, micro-batch {layout.micro_batch}, recompute "
         f"{layout.recompute.granularity}: {_format_largest_terms(fullest)}",
-        help=_suggest_remedy(cost_model.problem.pins, layout, (title, sizes), splits)
+        help=_suggest_remedy(problem, layout, (title, sizes), need / limit_bytes, splits)
         + _name_most_violated_rule(dropped),
         causes=(
             Cause(
@@ -132,15 +132,21 @@ def _sizes_that_divide(
 
 
 def _suggest_remedy(
-    pins: Pins, layout: Layout, term: tuple[str, tuple[str, ...]], splits: Set[str] | None
+    problem: Problem,
+    layout: Layout,
+    term: tuple[str, tuple[str, ...]],
+    excess: float,
+    splits: Set[str] | None,
 ) -> str:
     """Return advice on how to reduce a memory term.
 
-    ``term`` is its title, and the parallel sizes that divide it. ``splits`` is that of
-    ``explain_oversized``. The search has tried all values that the spec leaves open, so only values
-    that the spec sets, more GPUs and a shorter sequence can help.
+    ``term`` is its title, and the parallel sizes that divide it. ``excess`` is the needed memory as
+    a multiple of the limit. ``splits`` is that of ``explain_oversized``. The search has tried all
+    values that the spec leaves open, so only values that the spec sets, more GPUs and a shorter
+    sequence can help.
     """
     title, sizes = term
+    pins = problem.pins
     is_activation = title in ("activations", "logits and loss")
 
     def is_fixed(name: str) -> bool:
@@ -155,11 +161,16 @@ def _suggest_remedy(
         choices.append("recompute: full")
     is_split = splits is None or (not is_activation and not sizes) or not splits.isdisjoint(sizes)
     if is_split or layout.zero_stage >= SHARDED_FROM.get(title, NEVER):
-        choices.append("more GPUs")
+        choices.append(f"more GPUs ({_format_sufficient_hosts(problem, excess)})")
     if is_activation:
         choices.append("a shorter sequence_length")
     if not choices or (is_activation and not is_split and not any(map(is_fixed, sizes))):
         choices.append(f"a target that splits the {title} of this model over ranks")
     text = f"use {', '.join(choices[:-1])} or {choices[-1]}" if choices[1:] else f"use {choices[0]}"
-    sharded = title == "optimizer state" and layout.zero_stage > 0
-    return text + (": the optimizer state is sharded over dp x cp ranks" if sharded else "")
+    return text
+
+
+def _format_sufficient_hosts(problem: Problem, excess: float) -> str:
+    """Return the number of hosts with ``excess`` times the memory of all GPUs, as text."""
+    hosts = ceil(excess * problem.cluster.nodes)
+    return f"about {hosts:,} hosts of this type have enough memory"

@@ -55,7 +55,11 @@ def search_with_idle_hosts(cost_model: CostModel, sink: Sink) -> Search | None:
     if not may_leave_hosts_idle(cost_model.problem) or _has_other_cause(found):
         sink.extend(found)
         return search
-    counts = _promising_host_counts(cost_model, is_valid=search is not None)
+    # If all hosts split the model evenly and it does not fit, it does not fit on fewer hosts.
+    too_large = any(one.code == f"PARC-{OVERSIZED}" for one in found.diagnostics)
+    counts = _promising_host_counts(cost_model, is_valid=search is not None or too_large)
+    if too_large:
+        counts = counts[:MAX_TRIALS]
     best = min(_try_parts_of_cluster(cost_model, counts), key=_seconds, default=None)
     if best is None or (search is not None and _seconds(best) > (1 - MIN_GAIN) * _seconds(search)):
         sink.extend(found)
@@ -100,14 +104,9 @@ def may_leave_hosts_idle(problem: Problem) -> bool:
 
 
 def _has_other_cause(found: Sink) -> bool:
-    """Return True if errors in ``found`` would remain on fewer hosts, or are the user's to solve.
-
-    These are too little memory, and a conflict with a layout value that the spec fixes.
-    """
+    """Return True if an error in ``found`` is about a layout value that the spec fixes."""
     return any(
-        one.severity == "error"
-        and (one.code == f"PARC-{OVERSIZED}" or one.path.startswith("layout."))
-        for one in found.diagnostics
+        one.severity == "error" and one.path.startswith("layout.") for one in found.diagnostics
     )
 
 

@@ -144,7 +144,7 @@ class GoalsSpec(StrictModel):
     the layouts that tie with the fastest one, PARC chooses the simplest. 0% chooses the fastest."""
     idle_hosts: Literal["allow", "forbid"] = "allow"
     """Use of fewer hosts than the cluster has. allow uses fewer hosts if this makes a step at least
-    5 % shorter, or if no layout on all hosts is valid; forbid uses all hosts. Ignored if maximize
-    is fewest-gpus, or if layout.dp is set."""
+    5 % shorter, or if no layout on all hosts is valid and fits into memory; forbid uses all hosts.
+    Ignored if maximize is fewest-gpus, or if layout.dp is set."""
     limits: LimitsSpec | None = None
     """Limits on the parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""

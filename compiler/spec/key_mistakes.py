@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, SpecPositions
@@ -102,7 +102,11 @@ FOREIGN_KEYS: dict[str, str] = {
     "save_steps": "job.checkpoint_interval",
     "load": "job.load_dir",
     "nic_gbps": "cluster.node.nic_speed",
+    "backend": "emit",
     "backends": "emit",
+    "engine": "emit",
+    "framework": "emit",
+    "target": "emit",
     "targets": "emit",
 }
 """Name of an option in Megatron-LM, DeepSpeed, vLLM, Slurm, Hugging Face or a benchmark client ->
@@ -132,14 +136,17 @@ EXAMPLES: dict[str, str] = {
     "job.sequence_length": "sequence_length: 8192",
     "job.global_batch": "global_batch: 1024",
 }
-"""Spec path of a missing key -> example line, shown as the fix."""
+"""Spec path of a missing key -> example line, shown with the fix."""
 
 
-def unknown_key_finding(location: ErrorLocation, positions: SpecPositions) -> Finding:
+def unknown_key_finding(
+    location: ErrorLocation, positions: SpecPositions, missing: Collection[str]
+) -> Finding:
     """Return the finding for an unknown key (X01), with the most likely intended key.
 
     ``location.annotation`` is the pydantic model that does not have the key. ``positions`` are the
-    positions of keys and values in the spec file.
+    positions of keys and values in the spec file. ``missing`` contains the spec paths of required
+    keys that are not set.
     """
     parent, key = location.parent, location.key
     other_kind = _explain_wrong_job_kind(location)
@@ -148,7 +155,7 @@ def unknown_key_finding(location: ErrorLocation, positions: SpecPositions) -> Fi
     model = model_of(location.annotation)
     valid = tuple(model.model_fields) if model else ()
     prefix = f"{parent}." if parent else ""
-    meant = _suggest_keys(parent, key, valid)
+    meant = _missing_key_with_words(parent, key, missing) or _suggest_keys(parent, key, valid)
     listed = f"valid keys: {', '.join(valid)}"
     # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
@@ -159,6 +166,21 @@ def unknown_key_finding(location: ErrorLocation, positions: SpecPositions) -> Fi
         help=listed,
         fix=_move_value(location, meant[0], positions) if meant else f"remove {prefix}{key[:60]}",
     )
+
+
+def _missing_key_with_words(parent: str, key: str, missing: Collection[str]) -> list[str]:
+    """Return the path of the missing key of section ``parent`` that has all words of ``key``.
+
+    For example, ``batch`` stands for ``global_batch``. Empty if no missing key has these words, or
+    several have them.
+    """
+    words = set(key.lower().split("_"))
+    found = [
+        path
+        for path in missing
+        if path.rpartition(".")[0] == parent and words <= set(path.rpartition(".")[2].split("_"))
+    ]
+    return found if len(found) == 1 else []
 
 
 def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
@@ -212,12 +234,17 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
     The fix is empty if ``meant`` is already set, if the value would mean something else there, or
     if the path of the unknown key is too long to show.
     """
-    key = location.key.lower()
+    from parc.compiler.spec.schema import all_fields
+
+    key, value = location.key.lower(), location.value
     if (key in OTHER_MEANING and FOREIGN_KEYS[key] == meant) or positions.is_path_in_spec(meant):
         return ""
     if len(location.path) > _MAX_VALUE:
         return ""
-    return f"{meant}: {_yaml_text(location.value)}   (instead of {location.path})"
+    field = all_fields().get(meant)
+    if field is not None and field.type.startswith("a list") and isinstance(value, str):
+        value = [value]
+    return f"{meant}: {_yaml_text(value)}   (instead of {location.path})"
 
 
 def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
@@ -249,10 +276,14 @@ def missing_key_finding(location: ErrorLocation) -> Finding:
     ``location.annotation`` is the type of the missing key.
     """
     parent, key = location.parent, location.key
+    example = (f"{parent}." if parent else "") + EXAMPLES.get(location.path, f"{key}: ...")
+    # Any name will do, but no other example may be written into a spec: `parc check --fix` would
+    # choose the size of a user's job.
+    chosen = key == "name" or location.path not in EXAMPLES
     return Finding(
         f"{key} is missing" + (f" in {parent}" if parent else ""),
         label=f"{key} must be {describe_expected(location.annotation)}",
-        fix=(f"{parent}." if parent else "") + EXAMPLES.get(location.path, f"{key}: ..."),
+        fix=example if chosen else f"set {location.path}, for example {example}",
     )
 
 
@@ -260,6 +291,9 @@ def _yaml_text(value: Any) -> str:
     """Return ``value`` as written in YAML on one line; ``...`` for a long value."""
     if isinstance(value, str) and value.isidentifier():
         return value
-    # JSON is valid YAML.
-    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        text = f"[{', '.join(_yaml_text(entry) for entry in value)}]"
+    else:
+        # JSON is valid YAML.
+        text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _MAX_VALUE else "..."

@@ -20,6 +20,7 @@ from parc.compiler.spec.annotations import (
     locate_error,
     plain_types,
 )
+from parc.compiler.spec.fixes import overrides_of_fix
 from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
 from parc.compiler.spec.override import FILE as OVERRIDE_FILE
 from parc.compiler.spec.reading.scalars import plain_scalar
@@ -42,8 +43,23 @@ def report_mistakes(
         mistake = (location.path, error["type"] == "extra_forbidden")
         if mistake not in chosen or _violated_bound(error):
             chosen[mistake] = (error, location)
+    missing = {at.path for error, at in chosen.values() if error["type"] == "missing"}
+    unknown = {
+        at.path: unknown_key_finding(at, sink.positions, missing)
+        for error, at in chosen.values()
+        if error["type"] == "extra_forbidden"
+    }
+    # One mistake: a required key with another name.
+    renamed = {
+        edit.partition("=")[0]
+        for finding in unknown.values()
+        for edit in overrides_of_fix(finding.fix)
+    }
     for error, location in chosen.values():
-        _report_mistake(error, location, sink)
+        if error["type"] == "extra_forbidden":
+            sink.report("X01", unknown[location.path], at=location.path, key=True)
+        elif error["type"] != "missing" or location.path not in renamed:
+            _report_mistake(error, location, sink)
 
 
 def unquoted_texts(
@@ -74,11 +90,7 @@ def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) ->
     kind = error["type"]
     # a missing key has no position, so the finding points at the mapping around it
     span = sink.positions.values.get(location.parent) if kind == "missing" else None
-    if kind == "extra_forbidden":
-        sink.report(
-            "X01", unknown_key_finding(location, sink.positions), at=location.path, key=True
-        )
-    elif location.path == "parc":
+    if location.path == "parc":
         sink.report(
             "X13",
             _wrong_spec_version_finding(location, missing=kind == "missing"),

@@ -23,8 +23,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from parc.compiler.spec.annotations import describe_expected, model_of, union_members
+from parc.compiler.spec.launch_spec import SiteSpec
 from parc.compiler.spec.service_spec import ServingSpec
-from parc.compiler.spec.site_spec import SiteSpec
 from parc.compiler.spec.spec import Spec
 
 

@@ -1,10 +1,12 @@
-"""Models of a serving spec: the sections ``job``, ``goals``, ``layout`` and ``launch``."""
+"""Models of a serving spec: ``job``, ``goals``, ``layout``, ``launch``, and its optional features.
+
+The features are ``speculative``, ``lora`` and ``kv_offload``.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.acceleration_spec import KvOffloadSpec, LoraSpec, SpeculativeSpec
 from parc.compiler.spec.base import (
     Beta,
     Count,
@@ -17,7 +19,51 @@ from parc.compiler.spec.base import (
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import Auto, ParallelSizeLimit
 from parc.compiler.spec.spec import TaskSpec
-from parc.compiler.spec.units import Percent, Seconds, Share
+from parc.compiler.spec.units import Gigabytes, Percent, Seconds, Share
+
+
+class SpeculativeSpec(StrictModel):
+    """Speculative decoding: a cheap draft proposes tokens, and each step verifies all of them."""
+
+    method: Literal["mtp", "eagle", "eagle3", "draft-model", "ngram"]
+    """Source of the draft tokens: the multi-token-prediction layer of the checkpoint (mtp), a
+    trained head (eagle, eagle3), a small model (draft-model), or repetitions of the prompt
+    (ngram)."""
+    tokens: Count = 3
+    """Number of draft tokens per request and step."""
+    acceptance: Percent | Auto = "auto"
+    """Percentage of the draft tokens that the model accepts if it has accepted all tokens before
+    them. auto is 85% for mtp, 75% for eagle3, 65% for eagle and draft-model, and 40% for ngram;
+    measure it with your requests, because it depends on them."""
+    checkpoint: str | None = None
+    """Checkpoint of the draft: a repository on a model hub, or a folder that exists on all hosts.
+    Required for eagle, eagle3 and draft-model."""
+    model: str | None = None
+    """Architecture of the small model of draft-model: an entry of the catalog, or the path of a
+    config.json."""
+
+
+class LoraSpec(StrictModel):
+    """LoRA adapters that the engine applies to the model, each for the requests that name it."""
+
+    adapters: dict[str, str]
+    """Name of each adapter in requests -> its checkpoint: a repository on a model hub, or a folder
+    that exists on all hosts: {sql: /models/sql-adapter}."""
+    active: Count | Auto = "auto"
+    """Maximum number of adapters that the requests of one step use, and that GPU memory stores.
+    auto stores all adapters."""
+    rank: Count = 16
+    """Largest rank of the adapters. vLLM supports only 1, 8, 16, 32, 64, 128, 256, 320 and 512."""
+
+
+class KvOffloadSpec(StrictModel):
+    """Copies of the KV cache in host memory, from which prefixes are loaded again."""
+
+    size: Gigabytes
+    """Host memory for the copies per data-parallel rank, over all of its GPUs: 200GB."""
+    prefix_hit: Percent = 0.0
+    """Percentage of the tokens of each prompt that are found in host memory, in addition to those
+    in GPU memory (traffic.prefix_hit). With a trace, PARC simulates both memories instead."""
 
 
 class LengthsSpec(StrictModel):
@@ -136,9 +182,10 @@ class ServiceSpec(StrictModel):
     """Kind of the job. A job of kind serve answers requests."""
     traffic: TrafficSpec
     """Lengths and arrival pattern of the requests."""
-    precision: Literal["bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"] = "bf16"
+    precision: Literal["auto", "bf16", "fp16", "fp8", "int4", "nvfp4", "mxfp4"] = "auto"
     """Number format in which the weights are served. The checkpoint has this format too, unless
-    quantize is true."""
+    quantize is true. auto uses the format of checkpoint; without checkpoint, it uses bf16, or the
+    first format of the catalog for a model that is only published in other formats."""
     quantize: bool = False
     """Let the engine quantize a 16-bit checkpoint to fp8 while it loads the weights. Only valid
     with precision: fp8."""

@@ -1,12 +1,16 @@
-"""Compare every setting that the emitted files contain with the decisions in ``plan.json``.
+"""Read the settings of emitted files, and compare them with the decisions in ``plan.json``.
 
-The verifiers of the backends read the settings; this module only looks up and compares.
+A verifier reads each setting that it recognizes. ``unread_settings`` then returns all other
+settings of the file, so that an unknown key is reported. The comparison only looks up and compares.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
@@ -14,13 +18,236 @@ from typing import Any
 
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.read_emitted import MalformedFileError, read_json
+from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError, read_json
 from parc.compiler.verify.verify_program import CONTEXT, cut_to_difference, shorten_for_finding
 
 PLAN = "plan.json"
 RELATIVE_TOLERANCE = 1e-9
 """Tolerance for a number that a file contains in another notation: 1e-08 for 0.00000001."""
 _ABSENT = object()
+FOREIGN = "problem.launch.args"
+"""Path of the plan in reports about a setting for which the plan has no field."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:\n]|[^\s{}\[\],:"]+')
+SHOWN_CHARACTERS = 50
+
+
+class EmittedSettings:
+    """Settings of one file by dotted path, such as ``optimizer.params.lr``.
+
+    A list is a single value. The object records which settings were read, so that
+    ``unread_settings`` can report the others.
+    """
+
+    def __init__(self, file: str, tree: Mapping[str, Any], lines: Mapping[str, int]) -> None:
+        """Store the settings in ``tree``, which is nested. ``lines`` maps dotted paths to lines."""
+        self.file = file
+        self.values = dict(_flatten_settings(tree, ""))
+        self.lines = lines
+        self._read: set[str] = set()
+
+    def __contains__(self, path: str) -> bool:
+        """Return True if the file sets ``path`` or a setting below it."""
+        return path in self.values or any(one.startswith(f"{path}.") for one in self.values)
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """Return the value of the setting ``path``, and record that the setting was read.
+
+        Return ``default`` if the file omits the setting.
+        """
+        self._read.add(path)
+        return self.values.get(path, default)
+
+    def positive_integer(self, path: str, default: int | None = None) -> int:
+        """Return the value of the setting ``path``, which must be a positive integer.
+
+        Raises:
+            MalformedFileError: the value is not a positive integer.
+        """
+        value = self.get(path, default)
+        if type(value) is not int or not 0 < value <= LARGEST:
+            raise MalformedFileError(
+                self.file, self.line(path), f"{path} is {value!r:.40}, must be a number > 0"
+            )
+        return value
+
+    def line(self, path: str) -> int:
+        """Return the line of the setting ``path``.
+
+        If this line is unknown, return the line of the innermost known section around it, or else
+        1.
+        """
+        while path and path not in self.lines:
+            path = path.rpartition(".")[0]
+        return self.lines.get(path, 1)
+
+    def text(self, path: str) -> str:
+        """Return the setting ``path`` as text for findings, such as ``path = 1``.
+
+        The text is empty if the file omits the setting.
+        """
+        if path not in self.values:
+            return ""
+        shown = f"{path} = {self.values[path]!r}"
+        return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
+
+    def decide(
+        self,
+        path: str,
+        value: Any,
+        setting: str = "",
+        accepts: Callable[[Any], bool] | None = None,
+    ) -> DerivedSetting:
+        """Return the decision that the plan must have ``value`` at ``path``.
+
+        Args:
+            path: dotted path in the plan.
+            value: value that the file implies for ``path``.
+            setting: setting from which ``value`` was derived; findings point to this setting.
+            accepts: returns True for other planned values with the same effect in the target.
+        """
+        return DerivedSetting(
+            path, value, self.file, self.line(setting), self.text(setting), accepts
+        )
+
+    def read(self, path: str, setting: str, default: Any = None) -> DerivedSetting:
+        """Return the decision that the plan must have the value of ``setting`` at ``path``.
+
+        Args:
+            path: dotted path in the plan.
+            setting: dotted path in the file.
+            default: value that the target uses if the file omits the setting.
+        """
+        return self.decide(path, self.get(setting, default), setting)
+
+    def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[DerivedSetting]:
+        """Yield a report if the value of ``setting`` is not ``expected``.
+
+        Use this method for a setting for which the plan has no field.
+        """
+        value = self.get(setting, default)
+        if type(value) is not type(expected) or value != expected:
+            yield self.unexpected_setting(setting, f"{setting} = {expected!r}")
+
+    def unexpected_setting(self, setting: str, needed: str = "") -> DerivedSetting:
+        """Return a report on ``setting``, which the file should not contain with this value.
+
+        The plan has no field for this setting. ``needed`` is the setting that the file needs
+        instead, if it is known.
+        """
+        text = self.text(setting)
+        needed = needed or ("" if text else setting)
+        return DerivedSetting(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
+
+    def unread_settings(self) -> Iterator[DerivedSetting]:
+        """Yield a report for each setting in the file that the verifier has not read."""
+        for setting in self.values:
+            if setting not in self._read:
+                yield self.unexpected_setting(setting)
+
+
+def translate_name(names: Mapping[Any, Any], value: Any) -> Any:
+    """Return the name that a plan uses for ``value``.
+
+    ``names`` maps values in the file to names in the plan. Return ``value`` unchanged if ``names``
+    does not contain it.
+    """
+    # Lists and mappings of a damaged file cannot be keys; False must not be looked up as 0.
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def product_of_numbers(*values: Any) -> float | None:
+    """Return the product of ``values``.
+
+    Return None if a value is not a number or if the product overflows.
+    """
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in values):
+        return None
+    try:
+        return math.prod(map(float, values))
+    except OverflowError:
+        return None
+
+
+def json_settings(file: str, text: str) -> EmittedSettings:
+    """Return the settings of a JSON file; raise MalformedFileError if it is not an object."""
+    return EmittedSettings(file, read_json(file, text), json_lines(text))
+
+
+def yaml_settings(file: str, text: str) -> EmittedSettings:
+    """Return the settings of a YAML file, read as YAML 1.1, which Python programs support.
+
+    Raises:
+        MalformedFileError: the text is not YAML, or not a mapping.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 1)
+    try:
+        node = yaml.compose(text)
+        # ruamel warns of 1e-5, which has no dot and is therefore no number in YAML 1.1.
+        with warnings.catch_warnings(action="ignore"):
+            tree = yaml.constructor.construct_document(node) if node is not None else None
+    except (YAMLError, RecursionError, ValueError) as error:
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        reason = error.problem if isinstance(error, MarkedYAMLError) else type(error).__name__
+        line = mark.line + 1 if mark is not None else 1
+        raise MalformedFileError(file, line, f"the text is not YAML: {reason}") from None
+    if not isinstance(tree, dict):
+        raise MalformedFileError(file, 1, "the text is not a YAML mapping")
+    return EmittedSettings(file, tree, dict(_yaml_lines(node, "")))
+
+
+def _yaml_lines(node: Any, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yield (dotted path, line) of all keys of a mapping node."""
+    for key, value in node.value:
+        path = f"{prefix}{_field_name_in_path(str(key.value))}"
+        yield path, key.start_mark.line + 1
+        if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
+            yield from _yaml_lines(value, f"{path}.")
+
+
+def _flatten_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        path = f"{prefix}{_field_name_in_path(str(name))}"
+        if isinstance(value, Mapping) and value:
+            yield from _flatten_settings(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _field_name_in_path(name: str) -> str:
+    # Quoted, because {"a.b": 1} and {"a": {"b": 1}} are different settings.
+    return repr(name) if "." in name else name
+
+
+def json_lines(text: str) -> dict[str, int]:
+    """Return the line of each key in ``text``, by dotted path; ``text`` must be valid JSON.
+
+    Keys inside lists are left out, because a list is a single setting.
+    """
+    found: dict[str, int] = {}
+    # Per open object its path so far; None for an object or list inside a list.
+    open_paths: list[str | None] = []
+    line, key = 1, ""
+    previous = ""
+    for token in _TOKEN.findall(text):
+        if token == "\n":
+            line += 1
+            continue
+        if token in "{[":
+            parent = open_paths[-1] if open_paths else ""
+            inside = None if parent is None else f"{parent}.{key}".lstrip(".") if key else parent
+            open_paths.append(inside if token == "{" else None)
+            key = ""
+        elif token in "}]":
+            open_paths.pop()
+        elif token == ":" and open_paths[-1] is not None:
+            key = _field_name_in_path(json.loads(previous))
+            found[f"{open_paths[-1]}.{key}".lstrip(".")] = line
+        previous = token
+    return found
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jinja2 import DictLoader, Environment, FileSystemLoader
 
-from parc.backends.compiled_templates import CompiledTemplates
+from parc.backends.shared.render import CompiledTemplates
 
 
 def render(folder: Path, options: str = "") -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parc.backends.accelerate import computed_settings as accelerate
-from parc.backends.deepspeed import derived_config, derived_program
-from parc.backends.deepspeed import derived_optimizer as deepspeed_optimizer
+from parc.backends.deepspeed import derived_config
 from parc.backends.fsdp import computed_settings as fsdp
 from parc.backends.megatron.arguments import (
     derived_launch,
@@ -32,7 +31,7 @@ MEGATRON = (
 )
 FRAMEWORKS = {
     "accelerate": (accelerate,),
-    "deepspeed": (derived_config, deepspeed_optimizer, derived_program),
+    "deepspeed": (derived_config,),
     "fsdp": (fsdp,),
     "megatron": MEGATRON,
     "megatron.bridge": (bridge,),

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from parc.backends.rankmap.backend import BACKEND
-from parc.backends.rankmap.stage_table import stage_rows
+from parc.backends.rankmap.page_tables import stage_rows
 from parc.backends.rankmap.table_cells import clip_list, fold_numbers, markdown_cell_text
 from parc.backends.rankmap.training_page import rank_formula
 from parc.backends.rankmap.verify_page_tables import plain_cell

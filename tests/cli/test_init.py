@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.tools.starter.hardware import find_gpu, node_for_gpu
+from parc.compiler.tools.starter.cluster import find_gpu, node_for_gpu
 from tests.cli.specs import parc
 from tests.docs.test_snippets import CONFIG
 

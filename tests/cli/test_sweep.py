@@ -14,13 +14,15 @@ import pytest
 
 from parc.compiler import api
 from parc.compiler.spec.reading.source import read_source
-from parc.compiler.tools.sweep.points import (
+from parc.compiler.tools.sweep.run_sweep import (
     SweepError,
+    SweepRow,
     axis_of_list,
     axis_of_option,
     combine_axes,
+    evaluate_point,
+    local_executor,
 )
-from parc.compiler.tools.sweep.run_sweep import SweepRow, evaluate_point, local_executor
 from parc.compiler.tools.sweep.sweep import Limits, Sweep, describe_best
 from parc.compiler.tools.sweep.sweep_page import sweep_page
 from tests.cli.specs import parc, write_spec
@@ -187,7 +189,7 @@ def test_scaling_is_relative_to_the_smallest_cluster() -> None:
 def test_a_sweep_without_prices_names_the_missing_field() -> None:
     text, found = describe_best(Sweep("s", (row(1, 80, None),)), "cost", Limits())
     assert (text, found) == (
-        "best cost: unknown, because cluster.price_per_gpu_hour is not set",
+        "best cost: unknown; set cluster.price_per_gpu_hour, or use --best gpu-hours",
         False,
     )
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from parc.compiler.cost.run.failures import FailureTimes, best_spares, waiting_share
+from parc.compiler.evaluate.estimate_run import FailureTimes, best_spares, waiting_share
 from tests.compiled import ROOT
 
 CASES = [

@@ -29,7 +29,7 @@ ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/verify/test_verify_plan.py" for number in range(1, 10)},
     **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_checksums.py"),
     "A13": "tests/verify/test_verify_plugins.py",
-    "A14": "tests/verify/test_verify_decisions.py",
+    "A14": "tests/verify/test_emitted_settings.py",
     "A18": "tests/verify/edited/test_edits_kubernetes.py",
     "A19": "tests/verify/edited/test_edits_kubernetes.py",
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
@@ -44,7 +44,7 @@ ELSEWHERE: dict[str, str] = {
     "X23": "tests/backends/test_plugins.py",
     "I08": "tests/cli/test_import_output.py",
     **dict.fromkeys(("I09", "I10"), "tests/lint/test_nothing_silent.py"),
-    "L11": "tests/backends/test_launch_rules.py",
+    "L11": "tests/backends/test_quoting.py",
     **dict.fromkeys(
         ("B02", "B03", "F04", "L01", "L02", "L04", "L05", "L08", "R06", "R13", "S14"),
         "tests/lint/scripts.py",
@@ -73,7 +73,7 @@ BY_HAND = {
         ("E01", "E02", "E03", "E04", "E05", "E06", "K06"), "the model is another one then"
     ),
     **dict.fromkeys(("F01", "F02", "F03"), "an edit inside launch.args, as lint offers it"),
-    **dict.fromkeys(("H04", "H05", "K03", "X19"), "only the user has the value"),
+    **dict.fromkeys(("H04", "H05", "K03", "X08", "X19"), "only the user has the value"),
     **dict.fromkeys(("L22", "L24", "L27"), "the user's name of an image or a queue"),
     **dict.fromkeys(("L16", "M10"), "a choice of the user"),
 }

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
-from parc.compiler.report.text.field_examples import example_patterns, example_value
+from parc.compiler.report.text.explain import example_patterns, example_value
 from parc.compiler.report.text.spec_page import spec_page
 from parc.compiler.spec.schema import all_fields, serving_fields, training_fields
 from parc.compiler.spec.service_spec import ServingSpec

@@ -36,7 +36,7 @@ from parc.compiler.ir import (
     StageMemory,
     StepTime,
 )
-from parc.compiler.ir.run import Run
+from parc.compiler.ir.estimate import Run
 from parc.compiler.placement.place_ranks import place_ranks
 from tests.generations import generation
 from tests.spec_defaults import job, launch

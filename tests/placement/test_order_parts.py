@@ -20,11 +20,12 @@ from parc.compiler.placement.order.equivalent_hosts import (
 )
 from parc.compiler.placement.order.link_loads import LinkLoads, messages_by_node
 from parc.compiler.placement.order.orders_from_boxes import (
+    bins_by_level,
     box_shapes,
     node_axis_sizes,
+    pack_node_ranks,
     ranks_by_box,
 )
-from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
 from parc.compiler.placement.order.swaps import _is_better_score
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, smallest_grid_cuts

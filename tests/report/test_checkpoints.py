@@ -8,7 +8,7 @@ import pytest
 
 from parc.compiler.ir import Plan
 from parc.compiler.ir.model import Mamba
-from parc.compiler.report.diff.checkpoints import Checkpoint, loadable_state
+from parc.compiler.report.diff.diff import Checkpoint, loadable_state
 from tests.placement.placement_plans import cluster, layout, plan
 from tests.report.sides import side_of
 

@@ -9,9 +9,8 @@ import pytest
 
 from parc.compiler.ir import Recompute
 from parc.compiler.report.page.report_page import report_artifact
-from parc.compiler.report.text.search_table import search_text
+from parc.compiler.report.text.search_table import search_text, simplest_difference, tie_note
 from parc.compiler.report.text.summary import summary_text
-from parc.compiler.report.text.tie_note import simplest_difference, tie_note
 from tests.compiled import changed, plan_of
 
 OPEN: dict[str, Any] = {

@@ -30,7 +30,7 @@ def served(model: str, job: dict[str, Any]) -> dict[str, Any]:
     [
         ("llama-3.1-70b", {"precision": "fp8", "checkpoint": "lab/Llama-3.1-70B-FP8"}, ""),
         ("llama-3.1-70b", {"precision": "int4", "checkpoint": "lab/Llama-3.1-70B-FP8"}, "F06"),
-        ("llama-3.1-70b", {"checkpoint": "lab/Llama-3.1-70B-AWQ"}, "F06"),
+        ("llama-3.1-70b", {"checkpoint": "lab/Llama-3.1-70B-AWQ"}, ""),
         ("llama-3.1-70b", {"precision": "fp8", "checkpoint": LLAMA}, "F06"),
         ("llama-3.1-70b", {"precision": "int4", "checkpoint": LLAMA}, "F06"),
         ("llama-3.1-70b", {"precision": "fp8", "checkpoint": LLAMA, "quantize": True}, ""),
@@ -40,8 +40,9 @@ def served(model: str, job: dict[str, Any]) -> dict[str, Any]:
         ("mixtral-8x7b", {"precision": "fp8"}, "F06"),
         ("mixtral-8x7b", {"precision": "fp8", "quantize": True}, ""),
         ("deepseek-v3", {"precision": "fp8"}, ""),
-        ("deepseek-v3", {}, "F06"),
-        ("gpt-oss-20b", {}, "F06"),
+        ("deepseek-v3", {}, ""),
+        ("deepseek-v3", {"precision": "bf16"}, "F06"),
+        ("gpt-oss-20b", {}, ""),
         ("gpt-oss-20b", {"precision": "int4"}, "F06"),
     ],
 )
@@ -81,8 +82,8 @@ def test_services_load_the_checkpoint_for_instructions_in_the_planned_format(
 @pytest.mark.parametrize(
     ("model", "job", "fix"),
     [
-        ("deepseek-v3", {}, "job.precision: fp8"),
-        ("gpt-oss-20b", {}, "job.precision: mxfp4"),
+        ("deepseek-v3", {"precision": "bf16"}, "job.precision: fp8"),
+        ("gpt-oss-20b", {"precision": "bf16"}, "job.precision: mxfp4"),
         ("mixtral-8x7b", {"precision": "fp8"}, "job.quantize: true"),
         ("llama-3.1-70b", {"checkpoint": "/models/mine"}, "job.precision: bf16"),
     ],
@@ -90,6 +91,22 @@ def test_services_load_the_checkpoint_for_instructions_in_the_planned_format(
 def test_the_fix_of_a_format_names_the_field(model: str, job: dict[str, Any], fix: str) -> None:
     _, sink = planned(served(model, job))
     assert [one.finding.fix for one in sink.diagnostics if one.severity == "error"] == [fix]
+
+
+@pytest.mark.parametrize(
+    ("model", "job", "weights"),
+    [
+        ("llama-3.1-70b", {}, "bf16"),
+        ("llama-3.1-70b", {"quantize": True}, "fp8"),
+        ("llama-3.1-70b", {"checkpoint": "lab/Llama-3.1-70B-AWQ"}, "int4"),
+        ("deepseek-v3", {}, "fp8"),
+        ("gpt-oss-20b", {}, "mxfp4"),
+    ],
+)
+def test_without_precision_the_weights_have_the_format_of_the_checkpoint(
+    model: str, job: dict[str, Any], weights: str
+) -> None:
+    assert plan_of(served(model, job)).problem.service.setup.weights == weights
 
 
 def test_a_model_of_another_source_needs_the_format() -> None:

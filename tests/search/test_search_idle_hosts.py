@@ -116,6 +116,14 @@ def test_a_model_that_fits_nowhere_is_searched_once() -> None:
     assert [one.code for one in sink.diagnostics] == ["PARC-R17"]
 
 
+def test_fewer_hosts_are_used_if_a_large_model_fits_only_with_their_better_splits() -> None:
+    cluster = {"node": "gb200-nvl72", "nodes": 19}
+    layout = {"recompute": "full", "micro_batch": 1}
+    spec = changed(BAD_COUNT, {"model": "deepseek-v3", "cluster": cluster, "layout": layout})
+    assert len(plan_of(spec).placement.hosts) == 18
+    assert "R17" in codes(changed(spec, FORBID))
+
+
 @pytest.mark.parametrize(
     "emit",
     [
@@ -207,7 +215,7 @@ def test_equal_nvlink_domains_have_a_power_of_two_of_hosts(
 def test_the_warning_names_batches_that_suit_all_hosts() -> None:
     spec = changed(SMALL, {"cluster.nodes": 3, "job.global_batch": 104, "emit": ["fsdp"]})
     (found,) = (one for one in parc.check(spec) if one.code == "PARC-G04")
-    assert "no layout on all 3 hosts is valid; " in found.finding.message
+    assert "no layout on all 3 hosts is valid and fits into memory; " in found.finding.message
     batches = re.match(r"a global batch of (\d+) or (\d+) suits dp 24 ", found.finding.help)
     assert batches is not None
     for batch in batches.groups():

@@ -13,7 +13,7 @@ from parc.backends.shared.verify_torch import read_batch_settings
 from parc.backends.torchtitan.verify_module import _model_and_flavor
 from parc.backends.torchtitan.verify_settings import _sharding_settings, _stage_settings
 from parc.compiler.verify.device_mesh import MeshSizes
-from parc.compiler.verify.emitted_settings import json_settings
+from parc.compiler.verify.verify_settings import json_settings
 
 
 def values(tree: dict[str, Any]) -> dict[str, Any]:

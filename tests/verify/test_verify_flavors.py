@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.torchtitan.flavors import _flavor_table
-from parc.backends.torchtitan.verify_model import DENSE_FLAVORS, EXPERT_FLAVORS, TIED
+from parc.backends.torchtitan.verify_module import DENSE_FLAVORS, EXPERT_FLAVORS, TIED
 
 
 def test_both_tables_of_flavors_have_the_same_models_and_sizes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import Stage, format_layout_string
 from parc.backends.megatron.verify_arguments import WrittenFlags, read_arguments
-from parc.backends.megatron.verify_layers import verify_layers
+from parc.backends.megatron.verify_stages import verify_layers
 from parc.backends.preflight.backend import BACKEND as PREFLIGHT
 from parc.backends.preflight.backend import EXPECTED
 from parc.backends.rankmap.backend import BACKEND

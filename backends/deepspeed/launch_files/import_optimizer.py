@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.deepspeed.derived_optimizer import SCHEDULERS
+from parc.backends.deepspeed.derived_config import SCHEDULERS
 from parc.backends.deepspeed.known_keys import PACKAGE
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.tools.importers.flags import load_import_table

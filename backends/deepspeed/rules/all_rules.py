@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from parc.backends.deepspeed.rules.experts import expert_rules
-from parc.backends.deepspeed.rules.optimizer import OPTIMIZER_RULES
 from parc.backends.deepspeed.rules.program import PROGRAM_RULES, missing_model_parts
 from parc.backends.deepspeed.rules.sequence import SEQUENCE_RULES
 from parc.backends.deepspeed.rules.tensor import TENSOR_RULES
 from parc.backends.deepspeed.rules.unsupported_combinations import COMBINATION_RULES
-from parc.backends.deepspeed.rules.zero import ZERO_RULES
+from parc.backends.deepspeed.rules.zero import OPTIMIZER_RULES, ZERO_RULES
 from parc.backends.deepspeed.split import find_split, why_no_split
 from parc.backends.shared.common_rules import BATCH
 from parc.backends.shared.torch.emitted_program import program_rules

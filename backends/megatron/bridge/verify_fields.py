@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.verify_settings import EmittedSettings
 
 MODEL, PRECISION, OVERLAP = "model.", "mixed_precision.", "comm_overlap."
 

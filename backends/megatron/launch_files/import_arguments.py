@@ -31,11 +31,7 @@ from parc.compiler.tools.importers.flags import (
     load_import_table,
     take_flags,
 )
-from parc.compiler.tools.importers.formats import (
-    BackendImporters,
-    LaunchLines,
-    importable_launches,
-)
+from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines, importable_launches
 from parc.compiler.tools.importers.launch_commands import framework_words
 from parc.compiler.tools.importers.script_commands import (
     find_program_of_others,

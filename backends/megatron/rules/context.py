@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from parc.backends.megatron.programs import FUSED_ATTENTION, has_fused_attention
 from parc.backends.shared.valid_values import (
+    compare_capabilities,
     divisors,
     filter_valid,
     format_setting,
@@ -148,8 +149,7 @@ def _explain_fused_attention(problem: Problem, layout: Layout) -> Finding:
         causes=(
             Cause(
                 "cluster",
-                f"compute capability {'.'.join(map(str, gpu.compute_capability))} < "
-                f"{'.'.join(map(str, FUSED_ATTENTION))}",
+                compare_capabilities(gpu.compute_capability, FUSED_ATTENTION),
             ),
         ),
     )

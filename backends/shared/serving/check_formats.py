@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from parc.backends.shared.valid_values import compare_capabilities
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu
 from parc.compiler.ir.serving_plan import Service
@@ -75,7 +76,7 @@ def _check_weight_format(service: Service, gpu: Gpu, engine: FormatSupport, sink
     valid = [name for name, lowest in least.items() if capability >= lowest]
     finding = Finding(
         f"{engine.title} has no kernels for {weights} weights on {gpu.name}",
-        label=f"compute capability {'.'.join(map(str, capability))} < {need[0]}.{need[1]}",
+        label=compare_capabilities(capability, need),
         help=f"valid weight formats on this GPU: {', '.join(valid) or 'none'}",
         fix=f"job.precision: {valid[-1]}" if valid else "",
         causes=(Cause("cluster.gpu", "the GPU is set here"),),

@@ -1,4 +1,8 @@
-"""Processes of an engine, and ``serve.sh``, the emitted script that starts them on every host."""
+"""Processes of an engine, and the emitted scripts that start them and the router between two pools.
+
+``serve.sh`` starts the processes of engines on every host; ``router.sh`` starts the router between
+the prefill pool and the decode pool of a service.
+"""
 
 from __future__ import annotations
 
@@ -245,3 +249,54 @@ def _shell_value(value: str | int | HostAddress | None) -> str:
         port = "" if value.port is None else f":{value.port}"
         return f' "${{hosts[{value.node}]}}"{port}'
     return f" {shell_word(value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RouterProgram:
+    """Router of an engine, and how its command line starts."""
+
+    package: str
+    """Python package of the router."""
+    program: str
+    """Words of the command."""
+    flag: str
+    """Flag that turns on two pools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """API server of an engine."""
+
+    node: int
+    """Node rank of its host in its pool."""
+    port: int
+    bootstrap: int | None = None
+    """Port at which other engines learn where this engine offers its KV cache; None if the engine
+    has no such port."""
+
+
+def router_script(
+    router: RouterProgram,
+    plans: tuple[ServingPlan, ServingPlan],
+    servers: tuple[Sequence[Server], Sequence[Server]],
+) -> Artifact:
+    """Return ``router.sh`` for the ``plans`` and ``servers`` of the prefill and decode pools."""
+    values = {
+        "package": router.package,
+        "program": router.program,
+        "flag": router.flag,
+        "port": plans[0].problem.endpoint.router_port,
+        "pools": [
+            {
+                "name": name,
+                "variable": f"PARC_{name.upper()}_HOSTS",
+                "hosts": [host.name for host in plan.placement.hosts]
+                if plan.problem.cluster.named
+                else [],
+                "nodes": len(plan.placement.hosts),
+                "servers": own,
+            }
+            for name, plan, own in zip(("prefill", "decode"), plans, servers, strict=True)
+        ],
+    }
+    return Artifact("router.sh", render("serving", "router.sh.j2", values), True)

@@ -28,7 +28,7 @@ from parc.backends.shared.verify_environment import (
     read_environment_settings,
     verify_required_variables,
 )
-from parc.backends.shared.verify_launch_environment import inherited_names, read_setup_settings
+from parc.backends.shared.verify_launch_script import inherited_names, read_setup_settings
 from parc.backends.verifier import DerivedRank, DerivedSetting, EngineVerifier, JobShape
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError

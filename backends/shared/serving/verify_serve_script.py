@@ -20,7 +20,7 @@ from parc.backends.shared.verify_known_lines import (
     known_lines,
 )
 from parc.backends.shared.verify_known_lines import read_script as read_commands
-from parc.backends.shared.verify_launch_environment import replace_setup_by_marker
+from parc.backends.shared.verify_launch_script import replace_setup_by_marker
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 from parc.compiler.verify.shell_lines import ShellLine
 

@@ -16,7 +16,7 @@ from parc.compiler.cli import command_steps, options
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from parc.compiler.tools.sweep.points import Point
+    from parc.compiler.tools.sweep.run_sweep import Point
     from parc.compiler.tools.sweep.sweep import Limits, Sweep
 
 DASK = "dask://"
@@ -126,7 +126,7 @@ def _parse_limits(within: str | None, max_cost: float | None) -> Limits:
 def _parse_points(vary: tuple[str, ...], listed: tuple[Path, ...]) -> list[Point]:
     """Return the points of the options; a UsageError if an option is invalid."""
     from parc.compiler.spec.reading.source import read_source
-    from parc.compiler.tools.sweep.points import (
+    from parc.compiler.tools.sweep.run_sweep import (
         SweepError,
         axis_of_list,
         axis_of_option,

@@ -9,7 +9,7 @@ switch carries all traffic that leaves the hosts below the switch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -90,6 +90,10 @@ class PlacementProblem:
             one.unit_bytes * messages / self.sites.nic_bytes_per_s
             for one, messages in zip(self.flows, fullest, strict=True)
         )
+
+    def cost_of_hosts(self, hosts: Iterable[Host]) -> PlacementCost:
+        """Return the cost of the order of hosts ``hosts``, which are listed by node rank."""
+        return self.cost([self.sites.site_by_host[host.name] for host in hosts])
 
     def cost(self, place: Sequence[int]) -> PlacementCost:
         """Return the cost of an order of hosts.

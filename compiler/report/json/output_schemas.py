@@ -28,10 +28,9 @@ from parc.compiler.ir import (
     SwitchTier,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
-from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
+from parc.compiler.ir.estimate import STAGE_TOTALS, Run, StageMemory
 from parc.compiler.ir.placement import Axis, PlacementAlternative, PlacementProof
 from parc.compiler.ir.plan import Candidate
-from parc.compiler.ir.run import Run
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
 from parc.compiler.report.json.ir_schema import Schema, closed_object, dataclass_schema, type_schema

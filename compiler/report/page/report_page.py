@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
-from parc.compiler.ir.run import Run
+from parc.compiler.ir.estimate import Run
 from parc.compiler.ir.serving_goals import LatencyName
 from parc.compiler.report.formatting import (
     format_duration,
@@ -21,12 +21,12 @@ from parc.compiler.report.formatting import (
 from parc.compiler.report.page.cluster_map import cluster_map
 from parc.compiler.report.page.figure import html_table
 from parc.compiler.report.page.memory import cache_chart, memory_chart
-from parc.compiler.report.page.next_steps import next_steps
 from parc.compiler.report.page.script_data import script_data_text
 from parc.compiler.report.page.simulation import simulation_chart
 from parc.compiler.report.page.tables import (
     best_candidate_table,
     memory_table,
+    next_steps,
     process_group_table,
     rejected_layout_table,
     step_time_bar,
@@ -36,6 +36,7 @@ from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
 from parc.compiler.report.text.run_text import MOCK_DATA, describe_length, run_table
+from parc.compiler.report.text.search_table import tie_note
 from parc.compiler.report.text.serving_tables import (
     format_intervals,
     format_latency_limits,
@@ -48,7 +49,6 @@ from parc.compiler.report.text.summary import (
     describe_service,
     format_placement,
 )
-from parc.compiler.report.text.tie_note import tie_note
 
 
 class KeyFigure(NamedTuple):

@@ -6,8 +6,7 @@ from typing import Any
 
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.placement.find_vacancies import NodeRankMove
-from parc.compiler.placement.replan_hosts import ReplannedTraining
-from parc.compiler.placement.replan_service import ReplannedService
+from parc.compiler.placement.replan_hosts import ReplannedService, ReplannedTraining
 from parc.compiler.report.formatting import (
     format_count,
     format_percent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.compiler.ir import Plan
-from parc.compiler.ir.run import Run
+from parc.compiler.ir.estimate import Run
 from parc.compiler.report.formatting import (
     format_count,
     format_duration,

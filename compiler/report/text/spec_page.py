@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from parc.compiler.report.text.explain import format_default
-from parc.compiler.report.text.field_examples import example_value
+from parc.compiler.report.text.explain import example_value, format_default
 from parc.compiler.spec.schema import FieldDoc, serving_fields, training_fields
 
 HEAD = """\

@@ -26,12 +26,12 @@ from parc.compiler.report.text.pools_text import (
     texts_of_pools,
 )
 from parc.compiler.report.text.run_text import run_rows
+from parc.compiler.report.text.search_table import tie_summary
 from parc.compiler.report.text.serving_tables import (
     format_intervals,
     generates_answers,
     output_unit,
 )
-from parc.compiler.report.text.tie_note import tie_summary
 
 
 def serving_summary(plan: ServingPlan) -> str:

@@ -14,10 +14,11 @@ from itertools import groupby
 from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
-from parc.compiler.tools.importers.apptainer import container_command, read_container_command
 from parc.compiler.tools.importers.here_documents import HereDocuments
 from parc.compiler.tools.importers.launch_commands import (
+    container_command,
     is_python_program,
+    read_container_command,
     read_launchers,
     read_srun_flag,
     srun_flags,

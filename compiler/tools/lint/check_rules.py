@@ -20,7 +20,7 @@ from parc.compiler.checks.check_placement import PLACEMENT_CHECKS
 from parc.compiler.checks.check_serving_plan import SERVING_PLAN_CHECKS
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.diagnostics.plan_check import PlanCheck
+from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.evaluate.service_rules import service_rules

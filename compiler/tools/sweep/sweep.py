@@ -9,8 +9,7 @@ from math import inf
 from typing import Any
 
 from parc.compiler.report.formatting import format_duration, format_without_exponent
-from parc.compiler.tools.sweep.points import Point
-from parc.compiler.tools.sweep.run_sweep import SweepRow
+from parc.compiler.tools.sweep.run_sweep import Point, SweepRow
 
 OBJECTIVES: Mapping[str, str] = {
     "cost": "cost",
@@ -161,7 +160,8 @@ def describe_best(sweep: Sweep, objective: str, limits: Limits) -> tuple[str, bo
     if not sweep.planned:
         return f"{wanted}: no point has a plan", False
     if objective == "cost" and all(row.cost is None for row in sweep.rows):
-        return f"{wanted}: unknown, because cluster.price_per_gpu_hour is not set", False
+        missing = "set cluster.price_per_gpu_hour, or use --best gpu-hours"
+        return f"{wanted}: unknown; {missing}", False
     fastest = sweep.best("time")
     if fastest is None:
         return f"{wanted}: no point describes a training run that ends", False

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from parc.backends.deepspeed.capabilities import DEFAULT, VERSIONS
-from parc.backends.deepspeed.key_table import DS_CONFIG
+from parc.backends.deepspeed.files import DS_CONFIG
 from parc.backends.deepspeed.known_keys import (
     PACKAGE,
     check_config_key,

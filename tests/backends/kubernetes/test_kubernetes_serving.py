@@ -13,8 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.kubernetes.backend import BACKEND
-from parc.backends.kubernetes.leaderworkerset import host_addresses
-from parc.backends.kubernetes.probes import server_settings
+from parc.backends.kubernetes.leaderworkerset import host_addresses, server_settings
 from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from parc.backends.deepspeed.derived_config import uses_autotp
-from parc.backends.deepspeed.key_table import DS_CONFIG, build_config
+from parc.backends.deepspeed.files import DS_CONFIG, build_config
 from parc.backends.registry import framework
 from parc.compiler.ir import Layout, Problem
 from tests.every_layout import enumerate_layouts

@@ -1,14 +1,21 @@
-"""The table of pipeline stages in rankmap.md, with the ranks, hosts and layers of each stage."""
+"""The tables of pipeline stages and of racks in rankmap.md, with their ranks and hosts."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.rankmap.table_cells import clip_list, fold_numbers, fold_ranges, shorten_rows
+from parc.backends.rankmap.table_cells import (
+    clip_list,
+    fold_numbers,
+    fold_ranges,
+    markdown_cell_text,
+    shorten_rows,
+)
 from parc.compiler.ir import Layout, Placement, Plan
 from parc.compiler.topology.hostlist import compress_hosts
 
 MAX_STAGES = 18
+MAX_RACKS = 10
 
 
 def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
@@ -41,19 +48,15 @@ def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
 def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
     """Return the table cells of the row for ``stages``, consecutive stages with equal content."""
     placement = plan.placement
-    first, last = (
-        _stage_rank_ranges(placement, stages[0]),
-        _stage_rank_ranges(placement, stages[-1]),
-    )
-    single = len(stages) == 1
+    ranges = [_stage_rank_ranges(placement, stage) for stage in stages]
     # For several stages only the outermost ranks are shown, because a list of ranges would be too
     # long.
-    ranks = fold_ranges(first) if single else f"{first[0][0]}-{last[-1][1]}"
+    ranks = f"{ranges[0][0][0]}-{ranges[-1][-1][1]}" if ranges[1:] else fold_ranges(ranges[0])
     each = placement.ranks_per_node
     nodes = {
         node
-        for stage in stages
-        for low, high in _stage_rank_ranges(placement, stage)
+        for of_stage in ranges
+        for low, high in of_stage
         for node in range(low // each, high // each + 1)
     }
     return (
@@ -86,3 +89,32 @@ def _describe_layers(layout: Layout, stages: tuple[int, ...]) -> str:
     if mtp:
         extras.append(f"{mtp} MTP")
     return " + ".join([text, *extras])
+
+
+def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
+    """Return (rack, host count, host names, node ranks, stages) per rack, by first node rank."""
+    nodes: dict[str, list[int]] = {}
+    for node, host in enumerate(placement.hosts):
+        nodes.setdefault(host.rack, []).append(node)
+    gap = ("...", "", f"{len(nodes) - MAX_RACKS + 1} more racks", "", "")
+    kept = shorten_rows(list(nodes), MAX_RACKS, "")
+    return [_rack_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
+
+
+def _rack_row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
+    """Return the table cells of the row for ``rack``, whose hosts have the node ranks ``nodes``."""
+    names = compress_hosts(placement.hosts[node].name for node in nodes)
+    pipeline, each = placement.dense.axis_by_name("pp"), placement.ranks_per_node
+    stages = {
+        # The coordinate of a rank along an axis follows from the axis' stride and size.
+        rank // pipeline.stride % pipeline.size
+        for node in nodes
+        for rank in range(node * each, node * each + each)
+    }
+    return (
+        markdown_cell_text(rack, 24),
+        str(len(nodes)),
+        clip_list(names, 36),
+        clip_list(fold_numbers(nodes), 24),
+        clip_list(fold_numbers(stages), 16),
+    )

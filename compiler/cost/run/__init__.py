@@ -1,1 +1,0 @@
-"""Length of a training run: checkpoints, failures, restarts and spare hosts."""
