@@ -11,9 +11,8 @@ from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.emitted_program import EMITTED, own_program, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.shared.torch.memory import emitted_decoder_memory, transformers_memory
-from parc.backends.shared.torch.mesh import dense_and_expert_mesh
 from parc.backends.shared.unsupported_features import unsupported_model_features
-from parc.compiler.ir import Artifact, Layout, LayoutVariant, Mesh, Plan, Problem, ProgramMemory
+from parc.compiler.ir import Artifact, LayoutVariant, Plan, Problem, ProgramMemory
 from parc.compiler.ir.rule import Rule
 
 
@@ -49,10 +48,6 @@ class Fsdp(TorchFramework):
         if not self.builds_model_from_config(problem):
             return variants
         return tuple(replace(variant, sequence_parallel=False) for variant in variants)
-
-    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return (device mesh of the dense layers, device mesh of the experts), split like MLPs."""
-        return dense_and_expert_mesh(layout, layout.etp)
 
     def builds_model_from_config(self, problem: Problem) -> bool:
         """Return True if the emitted program builds the model with transformers."""

@@ -23,18 +23,18 @@ def replicate_and_shard_sizes(layout: Layout) -> tuple[int, int]:
     return layout.dp_replicate, layout.dp_shard
 
 
-def dense_and_expert_mesh(layout: Layout, etp: int = 1) -> tuple[Mesh, Mesh]:
+def dense_and_expert_mesh(layout: Layout) -> tuple[Mesh, Mesh]:
     """Return (device mesh of the dense layers, device mesh of the experts).
 
-    Each mesh has the axes dp_replicate and dp_shard. In the expert mesh, the size of tp is ``etp``;
-    torchtitan never splits a single expert.
+    Each mesh has the axes dp_replicate and dp_shard. In the expert mesh the size of tp is always 1,
+    because torchtitan never splits a single expert.
     """
     replicate, shard = replicate_and_shard_sizes(layout)
     # Fastest axis first: init_device_mesh lists the axes the other way round.
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
     inner = shard * layout.cp * layout.tp
-    # efsdp = dp_shard x cp x tp / (ep x etp). D16, not this function, rejects an indivisible ep.
-    expert = (("tp", etp), ("ep", layout.ep), ("dp_shard", max(inner // (layout.ep * etp), 1)))
+    # efsdp = dp_shard x cp x tp / ep. A layout with an indivisible ep is rejected by D16, not here.
+    expert = (("tp", 1), ("ep", layout.ep), ("dp_shard", max(inner // layout.ep, 1)))
     outer = (("dp_replicate", replicate), ("pp", layout.pp))
     return Mesh.from_sizes((*dense, *outer)), Mesh.from_sizes((*expert, *outer))
 

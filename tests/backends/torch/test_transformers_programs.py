@@ -94,23 +94,6 @@ def test_fsdp_splits_a_model_of_transformers_without_sequence_parallelism() -> N
     assert json.loads(files_of(own)["fsdp/config.json"])["sequence_parallel"] is True
 
 
-@pytest.mark.parametrize(
-    ("size", "etp", "codes"), [(96, 4, set()), (98, 4, {"D06"}), (96, 1, {"E10"})]
-)
-def test_fsdp_splits_every_expert_over_all_tensor_parallel_ranks(
-    size: int, etp: int, codes: set[str]
-) -> None:
-    model = {
-        **{"name": "tiny", "position": {"max_positions": 4096}},
-        **{"family": "mixtral", "source": "config.json", "layers": 2, "hidden": 64, "ffn": 128},
-        **{"heads": 4, "kv_heads": 4, "vocab": 128},
-        "experts": {"count": 4, "top_k": 2, "size": size},
-    }
-    layout = {"tp": 4, "etp": etp, "ep": 1}
-    spec = MISTRAL | {"model": model, "layout": layout, "emit": ["fsdp", "torchrun"]}
-    assert error_codes(spec) == codes
-
-
 def test_a_repository_name_with_shell_text_reaches_no_script() -> None:
     hostile = {"source": "https://huggingface.co/$(id)/`id`", "name": "x", "window": 512}
     spec = MISTRAL | {"model": {"base": "mistral-7b-v0.1", **hostile}, "emit": ["fsdp", "torchrun"]}
