@@ -25,9 +25,10 @@ from parc.compiler.placement.replan_hosts import (
     ReplannedService,
     ReplannedTraining,
     replan_hosts,
+    replan_pools,
     replan_service,
 )
-from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
+from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan, locked_pools
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.topology.hostlist import HostlistError, expand_host_list
@@ -75,15 +76,13 @@ def replan_spec(
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
     if names is None or problem is None:
         return None
+    lock = request.read_lock(problem.name)
     if isinstance(problem, ServingProblem) and problem.pools is not None:
-        finding = Finding(
-            "parc replan cannot move the hosts of two pools",
-            help="list the hosts in cluster.unavailable, and compile the spec again",
-        )
-        sink.report("V46", finding, at="job.disaggregate")
+        pools = _locked_pools(source, overrides, problem, lock) or _compile_pools(problem, sink)
+        if pools is not None:
+            replan_pools(pools, problem.cluster, names, sink)
         return None
     previous = None
-    lock = request.read_lock(problem.name)
     if lock is not None:
         previous = _read_locked_plan(source, overrides, problem, lock)
         after("plan_on_hosts")
@@ -126,6 +125,45 @@ def _read_locked_plan(
         complete = resolve_spec(source, (*overrides, NO_UNAVAILABLE_HOSTS), Sink())
         plan = None if complete is None else _plan_on_locked_hosts(complete, found)
     return None if plan is None else PreviousPlan(plan, locked=True, unavailable=unavailable)
+
+
+def _locked_pools(
+    source: SpecSource, overrides: Sequence[str], problem: ServingProblem, lock: str | None
+) -> tuple[ServingPlan, ...] | None:
+    """Return the plans of both pools in the lock file; None if they are not valid for the spec."""
+    try:
+        locked = locked_pools(lock or "")
+    except LockUnreadable:
+        return None
+    # Hosts of the lock may have become unavailable in the spec since.
+    complete = resolve_spec(source, (*overrides, NO_UNAVAILABLE_HOSTS), Sink())
+    for whole in (problem, complete):
+        if isinstance(whole, ServingProblem) and whole.pools is not None:
+            problems = (whole.pools.prefill, whole.pools.decode)
+            found = tuple(map(_plan_on_locked_hosts, problems, locked))
+            plans = tuple(plan for plan in found if isinstance(plan, ServingPlan))
+            if len(plans) == len(locked):
+                return plans
+    return None
+
+
+def _compile_pools(problem: ServingProblem, sink: Sink) -> tuple[ServingPlan, ...] | None:
+    """Return the plans of both pools of the spec; None after reporting errors.
+
+    It is an error if engines that serve whole requests are better (V46).
+    """
+    plan = plan_job(problem, sink)
+    if not isinstance(plan, ServingPlan):
+        return None
+    if plan.pair is None:
+        finding = Finding(
+            "parc replan cannot choose between two pools and engines that serve whole requests",
+            label="engines that serve whole requests are better here",
+            fix="job.disaggregate: false",
+        )
+        sink.report("V46", finding, at="job.disaggregate")
+        return None
+    return plan.pools
 
 
 def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:

@@ -51,7 +51,7 @@ def find_vacancies(
     names = tuple(sorted(set(drained), key=natural_key))
     cluster, hosts = plan.problem.cluster, plan.placement.hosts
     all_hosts = (*cluster.hosts, *cluster.spare)
-    if not _check_drained_names(names, all_hosts, cluster, sink):
+    if not check_drained_names(names, all_hosts, cluster, sink):
         return None
     gone = set(names)
     busy = gone | {host.name for host in hosts}
@@ -79,7 +79,7 @@ def list_moves(
     )
 
 
-def _check_drained_names(
+def check_drained_names(
     names: tuple[str, ...], hosts: Iterable[Host], cluster: Cluster, sink: Sink
 ) -> bool:
     """Return True if every drained name is a host of the cluster; otherwise report the names (H03).

@@ -5,17 +5,19 @@ All other ranks keep their hosts; a service keeps the sizes of its engines.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Host, Plan, ServingPlan
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import Cluster, Host, Plan, ServingPlan
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
 from parc.compiler.placement.build_placement_problem import placement_problem_of_plan
 from parc.compiler.placement.find_vacancies import (
     HostVacancies,
     NodeRankMove,
+    check_drained_names,
     cluster_with_hosts,
     drained_cluster,
     find_vacancies,
@@ -23,13 +25,16 @@ from parc.compiler.placement.find_vacancies import (
 )
 from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
 from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts
-from parc.compiler.topology.hostlist import natural_key
+from parc.compiler.topology.hostlist import compress_hosts, natural_key
 from parc.compiler.topology.tree import common_switch_level
 
 MOST_SITES = 8
 """Number of sites (sets of equivalent hosts) that are evaluated per drained host. These are the
 nearest sites in the switch tree. The limit bounds the time of a replan; a site farther away shares
 fewer switches and is seldom better."""
+POOLS = ("prefill", "decode")
+"""Keys of ``job.disaggregate``."""
+POOLS_FIELD = "job.disaggregate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,71 @@ def replan_service(
         before=_count_spread(plan, old),
         after=_count_spread(plan, hosts),
     )
+
+
+def replan_pools(
+    pools: Sequence[ServingPlan], cluster: Cluster, drained: Iterable[str], sink: Sink
+) -> None:
+    """Report the edit of the spec that replaces every drained host of two pools (V46).
+
+    ``pools`` are the plans of the prefill pool and of the decode pool, which share the hosts of
+    ``cluster``. The edit keeps both layouts and all other hosts.
+    """
+    names = tuple(sorted(set(drained), key=natural_key))
+    everywhere = {host.name: host for host in cluster.hosts}
+    everywhere |= {host.name: host for pool in pools for host in pool.placement.hosts}
+    if not check_drained_names(names, everywhere.values(), cluster, sink):
+        return
+    busy = {host.name for pool in pools for host in pool.placement.hosts} | set(names)
+    free = [host for host in cluster.hosts if host.name not in busy]
+    moves, parts = [], []
+    for name, pool in zip(POOLS, pools, strict=True):
+        old = pool.placement.hosts
+        lost = tuple(node for node, host in enumerate(old) if host.name in names)
+        if len(free) < len(lost):
+            _report_full_cluster([old[node].name for node in lost], name, len(free), sink)
+            return
+        new = _replace_lost_hosts(pool, HostVacancies(names, (), lost, tuple(free)))
+        free = [host for host in free if host not in new]
+        moves += [f"{old[node].name} -> {new[node].name} ({name} pool)" for node in lost]
+        parts.append(f"{name}: {{{_pin_pool(pool, new)}}}")
+    if not moves:
+        finding = Finding(
+            f"no engine of the two pools runs on {compress_hosts(names)}, so that none moves",
+            help="if later compiles shall not use these hosts either, list them in the spec",
+            fix=f"cluster.unavailable: {json.dumps([*dict.fromkeys(cluster.unavailable + names)])}",
+        )
+    else:
+        finding = Finding(
+            "parc replan does not write the files of two pools",
+            label="the pools and their router are written together, by parc compile",
+            help=f"{', '.join(moves)}; the fix keeps both layouts and all other hosts. Set it in "
+            "the spec, compile again, and restart the engines on the new hosts and the router",
+            fix=f"job.disaggregate: {{{', '.join(parts)}}}",
+        )
+    sink.report("V46", finding, at=POOLS_FIELD)
+
+
+def _report_full_cluster(lost: list[str], pool: str, free: int, sink: Sink) -> None:
+    finding = Finding(
+        f"too few free hosts: {len(lost)} needed to replace {compress_hosts(lost)} of the {pool} "
+        f"pool, {free} free",
+        help="list the drained hosts in cluster.unavailable, and compile again with other layouts",
+    )
+    sink.report("V46", finding, at=POOLS_FIELD)
+
+
+def _pin_pool(plan: ServingPlan, hosts: Sequence[Host]) -> str:
+    """Return the hosts and the layout of a pool as keys of ``job.disaggregate``."""
+    layout = plan.layout
+    sizes: dict[str, object] = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp}
+    if plan.problem.model.experts:
+        sizes |= {"ep": layout.ep, "redundant_experts": layout.redundant_experts or None}
+    sizes |= {name: getattr(layout, name) for name in ("pcp", "dcp") if getattr(layout, name) > 1}
+    sizes |= {"stage_layers": list(layout.stages) or None, "replicas": layout.replicas}
+    text = ", ".join(f"{key}: {value}" for key, value in sizes.items() if value is not None)
+    names = json.dumps(compress_hosts(host.name for host in hosts))
+    return f"hosts: {names}, layout: {{{text}}}"
 
 
 def _replace_lost_hosts(plan: ServingPlan, found: HostVacancies) -> tuple[Host, ...]:

@@ -44,7 +44,7 @@ ELSEWHERE: dict[str, str] = {
     "X23": "tests/backends/test_plugins.py",
     "I08": "tests/cli/test_import_output.py",
     **dict.fromkeys(("I09", "I10"), "tests/lint/test_nothing_silent.py"),
-    "L11": "tests/backends/test_quoting.py",
+    "L11": "tests/backends/test_launch_rules.py",
     **dict.fromkeys(
         ("B02", "B03", "F04", "L01", "L02", "L04", "L05", "L08", "R06", "R13", "S14"),
         "tests/lint/scripts.py",

@@ -20,6 +20,7 @@ from parc.compiler.evaluate.evaluate_service import (
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingPlan, ServingProblem
+from parc.compiler.search.choose_step_tokens import with_step_tokens
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 from parc.compiler.search.simulate_finalists import SAMPLES, _simulate_samples
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
@@ -103,6 +104,12 @@ def _is_within_limits(problem: ServingProblem, found: ServingEstimate) -> bool:
     return _simulate_samples(problem, found, list(SAMPLES), len(SAMPLES))[0] is not None
 
 
+def _step_choices(problem: ServingProblem, plan: ServingPlan | None) -> list[ServingProblem]:
+    """Return the problem with the default number of tokens per step, and with that of the plan."""
+    chosen = plan and plan.search.step_tokens and plan.search.step_tokens.chosen
+    return [problem, with_step_tokens(problem, chosen)] if chosen else [problem]
+
+
 def test_small_services_occupy_as_few_gpus_as_the_best_of_all_layouts() -> None:
     compared, different = 0, {}
     for seed in range(SMALL):
@@ -112,7 +119,7 @@ def test_small_services_occupy_as_few_gpus_as_the_best_of_all_layouts() -> None:
         values = []
         for cluster in clusters:
             problem = problem_of(tree | {"cluster": cluster})
-            gpus = fewest_gpus(problem)
+            gpus = min(filter(None, map(fewest_gpus, _step_choices(problem, plan))), default=None)
             price = problem.cluster.price_per_gpu_hour or 0.0
             if gpus is not None and gpus <= problem.cluster.gpus:
                 values.append(gpus * price)

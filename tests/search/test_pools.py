@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from parc.compiler.cost.serving.simulation.simulate import Sampling
 from parc.compiler.ir import ServingPlan
+from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import PoolPair
 from parc.compiler.pools_pipeline import simulate_pair
 from parc.compiler.search.simulate_finalists import missed_limits
@@ -258,6 +260,38 @@ def test_commands_show_both_pools(tmp_path: Path) -> None:
     assert estimate["prefill"]["decode"] is None
     assert estimate["decode"]["tpot_seconds"] > 0
     assert estimate["simulated"]["ttft_seconds"]["p99"] > 0
-    replanned = parc("replan", str(path), "--drain", "h1", "-o", str(out))
-    assert replanned.exit_code == 1
-    assert "PARC-V46" in replanned.stderr
+
+
+def fix_of_replan(tree: Tree, out: Path, *drained: str) -> tuple[str, str]:
+    """Return (spec path, new value) of the edit that ``parc replan`` suggests."""
+    path = out.parent / "spec.yaml"
+    path.write_text(json.dumps(tree))
+    drains = [word for host in drained for word in ("--drain", host)]
+    done = parc("replan", str(path), *drains, "-o", str(out), "--format", "json")
+    assert done.exit_code == 1
+    (found,) = json.loads(done.stdout)["diagnostics"]
+    assert found["code"] == "PARC-V46"
+    field, _, value = (found["fix"] or ": ").partition(": ")
+    return field, value
+
+
+@few_requests
+def test_the_edit_of_a_replan_replaces_only_the_drained_host(tmp_path: Path) -> None:
+    tree = two_pools(job={"traffic": {**LOAD, "request_rate": 1}}, goals={})
+    path, out = tmp_path / "spec.yaml", tmp_path / "out"
+    path.write_text(json.dumps(tree))
+    assert parc("compile", str(path), "-o", str(out)).exit_code == 0
+    before = json.loads((out / "parc.lock").read_text())["decisions"]
+    (lost,), (kept,) = before["decode"]["hosts"], before["prefill"]["hosts"]
+    # The lock still lists the host that the spec excludes.
+    tree = tree | {"cluster": {**HOSTS, "unavailable": [lost]}}
+    field, value = fix_of_replan(tree, out, lost)
+    after = plan_of(compiled.changed(tree, {field: YAML(typ="safe").load(value)}))
+    (same,), (new,) = host_names(after)
+    assert same == kept
+    assert new not in (lost, kept)
+    layouts = [before[pool]["layout"] for pool in ("prefill", "decode")]
+    assert [as_json(one.layout) for one in after.pools] == layouts
+    assert fix_of_replan(tree, out, "h1", "h2", "h3", "h4") == ("", "")
+    idle = fix_of_replan(tree, tmp_path / "absent", "h4")
+    assert idle == ("cluster.unavailable", f'["{lost}", "h4"]')

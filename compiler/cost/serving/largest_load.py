@@ -47,7 +47,7 @@ def estimate_largest_load(
         ``running`` is the number of requests that decode. It determines the duration of a step, and
         Little's law then determines the rate.
         """
-        unqueued = steady_state(deployment, traffic, running, RequestQueue())
+        unqueued = steady_state(deployment, traffic, running, RequestQueue(rate=0.0))
         rate = (
             running / (steps * unqueued.step_seconds) if steps else running / unqueued.first_seconds
         )

@@ -12,7 +12,9 @@ each. A request arrives in a step with probability proportional to its length, s
 half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
 
 - Poisson arrivals: n requests arrive during the step before, so that E[S] = d / (1 - r) and M =
-  E[S] + p r / (1 - r^2) with the load r = rate x p. r M / p others arrive in the same step.
+  E[S] + p r / (1 - r^2) with the load r = rate x p. r M / p others arrive in the same step. If no
+  request decodes, d is 0; the number of decoding requests has a Poisson distribution, so that this
+  has the probability exp(-mean) (M/G/infinity).
 - A closed loop: each request that ends is replaced at once. The decoding requests end in different
   steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
 
@@ -71,7 +73,8 @@ class RequestQueue:
     rate: float | None = None
     """Requests per second under Poisson arrivals; None in a closed loop."""
     busy: float = 1.0
-    """Probability that the engine runs a step when the request arrives."""
+    """Probability that the engine runs a step when the request arrives; under Poisson arrivals, a
+    step in which requests decode."""
     waited: float = 1.0
     """Fraction of the prompts that start in the same step for which the request waits: between 0.5
     if a step has one prompt, and 1 if a step has many."""
@@ -86,12 +89,21 @@ class RequestQueue:
     spread: float = 1.0
     """Fraction of the other running requests whose prompts run at any time."""
 
+    def others(self, running: float) -> float:
+        """Return the number of other requests that decode while a request decodes.
+
+        ``running`` is the mean number of decoding requests of the rank over time. In a closed loop,
+        the request is one of them. Under Poisson arrivals, it decodes in addition to them, because
+        arrivals see the mean over time (PASTA; Wolff, Operations Research 30, 1982).
+        """
+        return max(running - 1, 0.0) if self.rate is None else running
+
     def prompts_while_decoding(self, running: float) -> float:
         """Return the number of prompts that delay the decode steps of a request.
 
-        ``running`` is the number of decoding requests of the rank.
+        ``running`` is the mean number of decoding requests of the rank over time.
         """
-        return self.behind + self.spread * max(running - 1, 0.0)
+        return self.behind + self.spread * self.others(running)
 
 
 def closed_loop_queue(
@@ -196,7 +208,7 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     prefill, step = seconds.prefill, seconds.step
     if queue.rate is not None:
         load = min(queue.rate * prefill, BUSIEST)
-        seen = step + queue.square * prefill * load / (1 - load * load)
+        seen = queue.busy * step + queue.square * prefill * load / (1 - load * load)
         return (0.5 + queue.waited * load) * seen
     # Seconds per step in which prompts run, on average and in the steps before the own one.
     prompts = step - seconds.decode

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
@@ -247,13 +247,20 @@ def steady_state(
 ) -> SteadyState:
     """Return the steady state with ``running`` decoding requests per data-parallel rank.
 
-    ``queue`` is the work ahead of a new request.
+    ``running`` is the mean over time. ``queue`` is the work ahead of a new request. The times are
+    those that a request experiences: under Poisson arrivals, its steps contain itself and, on
+    average, ``running`` other requests.
     """
     setup = deployment.setup
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = seconds_through_all_stages(deployment, StepBatch(running, context))
+    present = running
+    if queue.rate is not None:
+        present = queue.others(running) + 1
+        # The data-parallel ranks of an engine run their steps together.
+        queue = replace(queue, busy=-math.expm1(-running * deployment.layout.dp))
+    decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     steps = decode_steps(setup, traffic)
-    prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
+    prefill = _prefill_seconds(deployment, traffic, present, decode.total_seconds)
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(prefill, transfer)

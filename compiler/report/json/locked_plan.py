@@ -8,6 +8,7 @@ from typing import Any
 
 from parc.compiler.ir import Layout, LockedPlan, ServingLayout
 from parc.compiler.ir.serialize import from_json
+from parc.compiler.report.json.plan_json import POOLS
 
 
 class LockUnreadable(ValueError):
@@ -74,7 +75,24 @@ def locked_plan(text: str) -> LockedPlan:
     Raises:
         LockUnreadable: a decision is missing, has the wrong type, or contradicts another one.
     """
+    return _plan_of_decisions(locked_decisions(text))
+
+
+def locked_pools(text: str) -> list[LockedPlan]:
+    """Return the plans of the prefill pool and of the decode pool that a parc.lock stores.
+
+    Raises:
+        LockUnreadable: the lock has no pools, or a decision on a pool is missing or wrong.
+    """
     found = locked_decisions(text)
+    missing = [pool for pool in POOLS if not isinstance(found.get(pool), dict)]
+    if missing:
+        raise LockUnreadable(f"the key 'decisions.{missing[0]}' is missing")
+    return [_plan_of_decisions(found[pool]) for pool in POOLS]
+
+
+def _plan_of_decisions(found: dict[str, Any]) -> LockedPlan:
+    """Return the plan with the decisions ``found``."""
     missing = [key for key in DERIVED_KEYS if key not in found]
     if missing:
         raise LockUnreadable(f"the key 'decisions.{missing[0]}' is missing")

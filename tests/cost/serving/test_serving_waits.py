@@ -57,12 +57,27 @@ def test_a_request_that_is_alone_waits_for_the_front_end_only(engine: str) -> No
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_with_rare_arrivals_half_a_step_is_waited_for(engine: str) -> None:
+def test_with_rare_arrivals_no_step_is_waited_for(engine: str) -> None:
     found = served(engine, Traffic(1000, 500, request_rate=1e-3))
-    own = found.prefill_seconds + 1.5 * found.decode.total_seconds
+    own = found.prefill_seconds + found.decode.total_seconds
     assert found.ttft_seconds == pytest.approx(
         own + ENGINES[engine].arrivals.front_seconds, rel=1e-2
     )
+
+
+@pytest.mark.parametrize("rate", [0.3, 3.0])
+def test_short_answers_wait_for_prompts_of_others_as_in_the_simulation(rate: float) -> None:
+    setup = ServingSetup(weights="bf16", kv="bf16", engine=ENGINES["vllm"])
+    deployment = build_deployment(
+        model("llama-3.1-70b"), cluster("hgx-h200"), setup, ServingLayout(tp=4)
+    )
+    traffic = Traffic(1000, 30, request_rate=rate, lengths=EQUAL)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=3000))
+    assert simulated is not None
+    assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.04)
+    # At the higher rate, the time would be 20 % too short without the prompts of other requests.
+    assert found.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.05)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
