@@ -59,9 +59,12 @@ def test_plans_of_transformers_split_models_into_the_counted_parameters() -> Non
     }
     assert configs.keys() == families_with_plan()
     cases = [{"config": config, "tp": 2} for config in configs.values()]
-    for config, verdict in zip(configs.values(), transformers_verdicts(cases), strict=True):
-        counted = parameters_on_rank(resolved(config)[0], 2)
-        assert verdict["parameters_on_rank"] == counted, (config, verdict.get("error"))
+    wrong = [
+        (config, verdict.get("parameters_on_rank", verdict.get("error")))
+        for config, verdict in zip(configs.values(), transformers_verdicts(cases), strict=True)
+        if verdict.get("parameters_on_rank") != parameters_on_rank(resolved(config)[0], 2)
+    ]
+    assert not wrong
 
 
 def parameters_on_rank(model: Model, tp: int) -> int:
