@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.backends.base import LaunchCommand
 from parc.backends.fsdp.files import FOLDER, fsdp_files
 from parc.backends.fsdp.rules import fsdp_rules
@@ -10,7 +12,7 @@ from parc.backends.shared.torch.emitted_program import EMITTED, own_program, pro
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.shared.torch.memory import emitted_decoder_memory, transformers_memory
 from parc.backends.shared.unsupported_features import unsupported_model_features
-from parc.compiler.ir import Artifact, Plan, Problem, ProgramMemory
+from parc.compiler.ir import Artifact, LayoutVariant, Plan, Problem, ProgramMemory
 from parc.compiler.ir.rule import Rule
 
 
@@ -36,6 +38,16 @@ class Fsdp(TorchFramework):
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that layouts for ``problem`` must satisfy under FSDP2 or DDP."""
         return fsdp_rules(problem)
+
+    def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
+        """Return the sharding variants to try.
+
+        The tensor-parallel plans of transformers have no sequence parallelism.
+        """
+        variants = super().layout_variants(problem)
+        if not self.builds_model_from_config(problem):
+            return variants
+        return tuple(replace(variant, sequence_parallel=False) for variant in variants)
 
     def builds_model_from_config(self, problem: Problem) -> bool:
         """Return True if the emitted program builds the model with transformers."""

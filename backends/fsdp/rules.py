@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from parc.backends.shared.common_rules import SEQUENCE_SHARD
-from parc.backends.shared.torch.emitted_program import program_rules
+from parc.backends.shared.torch.emitted_program import program_kind, program_rules
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -26,36 +28,46 @@ def fsdp_rules(problem: Problem) -> tuple[Rule, ...]:
     found = [
         *torch_rules(problem, NAME),
         SEQUENCE_SHARD,
-        _SEQUENCE_PARALLEL,
         recompute_blocks_rule(NAME),
         interleaving_rule({}),
     ]
+    kind = program_kind(problem, unsupported_model_features)
+    if kind:  # parallelize.py supports both in the user's program
+        found.append(_sequence_parallel_rule(kind == "decoder"))
     found += [replicas_need_shards_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     return (*found, *program_rules(problem, NAME, unsupported_model_features))
 
 
-def _violates_sequence_parallel(problem: Problem, layout: Layout) -> bool:
-    # The TENSOR_PLAN in parallelize.py always shards norms and the residual stream over the
-    # sequence (torch's SequenceParallel).
-    return layout.sequence_parallel != (layout.tp > 1)
-
-
-def _explain_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
-    right = str(layout.tp > 1).lower()
-    return Finding(
-        message="parallelize.py uses sequence parallelism if, and only if, tp is above 1",
-        label=f"sequence_parallel is {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
-        help="valid: sequence_parallel true with tp > 1, false with tp 1",
-        fix=f"layout.sequence_parallel: {right}",
-        targets=(NAME,),
+def _explain_sequence_parallel(right: bool) -> Callable[[Problem, Layout], Finding]:
+    """Return the function that explains why sequence parallelism must be ``right`` with tp > 1."""
+    plan = (
+        "train.py uses sequence parallelism if, and only if, tp is above 1"
+        if right
+        else "the tensor-parallel plans of transformers have no sequence parallelism"
     )
+    valid = "true with tp > 1, false with tp 1" if right else "false"
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        del problem
+        return Finding(
+            message=plan,
+            label=f"sequence_parallel is {str(layout.sequence_parallel).lower()} with "
+            f"tp={layout.tp}",
+            help=f"valid: sequence_parallel {valid}",
+            fix=f"layout.sequence_parallel: {str(right and layout.tp > 1).lower()}",
+            targets=(NAME,),
+        )
+
+    return explain
 
 
-_SEQUENCE_PARALLEL = Rule(
-    "E11",
-    ("layout.sequence_parallel",),
-    _violates_sequence_parallel,
-    _explain_sequence_parallel,
-    ("sequence_parallel", "tp"),
-)
+def _sequence_parallel_rule(right: bool) -> Rule:
+    """Return the rule that layouts with tp > 1 have sequence parallelism only if ``right``."""
+    return Rule(
+        "E11",
+        ("layout.sequence_parallel",),
+        lambda _, layout: layout.sequence_parallel != (right and layout.tp > 1),
+        _explain_sequence_parallel(right),
+        ("sequence_parallel", "tp"),
+    )

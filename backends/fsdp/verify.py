@@ -146,8 +146,7 @@ def _read_sharding_settings(
         yield from settings.expect("strategy", "hsdp" if sizes.dp_replicate > 1 else "fsdp")
     yield from settings.expect("reshard_after_forward", stage == 3)
     yield from read_mesh_settings(settings, sizes, AXES, 0 if alone else stage)
-    # parallelize.py splits norms and the residual stream with every tensor parallelism.
-    yield settings.decide("layout.sequence_parallel", sizes.tp > 1, "mesh.tp")
+    yield settings.read("layout.sequence_parallel", "sequence_parallel")
 
 
 def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:

@@ -143,6 +143,8 @@ class LayoutVariant:
     offload: Offload = NO_OFFLOAD
     zero_plus: ZeroPlus = NO_ZERO_PLUS
     cuda_graphs: bool = False
+    sequence_parallel: bool | None = None
+    """Sequence parallelism; None = with tensor parallelism, if the framework supports it."""
     last_resort: bool = False
     """True if the search evaluates the variant only if no other variant fits in memory."""
     gtp: int = 1

@@ -150,6 +150,9 @@ class ProgramMemory:
     whole_logits: bool = False
     """True if tensor-parallel ranks gather the logits, so that each computes the loss over the
     whole vocabulary."""
+    whole_embedding: bool = False
+    """True if tensor parallelism does not split the input embedding unless it is tied to the output
+    projection."""
     loss_parts: int = 1
     """Number of parts into which a micro-batch is divided for logits and loss, which are computed
     part by part."""

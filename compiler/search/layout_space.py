@@ -56,6 +56,8 @@ class LayoutSpace:
         """
         pins = problem.pins
         sequence_parallel = pins.sequence_parallel
+        if sequence_parallel is None:
+            sequence_parallel = variant.sequence_parallel
         if sequence_parallel is None and "sp" not in framework.strategies:
             sequence_parallel = False
         elif sequence_parallel and "sp" in framework.strategies:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from parc.backends.shared.common_rules import always_violated_rule
 from parc.backends.shared.render import render
+from parc.backends.shared.torch.tensor_plans import tensor_plan_rules
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Artifact, Layout, Model, Problem
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
@@ -95,7 +96,9 @@ def program_rules(
         lacks = missing_parts(problem.model) if not problem.launch.program else ()
         finding = _explain_no_program(problem, framework, why, lacks)
         return (always_violated_rule("E10", ("model", "launch.program"), finding),)
-    return (_data_parallel_rule(framework),)
+    if framework != "fsdp":
+        return (_unsplit_rule(framework, ("tp", "cp", "pp", "ep")),)
+    return (_unsplit_rule(framework, ("cp", "pp", "ep")), *tensor_plan_rules(framework))
 
 
 def _explain_no_program(
@@ -124,29 +127,33 @@ def _explain_trainer(framework: str) -> Finding:
     )
 
 
-def _is_split_model(problem: Problem, layout: Layout) -> bool:
-    return max(layout.tp, layout.cp, layout.pp, layout.ep) > 1
+def _unsplit_rule(framework: str, fields: tuple[str, ...]) -> Rule:
+    """Return the rule that the parallel sizes ``fields`` are 1 for transformers' models."""
 
-
-def _data_parallel_rule(framework: str) -> Rule:
-    """Return the rule that transformers' models are not split over tp, cp, pp or ep."""
+    def is_split(problem: Problem, layout: Layout) -> bool:
+        del problem
+        return any(getattr(layout, name) > 1 for name in fields)
 
     def explain(problem: Problem, layout: Layout) -> Finding:
-        axes = {name: getattr(layout, name) for name in ("tp", "cp", "pp", "ep")}
+        del problem
+        axes = {name: getattr(layout, name) for name in fields}
         above = {name: size for name, size in axes.items() if size > 1}
+        whole = f"{', '.join(fields[:-1])} and {fields[-1]}"
+        axis, other = " and tensor-parallel", ""
+        if "tp" in fields:
+            axis, other = "", "; fsdp also splits over tp the models that have a plan for it"
         return Finding(
-            message="the emitted transformers program shards the model only over data-parallel "
-            "ranks",
+            message=f"the emitted transformers program shards the model only over data-parallel"
+            f"{axis} ranks",
             label=", ".join(f"{name} is {size}, must be 1" for name, size in above.items()),
-            help="valid: tp, cp, pp and ep 1 with any zero_stage and dp_shard; or set "
-            "launch.program to your own program",
+            help=f"valid: {whole} 1 with any zero_stage and dp_shard{other}; or set launch.program "
+            "to your own program",
             fix=", ".join(f"layout.{name}: 1" for name in above),
             targets=(framework,),
         )
 
-    fields = ("tp", "cp", "pp", "ep")
     paths = tuple(f"layout.{name}" for name in fields)
-    return Rule("E10", (*paths, "launch.program"), _is_split_model, explain, fields)
+    return Rule("E10", (*paths, "launch.program"), is_split, explain, fields)
 
 
 def data_file(folder: str, plan: str) -> Artifact:

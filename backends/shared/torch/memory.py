@@ -90,7 +90,10 @@ def transformers_memory() -> ProgramMemory:
     The field ``replicated`` of the result is the memory model of the same program under DDP.
     """
     program = replace(
-        with_transformers_decoder(emitted_decoder_memory()), name="transformers", replicated=None
+        with_transformers_decoder(emitted_decoder_memory()),
+        name="transformers",
+        whole_embedding=True,
+        replicated=None,
     )
     return replace(program, replicated=ddp_autocast_memory(program, norm_copies=2.0))
 

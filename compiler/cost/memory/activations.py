@@ -301,7 +301,7 @@ def _routed_expert_bytes(
     # With etp > 1 the ranks of an expert gather each other's tokens.
     visits = program.routed_load * experts.top_k * tokens / t * layout.etp
     width = visits * experts.size / layout.etp
-    router = routing_bytes(experts.count) * tokens / t
+    router = routing_bytes(experts.count) * tokens / (t if layout.sequence_parallel else 1)
     own = tokens * experts.shared_size / t
     copies = 2 * program.activation_copies
     # Megatron has no kernel that applies activation and router weights together unless the experts

@@ -136,7 +136,7 @@ def gathered_weight_bytes(
     live = min(program.live_parameters, sum(cost_model.stage_parameters(layout, load)))
     head = (program.head_unit_bytes or unit) * (ends + extra)
     if load.loss and load.embedding and not model.tied_embeddings:
-        head += program.root_bytes * ends
+        head += program.root_bytes * ends * cost_model.embedding_copies(layout.tp)
     if program.keeps_tables_gathered:
         tables = table_parameters(cost_model, layout, load) + extra
         return unit * (_gathered_layers(program, layout, load, largest) * largest + tables)

@@ -268,6 +268,16 @@ class CostModel:
         kept += params.final_norm_params(model) if load.final_norm else 0
         return kept + (params.position_table_params(model) if load.embedding else 0)
 
+    def embedding_copies(self, tp: int) -> int:
+        """Return the number of copies of the input embedding in a group of ``tp`` ranks."""
+        if tp == 1 or self.problem.model.tied_embeddings:
+            return 1
+        whole = self.cached(
+            ("whole embedding",),
+            lambda: self.framework.training_memory_model(self.problem).whole_embedding,
+        )
+        return tp if whole else 1
+
     def _count_stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Compute (number of dense, number of routed-expert) parameters of a stage on one rank.
 
@@ -284,7 +294,7 @@ class CostModel:
                 expert += count * layer_expert
         table = self.framework.padded_vocab(self.problem, layout.tp) * model.hidden / layout.tp
         if load.embedding:
-            dense += table + params.position_table_params(model)
+            dense += table * self.embedding_copies(layout.tp) + params.position_table_params(model)
             dense += params.extra_params(model, "embedding")
         if load.final_norm:
             dense += params.final_norm_params(model) + params.extra_params(model, "output")

@@ -39,10 +39,12 @@ def dense_collectives(
     if layout.tp == 1:
         return ()
     nbytes = hidden_state_bytes(cost_model, layout)
+    if not layout.sequence_parallel:
+        # Every rank has all tokens, and a part of each expert: experts are added up like an MLP.
+        blocks = kind.sub_layers - (kind.routed and layout.etp < layout.tp)
+        return (LayerCollective("all_reduce", nbytes, blocks, blocks),)
     # Routed experts exchange tokens over the expert group instead.
     blocks = kind.sub_layers - kind.routed
-    if not layout.sequence_parallel:
-        return (LayerCollective("all_reduce", nbytes, blocks, blocks),)
     # Hidden states and gradients are quantised before they are gathered.
     gathered = nbytes * cost_model.scaling.gathered_bytes / 2
     return (
@@ -59,6 +61,8 @@ def expert_collectives(
     experts = model.experts
     if layout.tp == 1 or layout.etp == 1 or not kind.routed or experts is None:
         return ()
+    if not layout.sequence_parallel and layout.etp == layout.tp:
+        return ()  # dense_collectives counts one all-reduce per pass instead
     # Each rank contributes its 1/tp of the tokens, one row per selected expert, to the etp ranks.
     visits = hidden_state_bytes(cost_model, layout) / layout.tp * experts.top_k * layout.etp
     visits *= model.expert_input_width / model.hidden

@@ -75,12 +75,23 @@ def test_the_trainer_is_refused_without_accelerate(target: str) -> None:
     assert "E10" in error_codes(spec)
 
 
-def test_a_pinned_tensor_parallel_size_is_refused_for_a_model_of_transformers() -> None:
-    spec = changed(MISTRAL | {"emit": ["fsdp", "torchrun"]}, {"layout.tp": 2})
-    _, sink = planned(spec)
-    (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-E10"]
-    assert found.label == "tp is 2, must be 1"
-    assert found.fix == "layout.tp: 1"
+def test_a_pinned_tensor_parallel_size_is_refused_where_no_program_splits_the_model() -> None:
+    for target, model in (("accelerate", "mistral-7b-v0.1"), ("fsdp", "bloom-176b")):
+        spec = MISTRAL | {"model": model, "emit": [target, "torchrun"]}
+        _, sink = planned(changed(spec, {"layout.tp": 2}))
+        found = [one.finding for one in sink.diagnostics if one.code == "PARC-E10"]
+        assert found[-1].fix == "layout.tp: 1", target
+        assert "tp is 2, must be 1" in str(found[-1].label)
+
+
+def test_fsdp_splits_a_model_of_transformers_without_sequence_parallelism() -> None:
+    spec = MISTRAL | {"model": "qwen3-8b", "emit": ["fsdp", "rankmap", "torchrun"]}
+    config = json.loads(files_of(changed(spec, {"layout.tp": 2}))["fsdp/config.json"])
+    assert (config["mesh"]["tp"], config["sequence_parallel"]) == (2, False)
+    refused = changed(spec, {"layout.tp": 2, "layout.sequence_parallel": True})
+    assert "E11" in error_codes(refused)
+    own = refused | {"launch": {"program": "train.py"}}
+    assert json.loads(files_of(own)["fsdp/config.json"])["sequence_parallel"] is True
 
 
 def test_a_repository_name_with_shell_text_reaches_no_script() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from parc.backends.shared.torch.tensor_plans import families_with_plan
+from parc.compiler.cost.counts import params
 from parc.compiler.ir import Attention, Model
 from tests.catalog.configs import LIKE_THE_CATALOG
 from tests.catalog.family_counts import counted_configs
@@ -47,6 +49,30 @@ def test_transformers_builds_models_with_the_counted_parameters(
         if verdict.get("parameters") != count
     ]
     assert not wrong
+
+
+def test_plans_of_transformers_split_models_into_the_counted_parameters() -> None:
+    configs = {
+        config["model_type"]: config
+        for config in (*LIKE_THE_CATALOG.values(), *(config for config, _ in counted_configs()))
+        if config["model_type"] in families_with_plan()
+    }
+    assert configs.keys() == families_with_plan()
+    cases = [{"config": config, "tp": 2} for config in configs.values()]
+    wrong = [
+        (config, verdict.get("parameters_on_rank", verdict.get("error")))
+        for config, verdict in zip(configs.values(), transformers_verdicts(cases), strict=True)
+        if verdict.get("parameters_on_rank") != parameters_on_rank(resolved(config)[0], 2)
+    ]
+    assert not wrong
+
+
+def parameters_on_rank(model: Model, tp: int) -> int:
+    """Return the parameters of one of ``tp`` ranks; an untied embedding is not split."""
+    degrees, table = (tp, tp, 1), params.embedding_params(model)
+    layers = (params.layer_kind_params_on_rank(model, kind, degrees) for kind in model.layer_kinds)
+    whole = params.final_norm_params(model) + (0 if model.tied_embeddings else table)
+    return sum(map(sum, layers)) + whole + table // tp
 
 
 def test_transformers_reads_the_same_positions_windows_and_epsilons(

@@ -115,6 +115,25 @@ def test_fsdp_trains_experts_with_hybrid_sharding_and_saves_them(tmp_path: Path)
     assert (saved / "step-2/.metadata").exists()
 
 
+def test_fsdp_splits_a_model_by_its_own_plan_resumes_and_saves_whole_weights(
+    tmp_path: Path,
+) -> None:
+    saved = tmp_path / "saved"
+    job = {"checkpoint_dir": str(saved), "checkpoint_interval": 2}
+    layout = {"tp": 2, "zero_stage": 3, "recompute": "full"}
+    tied = QWEN3 | {"tie_word_embeddings": True}
+    write_files(tied, {"job": job, "layout": layout, "emit": ["fsdp"]}, tmp_path)
+    script, words = tmp_path / "torchrun/launch.sh", ("--device", "cpu", "--dtype", "fp32")
+    alone = losses(reference(REFERENCE, str(tmp_path / "fsdp")))
+    assert losses(run_script(script, *words)) == pytest.approx(alone, abs=2e-6)
+    assert losses(run_script(script, *words)) == pytest.approx(alone[2:], abs=2e-6)
+    written = (saved / "hugging-face/model.safetensors").read_bytes()
+    header = json.loads(written[8 : 8 + int.from_bytes(written[:8], "little")])
+    shapes = {name: one["shape"] for name, one in header.items() if name != "__metadata__"}
+    assert shapes["model.layers.0.self_attn.q_proj.weight"] == [64, 64]
+    assert shapes["model.layers.1.mlp.down_proj.weight"] == [64, 128]
+
+
 @pytest.mark.parametrize(
     "config", [LFM2, FALCON_H1, JAMBA, DEEPSEEK_V4], ids=lambda one: str(one["model_type"])
 )

@@ -5,6 +5,8 @@
 A case: {"name", "config": {...}}, with the content of a config.json. A verdict adds "parameters",
 and "facts" of the config with its defaults: rotary base and share, longest context, epsilon of the
 norms, window, layers without a window, experts per token; null if a class has no such field.
+If the case has "tp", a verdict adds "parameters_on_rank": those of one of tp ranks after the own
+tensor-parallel plan of the model was applied.
 The class of the text part of a multi-modal model has no output projection; it is added here.
 
 Runs under the Python that has torch and transformers; imports neither PARC nor pytest.
@@ -37,6 +39,24 @@ def check(case: Case, verdict: Verdict) -> None:
         model, head = built(config)
     trained = (weight for weight in model.parameters() if weight.requires_grad)
     verdict["parameters"] = head + sum(weight.numel() for weight in trained)
+    if "tp" in case:
+        verdict["stage"] = "split"
+        verdict["parameters_on_rank"] = parameters_on_rank(model, case["tp"])
+
+
+def parameters_on_rank(model: Any, tp: int) -> int:
+    """Return the number of parameters of one of ``tp`` ranks; no rank communicates."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=tp)
+    mesh = init_device_mesh("cpu", (tp,), mesh_dim_names=("tp",))
+    apply_tensor_parallelism(model, mesh)
+    model.tie_weights()
+    whole = (one for one in model.parameters() if one.requires_grad)
+    return sum(getattr(one, "_local_tensor", one).numel() for one in whole)
 
 
 EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")

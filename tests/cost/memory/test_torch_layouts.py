@@ -129,3 +129,23 @@ def test_every_context_exchange_has_a_different_time() -> None:
     comms: tuple[ContextComm, ...] = ("p2p", "all_gather", "a2a")
     seconds = {step_time(*exchange(comm)).cp_seconds for comm in comms}
     assert len(seconds) == 3
+
+
+def test_every_tensor_rank_of_a_transformers_program_has_the_whole_untied_embedding() -> None:
+    pins = {"tp": 2, "zero_stage": 3}
+    for model, whole in (("qwen3-8b", 1.0), ("qwen3-4b", 0.5)):  # the second one is tied
+        spec = {
+            **{"parc": 1, "name": "case", "model": model, "emit": ["fsdp"]},
+            "cluster": {"node": "dgx-h100", "nodes": 1},
+            "job": {"sequence_length": 8192, "global_batch": 64},
+            "layout": {"cp": 1, "pp": 1, "micro_batch": 1, "recompute": "none"} | pins,
+        }
+        cost_model = cost_model_of(spec)
+        layout = next(enumerate_layouts(cost_model.problem, cost_model.framework))[0]
+        stage = peak_stage(cost_model, layout)
+        shape = cost_model.problem.model
+        table = shape.vocab * shape.hidden
+        layers = sum(cost_model.layer_parameters(shape.last_kind, layout)) * shape.layers
+        on_rank = layers + shape.hidden + (whole + (0.5 if whole == 1.0 else 0.0)) * table
+        state = stage.weights_bytes + stage.gradients_bytes + stage.optimizer_bytes
+        assert state == pytest.approx(16 * on_rank / 4)

@@ -99,3 +99,11 @@ def test_all_collectives_are_exposed_if_the_program_overlaps_none() -> None:
     )
     assert exposed[0] == pytest.approx(sum(whole))
     assert hidden[0] < exposed[0]
+
+
+def test_experts_that_are_split_without_sequence_parallelism_are_added_up_like_an_mlp() -> None:
+    cost_model, layout = case("mixtral-8x7b", sequence_parallel=False)
+    kind = cost_model.problem.model.last_kind
+    assert expert_collectives(cost_model, layout, kind) == ()
+    (one,) = dense_collectives(cost_model, layout, kind)
+    assert (one.operation, one.forward, one.backward) == ("all_reduce", 2, 2)

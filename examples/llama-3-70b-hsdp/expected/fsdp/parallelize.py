@@ -62,8 +62,9 @@ def blocks_of(model: nn.Module) -> nn.ModuleList:
 def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) -> nn.Module:
     """Parallelize ``model`` over ``mesh``; ``dtype`` replaces the planned format.
 
-    The model may be on the meta device. With tp > 1, its modules must have the names of model.py that
-    PARC writes; otherwise adapt ``TENSOR_PLAN``.
+    The model may be on the meta device. With tp > 1 and sequence parallelism, its modules must have the
+    names of model.py that PARC writes; otherwise adapt ``TENSOR_PLAN``. With tp > 1 and without sequence
+    parallelism, it must be a model of transformers, whose own plan is used.
     """
     blocks = blocks_of(model)
     if MESH["tp"] > 1:
@@ -134,7 +135,15 @@ TENSOR_PLAN = {
 
 
 def split_tensors(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Apply tensor and sequence parallelism over ``mesh``."""
+    """Apply tensor parallelism over ``mesh``: the plan above, or the own plan of a transformers model."""
+    if not CONFIG["sequence_parallel"]:
+        from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+        if not getattr(model, "tp_plan", None):
+            raise SystemExit(f"{type(model).__name__} has no tensor-parallel plan: compile a spec with tp 1")
+        apply_tensor_parallelism(model, mesh)
+        model.tie_weights()  # a tied weight has been split twice
+        return
     parallelize_module(model, mesh, ROOT_PLAN)
     for block in blocks_of(model):
         parallelize_module(block, mesh, TENSOR_PLAN)

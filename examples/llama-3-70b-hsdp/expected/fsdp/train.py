@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 if "source" in CONFIG["model"]:
     from hf_model import build_model, initialize, loss_of
@@ -65,10 +66,20 @@ def train_step(
         with waiting:
             losses.append(backward(model, tokens, dtype))
     if CONFIG["max_norm"]:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CONFIG["max_norm"])
+        clip_gradients(optimizer)
     optimizer.step()
     optimizer.zero_grad(set_to_none=CONFIG["strategy"] != "ddp")  # DDP's gradients stay in its buckets
     return torch.stack(losses).mean()
+
+
+def clip_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Scale all gradients so that their norm is at most ``max_norm``; no group of weights has two meshes."""
+    groups = [group["params"] for group in optimizer.param_groups]
+    norms = [nn.utils.get_total_norm([one.grad for one in group if one.grad is not None]) for group in groups]
+    whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+    total = nn.utils.get_total_norm(whole)
+    for group in groups:
+        nn.utils.clip_grads_with_norm_(group, CONFIG["max_norm"], total)
 
 
 def settle_buckets(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -> None:
@@ -83,9 +94,16 @@ def settle_buckets(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
-    """Return AdamW; the training loop sets the learning rate before each step."""
+    """Return AdamW; the training loop sets the learning rate before each step.
+
+    Weights on different meshes are in different groups, because no operation of DTensor mixes them:
+    tensor parallelism splits only some of the weights of a model of transformers.
+    """
+    groups: dict[object, list[nn.Parameter]] = {}
+    for one in model.parameters():
+        groups.setdefault(getattr(one, "device_mesh", None), []).append(one)
     return torch.optim.AdamW(
-        model.parameters(),
+        [{"params": group} for group in groups.values()],
         lr=CONFIG["learning_rate"],
         betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]),
         eps=CONFIG["adam_epsilon"],
