@@ -13,12 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from datetime import timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,7 +47,8 @@ def main() -> int:
     timeout = timedelta(seconds=options.timeout)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     control = dist.new_group(backend="gloo", timeout=timeout) if device.type == "cuda" else None
-    reported = gather(facts(device), control)
+    packages = expected.get("packages", {})
+    reported = gather(facts(device) | {"packages": installed(packages)}, control)
     lines = differences(reported, expected) if rank == 0 else []
     if not agree(lines, control, "ranks that differ from the plan"):
         return 1
@@ -108,6 +112,23 @@ def facts(device: torch.device) -> dict[str, Any]:
     return found
 
 
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """Return the installed version of each Python distribution; "" if it is not installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def is_older(found: str, needed: str) -> bool:
+    """Return True if version ``found`` is missing, or older than ``needed``, such as 2.19."""
+    numbers = [[int(part) for part in re.findall(r"\d+", text)[:2]] for text in (found, needed)]
+    return numbers[0] < numbers[1]
+
+
 def gather(value: Any, group: dist.ProcessGroup | None) -> list[Any] | None:
     """Return the values of all ranks on rank 0, None on other ranks."""
     values = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
@@ -144,6 +165,11 @@ def differences(reported: list[dict[str, Any]], expected: dict[str, Any]) -> lis
         ]
         if hosts and not same_host(one["host"], hosts[rank // each]):
             wrong.append(f"host {one['host']}, planned {hosts[rank // each]}")
+        wrong += [
+            f"{name} {one['packages'][name] or 'is not installed'}, needs {needed} or newer"
+            for name, needed in expected.get("packages", {}).items()
+            if is_older(one["packages"][name], needed)
+        ]
         lead = reported[rank - rank % each]
         if one["host"] != lead["host"]:
             wrong.append(f"host {one['host']}, other ranks of its node are on {lead['host']}")
