@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from parc.backends.megatron.meshes import FAMILIES
-from parc.backends.megatron.verify_groups import TOKENS, ParallelDegrees, derive_groups
+from parc.backends.megatron.meshes import FAMILIES, megatron_group_families
+from parc.backends.megatron.verify_groups import ParallelDegrees, derive_groups
 from parc.compiler.ir import Layout, Mesh
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
 from tests.placement.placement_plans import (
@@ -65,18 +67,23 @@ def test_equal_problems_get_equal_placements(of: Layout, sizes: list[int]) -> No
 
 
 @QUICK
-@given(layouts())
-def test_meshes_have_the_groups_of_the_rank_generator(of: Layout) -> None:
+@given(layouts(), st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3]))
+def test_meshes_have_the_groups_of_the_rank_generator(of: Layout, gtp: int, egtp: int) -> None:
+    # Ranks share weights only without replicas of the shards.
+    gtp = gtp if of.dp_replicate == 1 and of.dp_shard % gtp == 0 else 1
+    egtp = egtp if of.dp_replicate == 1 and of.edp % egtp == 0 else 1
+    of = replace(of, gtp=gtp, egtp=egtp, dp_shard=of.dp_shard // gtp)
     dense, expert = MegatronOrder().device_meshes(of)
     degrees = ParallelDegrees(
         of.order,
-        {"tp": of.tp, "cp": of.cp, "ep": 1, "dp": of.dp, "pp": of.pp},
-        {"tp": of.etp, "cp": 1, "ep": of.ep, "dp": of.edp, "pp": of.pp},
+        {"tp": of.tp, "gtp_remat": gtp, "cp": of.cp, "ep": 1, "dp": of.dp // gtp, "pp": of.pp},
+        {"tp": of.etp, "cp": 1, "ep": of.ep, "gtp_remat": egtp, "dp": of.edp // egtp, "pp": of.pp},
     )
     families = derive_groups(degrees)
     meshes = {"dense": dense, "expert": expert}
-    ours = {one.name: meshes[one.mesh].groups_along(*one.axes) for one in FAMILIES}
-    assert set(ours) == set(TOKENS)
+    listed = megatron_group_families(of)
+    ours = {one.name: meshes[one.mesh].groups_along(*one.axes) for one in listed}
+    assert set(ours) == set(families)
     for name, groups in families.items():
         assert ours[name] == [[b + m for m in groups.members] for b in groups.bases]
 

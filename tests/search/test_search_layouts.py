@@ -139,7 +139,7 @@ def test_gpus_that_the_goal_leaves_idle_are_no_mistake() -> None:
         (["accelerate"], {}, "use a shorter sequence_length or a target that splits the logits"),
         (["fsdp"], {}, "use a shorter sequence_length or a target that splits the logits"),
         (["megatron"], {"tp": 1, "cp": 1}, "use a larger tp, a larger cp or a shorter sequence"),
-        (["megatron"], {"tp": 8}, "use a larger tp, more GPUs or a shorter sequence_length"),
+        (["megatron"], {"tp": 8}, "use a larger tp, more GPUs (about 8 hosts of this type"),
     ],
 )
 def test_a_remedy_for_too_little_memory_is_one_that_can_help(

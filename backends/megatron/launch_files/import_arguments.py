@@ -257,8 +257,10 @@ def _derive_shared_weights(
     tp = layout.get("tp", 1)
     sizes = {"dense": ("gtp", "tp", tp), "expert": ("egtp", "etp", layout.get("etp", tp))}
     for key, (name, axis, size) in sizes.items():
-        count = shards.get(key, size)
-        if count % size or count < size:
+        if key not in shards:
+            continue
+        count = shards[key]
+        if size < 1 or count < size or count % size:
             text = f"{count} weight shards with {axis} {size}"
             hint = f"Megatron needs a multiple of {axis}; {name} is the quotient"
             reading.leave_out(text, reading.spans[f"shards.{key}"], hint)
