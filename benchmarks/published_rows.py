@@ -161,8 +161,9 @@ def spec_text(row: PublishedLayout, pins: dict[str, Any], ample_memory_gpu: str 
                 "gradient_precision": row.gradient_precision,
                 **row.dispatch,
             },
-            # The sources state no graphs of layers; an override sets them where a recipe does.
-            "layout": {"cuda_graphs": False, **pins},
+            # The sources state no graphs of layers; an override sets them where a recipe does. No
+            # source uses Megatron-FSDP.
+            "layout": {"cuda_graphs": False, **({"zero_stage": 1, **pins} if pins else {})},
             "emit": ["megatron"],
         }
     )
