@@ -16,15 +16,15 @@ from parc.backends.megatron.arguments.extra_arguments import (
 )
 from parc.backends.megatron.capabilities import (
     DEFAULT_VERSION,
+    FSDP_STAGES,
     STRATEGIES,
     VERSIONS,
     recompute_levels,
+    sharing_variants,
 )
 from parc.backends.megatron.graphs import captured_graphs, graphs_save_time
 from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
-from parc.backends.megatron.sharding import FSDP_STAGES
-from parc.backends.megatron.sharing import sharing_variants
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.stages.why_no_split import why_no_split

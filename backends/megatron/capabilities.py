@@ -5,7 +5,18 @@ The keys of ``STRATEGIES`` are the names in ``backends/shared/strategies.py``.
 
 from __future__ import annotations
 
-from parc.compiler.ir import NO_RECOMPUTE, Model, Problem, Recompute
+from collections.abc import Iterator
+from dataclasses import replace
+
+from parc.backends.shared.valid_values import divisors
+from parc.compiler.ir import (
+    NO_RECOMPUTE,
+    Layout,
+    LayoutVariant,
+    Model,
+    Problem,
+    Recompute,
+)
 
 VERSIONS: tuple[str, ...] = ("0.17", "0.18", "0.19", "0.20")
 DEFAULT_VERSION = "0.19"
@@ -42,6 +53,15 @@ STRATEGIES: dict[str, str] = {
     "cuda-graphs": "--cuda-graph-impl transformer_engine",
 }
 
+FSDP_STAGES = {2: "optim_grads", 3: "optim_grads_params"}
+"""ZeRO stage that needs Megatron-FSDP -> value of ``--data-parallel-sharding-strategy``. ZeRO-0 is
+plain data parallelism, and ZeRO-1 the distributed optimizer."""
+
+
+def uses_fsdp(layout: Layout) -> bool:
+    """Return True if ``layout`` needs Megatron-FSDP."""
+    return layout.zero_stage in FSDP_STAGES
+
 
 def core_version(problem: Problem) -> str:
     """Return the version of Megatron-Core that trains the model of ``problem``."""
@@ -77,3 +97,18 @@ def recompute_levels(model: Model) -> tuple[Recompute, ...]:
     # Both sets are equal for some models; dict.fromkeys drops the duplicate and keeps the order.
     selective = (Recompute.selective(names) for names in dict.fromkeys(levels))
     return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))
+
+
+def sharing_variants(problem: Problem, plain: LayoutVariant) -> Iterator[LayoutVariant]:
+    """Yield copies of ``plain`` with each pair of gtp and egtp to compare.
+
+    Sharing ranks exchange all weights in every micro-batch, so that they are compared only within
+    one NVLink domain: the divisors of its number of GPUs. Experts are whole, or shared by as many
+    ranks as the other weights.
+    """
+    pins, node = problem.pins, problem.cluster.node
+    sizes = divisors(max(node.nvlink_domain, node.gpus))
+    for gtp in (pins.gtp,) if pins.gtp is not None else sizes:
+        shared = {1, gtp} if problem.model.experts else {1}
+        for egtp in (pins.egtp,) if pins.egtp is not None else sorted(shared):
+            yield replace(plain, gtp=gtp, egtp=egtp)

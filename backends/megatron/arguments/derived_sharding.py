@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.sharding import FSDP_STAGES, uses_fsdp
+from parc.backends.megatron.capabilities import FSDP_STAGES, uses_fsdp
 from parc.compiler.ir import Layout, Problem
 
 

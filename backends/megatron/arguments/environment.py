@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.sharding import uses_fsdp
+from parc.backends.megatron.capabilities import uses_fsdp
 from parc.compiler.ir import Gpu, Layout, Plan
 
 BLACKWELL = 10

@@ -1,19 +1,63 @@
-"""Rule on settings that Megatron-FSDP excludes (R22)."""
+"""Rule on settings that Megatron-FSDP excludes (R22).
+
+Source: Megatron-LM, megatron/core/distributed/fsdp/mcore_fsdp_adapter.py and
+src/megatron_fsdp/param_and_grad_buffer.py of Megatron-Core 0.17 to 0.19; validate_args in
+megatron/training/arguments.py.
+"""
 
 from __future__ import annotations
 
-from parc.backends.megatron.sharding import fsdp_conflict
+from parc.backends.megatron.capabilities import BRIDGE, core_version, uses_fsdp
+from parc.backends.shared.expert_mesh import DEFAULT_ORDER
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
+def _fsdp_conflict(problem: Problem, layout: Layout) -> tuple[str, str, str]:
+    """Return (setting that excludes Megatron-FSDP, valid settings, edit of the spec that fixes it).
+
+    All texts are "" if ``layout`` does not use Megatron-FSDP, or if nothing excludes it.
+    """
+    if not uses_fsdp(layout):
+        return "", "", ""
+    version = core_version(problem)
+    if layout.cuda_graphs:
+        # A graph reads weights at the addresses of its capture. Megatron-FSDP frees gathered
+        # weights, and the emitted arguments allocate no persistent buffers for them.
+        return "CUDA graphs of layers", "cuda_graphs false", "layout.cuda_graphs: false"
+    if problem.framework == BRIDGE and layout.order != DEFAULT_ORDER:
+        # Megatron-Bridge, training/config.py: use_tp_pp_dp_mapping is not supported.
+        text = f"rank order {layout.order} in {BRIDGE}"
+        return text, f"order {DEFAULT_ORDER}", f"layout.order: {DEFAULT_ORDER}"
+    if problem.job.moe_overlap and layout.ep > 1:
+        # combined_1f1b.py: hooks for Megatron-FSDP since 0.18, and only without model chunks.
+        if is_in_range(version, None, "0.17"):
+            return (
+                f"moe_overlap in version {version}",
+                "moe_overlap false",
+                "job.moe_overlap: false",
+            )
+        if layout.vpp > 1:
+            return "moe_overlap in a pipeline", "moe_overlap false, or pp 1", "layout.pp: 1"
+    if problem.job.moment_precision != "fp32" and is_in_range(version, None, "0.17"):
+        # Only since 0.18 are gradients given to the precision-aware optimizer (decoupled_grad).
+        text = f"{problem.job.moment_precision} moments in version {version}"
+        return text, "moment_precision fp32", "job.moment_precision: fp32"
+    recurrent = any(kind.mixer == "mamba" for kind in problem.model.kinds)
+    if recurrent and layout.zero_stage == 3 and is_in_range(version, None, "0.18"):
+        # Before 0.19, only a TransformerLayer frees its gathered weights, a MambaLayer does not.
+        return f"Mamba layers in version {version}", "zero_stage 2 or less", "layout.zero_stage: 2"
+    return "", "", ""
+
+
 def _violates_fsdp(problem: Problem, layout: Layout) -> bool:
-    return bool(fsdp_conflict(problem, layout)[0])
+    return bool(_fsdp_conflict(problem, layout)[0])
 
 
 def _explain_fsdp(problem: Problem, layout: Layout) -> Finding:
-    conflict, valid_settings, fix = fsdp_conflict(problem, layout)
+    conflict, valid_settings, fix = _fsdp_conflict(problem, layout)
     return Finding(
         message=f"Megatron-FSDP (ZeRO-{layout.zero_stage}) does not support {conflict}",
         label="stage 2 or 3 needs Megatron-FSDP, which excludes this setting",
