@@ -282,5 +282,19 @@ def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str
         if near
         else f"`parc catalog {kind}` lists the valid names",
         # Hardware with other numbers in its name is other hardware, so it would not be a fix.
-        fix=f"{at}: {near[0]}" if near and has_same_numbers(name, near[0]) else "",
+        fix=f"{at}: {near[0]}"
+        if near and has_same_numbers(name, near[0])
+        else _node_with_other_gpu_count(kind, name, names, at),
     )
+
+
+def _node_with_other_gpu_count(kind: str, name: str, names: tuple[str, ...], at: str) -> str:
+    """Return the fix for a node type ``name``, such as mi300x-4, that the catalog has as mi300x-8.
+
+    The result is empty for other entries.
+    """
+    count = re.fullmatch(r"(.+-)([1-9]\d{0,2})", name.lower()) if kind == "nodes" else None
+    if count is None:
+        return ""
+    known = [one for one in names if re.fullmatch(re.escape(count[1]) + r"\d+", one)]
+    return f"{at}: {{base: {known[0]}, gpus_per_node: {count[2]}}}" if known else ""

@@ -137,3 +137,18 @@ def test_what_a_node_type_is_sold_with_is_in_the_catalog() -> None:
     assert {node["fabric"] for node in nodes} <= set(LIBRARY.names("fabrics"))
     names = chain.from_iterable(node.get("nic_names", ()) for node in nodes)
     assert all(name.startswith("mlx5_") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("mi300x-4", "cluster.node: {base: mi300x-8, gpus_per_node: 4}"),
+        ("mi300-8", "cluster.node: mi300x-8"),
+        ("dgx-h10", ""),
+        ("dgx-a-100", "cluster.node: dgx-a100"),
+    ],
+)
+def test_a_node_type_with_another_number_of_gpus_gets_it_as_fix(name: str, fix: str) -> None:
+    sink = Sink()
+    assert resolve_cluster(ClusterSpec(node=name, nodes=1), LIBRARY, sink) is None
+    assert [one.finding.fix for one in sink.diagnostics] == [fix]
