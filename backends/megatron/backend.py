@@ -24,7 +24,6 @@ from parc.backends.megatron.capabilities import (
 )
 from parc.backends.megatron.graphs import captured_graphs, graphs_save_time
 from parc.backends.megatron.rules.all_rules import megatron_rules
-from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.stages.why_no_split import why_no_split
@@ -166,10 +165,6 @@ class Megatron:
         report_advice(plan, sink)
         problem = plan.problem
         programs.check_program(plan, sink)
-        # E07 is only a finding if Megatron's files are emitted; other targets may support the parts
-        # left out.
-        if self.name in problem.emit:
-            report_left_out_parts(problem.model, sink)
         check_omitted_flags(problem, plan.layout, sink)
         if problem.launch.args:
             planned = planned_arguments(problem, plan.layout)

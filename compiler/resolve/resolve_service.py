@@ -291,8 +291,9 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
     else:
         if not isinstance(constants, EngineConstants):
             missing = f"constants() returns {type(constants).__name__}, not EngineConstants"
-        elif constants.states.pages is None and any(k.recurrent for k in model.kinds):
-            missing = f"states.pages is null, but {model.name} has recurrent layers"
+        elif not _plans_states(constants) and any(kind.recurrent for kind in model.kinds):
+            sink.report("V32", _explain_unplanned_states(target, model), at="emit")
+            return None
         else:
             return constants
     finding = Finding(
@@ -304,6 +305,24 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
     )
     sink.report("V32", finding, at="emit")
     return None
+
+
+def _plans_states(constants: EngineConstants) -> bool:
+    """Return True if PARC can plan the states of recurrent layers in the engine's cache."""
+    return constants.states.pages is not None
+
+
+def _explain_unplanned_states(target: Engine, model: Model) -> Finding:
+    from parc.backends.registry import built_in_backends
+
+    names = [one.name for one in built_in_backends("engine")]
+    able = [name for name in names if _plans_states(engine(name).constants())]
+    return Finding(
+        f"PARC cannot plan the recurrent layers of {model.name} in {target.name}",
+        label="states.pages of its constants is null: their states are not in blocks of the cache",
+        help=f"engines with such a plan: {', '.join(able) or 'none'}",
+        fix=f"emit: [{able[0]}]" if able else "",
+    )
 
 
 def _has_required_axes(target: Engine, sink: Sink) -> bool:

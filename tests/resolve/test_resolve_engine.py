@@ -107,7 +107,8 @@ def test_recurrent_layers_need_a_policy_for_their_states(monkeypatch: pytest.Mon
     hybrid = spec(NEMOTRON_NANO, "hgx-h100", job={"checkpoint": "/models/hybrid"})
     found = only_finding(hybrid)
     assert found.code == "PARC-V32"
-    assert "states.pages is null" in found.finding.label
+    assert "states.pages of its constants is null" in found.finding.label
+    assert (found.finding.help, found.finding.fix) == ("engines with such a plan: none", "")
     assert planned(DENSE)[0] is not None
 
 
@@ -125,3 +126,9 @@ def test_a_mesh_without_an_axis_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_constants_of_vllm_are_read_once() -> None:
     package = "parc.backends.vllm"
     assert load_engine_constants("vllm", package) is load_engine_constants("vllm", package)
+
+
+def test_a_hybrid_model_for_an_engine_without_the_policy_gets_another_engine() -> None:
+    hybrid = spec(NEMOTRON_NANO, "hgx-h100", job={"checkpoint": "/models/hybrid"})
+    found = only_finding(hybrid | {"emit": ["sglang"]})
+    assert (found.code, found.finding.fix) == ("PARC-V32", "emit: [vllm]")

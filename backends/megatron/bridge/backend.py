@@ -9,7 +9,6 @@ from parc.backends.megatron.bridge.files import CONFIG, PROGRAM, bridge_files
 from parc.backends.megatron.bridge.overrides import check_overrides
 from parc.backends.megatron.bridge.rules import bridge_rules
 from parc.backends.megatron.capabilities import BRIDGE, CORE_OF_BRIDGE
-from parc.backends.megatron.rules.inexpressible_features import report_left_out_parts
 from parc.backends.shared.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Model, Plan, Problem
@@ -64,9 +63,8 @@ class MegatronBridge(Megatron):
         )
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report wasteful settings, inexpressible parts of the model, and wrong overrides."""
+        """Report wasteful settings and wrong overrides."""
         report_advice(plan, sink)
-        report_left_out_parts(plan.problem.model, sink)
         check_overrides(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:

@@ -22,7 +22,7 @@ from parc.backends.megatron.rules.inexpressible_positions import (
 from parc.backends.shared.common_rules import always_violated_rule
 from parc.backends.shared.unsupported_features import unusual_features
 from parc.backends.shared.versions import parse_version
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -65,8 +65,8 @@ def inexpressible_features(model: Model, version: str) -> Iterator[tuple[str, st
     yield from inexpressible_mixers(model, version)
 
 
-def report_left_out_parts(model: Model, sink: Sink) -> None:
-    """Report the parts of ``model`` that Megatron's arguments cannot express, if any (E07)."""
+def _left_out_parts(model: Model) -> Iterator[Fault]:
+    """Yield the finding on parts of ``model`` that Megatron would not train, if any (E07)."""
     unusual = tuple(unusual_features(model))
     if unusual:
         finding = Finding(
@@ -77,9 +77,9 @@ def report_left_out_parts(model: Model, sink: Sink) -> None:
             fix="emit: [fsdp, slurm]",
             targets=("megatron",),
         )
-        sink.report("E07", finding, at="model")
+        yield "E07", "model", finding
     elif model.left_out:
-        sink.report("E07", _explain_left_out_parts(model), at="model")
+        yield "E07", "model", _explain_left_out_parts(model)
 
 
 def _explain_left_out_parts(model: Model) -> Finding:
@@ -187,6 +187,9 @@ def inexpressible_feature_rules(problem: Problem) -> tuple[Rule, ...]:
         *inexpressible_features(problem.model, core_version(problem)),
         *unsupported_mtp_layers(problem),
     ]
+    # Another target of the framework, such as a user's own program, may train these parts.
+    if problem.framework in problem.emit:
+        found += _left_out_parts(problem.model)
     return tuple(
         always_violated_rule(code, (path, "model"), finding) for code, path, finding in found
     )
