@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.rules.recompute import format_words
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -10,6 +12,8 @@ from parc.compiler.ir.rule import Rule
 DEEPEP_DOMAIN = 8
 """GPUs of the largest NVLink domain that DeepEP supports; HybridEP also supports an NVL72."""
 AMPERE = (8, 0)
+MTP_NEEDS_PP = "0.17"
+"""Last version of Megatron-Core that overlaps the dispatch of an MTP layer only with pp above 1."""
 
 
 def _supported_dispatchers(problem: Problem) -> tuple[str, ...]:
@@ -63,6 +67,10 @@ def _find_overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
         return "a layer pattern", "a model without model.pattern"
     if problem.model.mtp_layers > 1:
         return f"{problem.model.mtp_layers} MTP layers", "one MTP layer"
+    version = core_version(problem)
+    if problem.model.mtp_layers and layout.pp == 1 and is_in_range(version, None, MTP_NEEDS_PP):
+        conflict = f"an MTP layer without a pipeline in version {version}"
+        return conflict, "pp above 1, or version 0.18"
     return "", ""
 
 
