@@ -40,9 +40,10 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     """Return the ranked candidates and the number of rejected layouts per reason.
 
     The reason is the code of the first rule that a layout violates, or ``recompute`` if the same
-    layout fits with less recompute. Layouts with weights or optimizer state in host memory are
-    tried only if no other layout fits. Returns None if there are no candidates, after a diagnostic
-    that explains why; without ``sink``, nothing is explained, which saves most of the time.
+    layout fits with less recompute. Variants of last resort, such as those with optimizer state in
+    host memory, are tried only if no other layout fits. Returns None if there are no candidates,
+    after a diagnostic that explains why; without ``sink``, nothing is explained, which saves most
+    of the time.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
     if report_excess_chunks(problem, cost_model.framework, sink or Sink()):
@@ -60,7 +61,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     if _violates_every_layout(problem, rules, spaces):
         _explain_invalid_layouts(cost_model, [spaces[index] for index in order], sink)
         return None
-    # Host memory is far slower than device memory, so these variants run only if nothing else fits.
+    # Variants of last resort are slower, so they run only if nothing else fits.
     for last_resort, end in product((False, True), (HIGH, EXPECTED)):
         if survivors:
             break
