@@ -6,9 +6,8 @@ positions, and grouped queries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model
 
 SCALINGS = ("none", "linear", "llama3")
@@ -114,18 +113,3 @@ def _unsupported_position_parts(model: Model) -> Iterator[str]:
         yield f"{position.kind} positions with {position.scaling} scaling"
     if model.tied_embeddings:
         yield "tied embeddings"
-
-
-def explain_unsupported_model(name: str, lacks: Iterable[str], framework: str) -> Finding:
-    """Return the finding that PARC's program for ``framework`` cannot build the model ``name``.
-
-    ``lacks`` contains descriptions of the model features that the program does not have.
-    """
-    return Finding(
-        message=f"PARC's training program for {framework} does not build {name}",
-        label=f"the program has no {', no '.join(lacks)}",
-        help="choose a model with RMSNorm, SiLU-gated MLP, grouped queries and rotary positions, "
-        "or set launch.program to your own program, which imports the emitted files",
-        fix="launch.program: train.py",
-        targets=(framework,),
-    )

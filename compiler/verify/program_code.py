@@ -171,8 +171,3 @@ def normalized_code(value: Any, skipped: Collection[str] = ()) -> str:
 _NO_EFFECT = ("type_comment", "kind", "ctx")
 """Names of syntax tree fields without effect: comments, the prefix u of a string, and fields that
 follow from the position."""
-
-
-def has_same_code(node: ast.AST, source: str) -> bool:
-    """Return True if the code of ``node`` equals the expression ``source``."""
-    return normalized_code(node) == normalized_code(ast.parse(source, mode="eval").body)
