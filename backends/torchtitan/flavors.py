@@ -171,10 +171,11 @@ def explain_unknown_model(problem: Problem) -> Finding:
     # Without its prediction layers the model may be supported: suggest that edit rather than
     # another framework.
     mtp = model.mtp_layers and not missing_model_features(_without_mtp_layers(model))
+    *others, last = missing_model_features(model)
     return Finding(
         message=f"torchtitan has no model with the sizes of {model.name}",
         label="a model outside of torchtitan's registry cannot have "
-        f"{' or '.join(missing_model_features(model))}",
+        f"{', '.join(others)}{' or ' if others else ''}{last}",
         help=f"valid models: plain decoders of any size; {'; '.join(names)}"
         f"{_name_other_program(problem)}",
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else _other_framework(problem),
