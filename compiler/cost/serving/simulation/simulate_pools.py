@@ -98,10 +98,10 @@ def _serve_in_sequence(
     prefill: SimulatedPool, decode: SimulatedPool, arrivals: Iterator[Request]
 ) -> Iterator[Request]:
     """Yield whole requests in the order in which they end in the decode pool."""
+    # Request to the prefill pool -> number of tokens that the decode pool generates.
     responses: dict[Request, int] = {}
-    """Request to the prefill pool -> number of tokens that the decode pool generates."""
+    # Request to the decode pool -> its arrival at the prefill pool.
     starts: dict[Request, float] = {}
-    """Request to the decode pool -> its arrival at the prefill pool."""
 
     def prompts() -> Iterator[Request]:
         for one in arrivals:
