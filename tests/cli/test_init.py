@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu
 from parc.compiler.catalog.library import Library
-from parc.compiler.tools.starter.cluster import find_gpu, node_for_gpu
 from tests.cli.specs import parc
 from tests.docs.test_snippets import CONFIG
 
@@ -202,7 +202,7 @@ def test_a_job_that_does_not_fit_shows_the_findings() -> None:
         ("Tesla_V100-SXM2-32GB", "v100-sxm-32gb", "dgx-1-v100"),
         ("AMD-Instinct-MI300X-OAM", "mi300x-192gb", "mi300x-8"),
         ("gh200", "gh200-96gb", "gh200-1"),
-        ("rtx4090", "rtx-4090-24gb", "rtx-pro-6000-8"),
+        ("rtx4090", "rtx-4090-24gb", "l40s-8"),
         ("l4", "l4-24gb", "l40s-8"),
     ],
 )
