@@ -76,6 +76,10 @@ class Sglang:
     ray_entry: RayEntry | None = None
     long_context_setting = f"{ALLOW_LONG}=1"
 
+    def image(self, version: str, vendor: str) -> str:
+        """Return the official container image for GPUs of ``vendor``; empty if there is none."""
+        return f"lmsysorg/sglang:v{version}" if vendor == "nvidia" else ""
+
     def constants(self) -> EngineConstants:
         """Return the constants of SGLang's cost model."""
         return engine_constants()

@@ -8,30 +8,11 @@ from typing import Any
 
 from parc.compiler.catalog.library import Library
 
-_INSTANCE_NODES = {
-    "p4d.24xlarge": "aws-p4d",
-    "p4de.24xlarge": "aws-p4de",
-    "p5.48xlarge": "aws-p5",
-    "p5e.48xlarge": "aws-p5e",
-    "p5en.48xlarge": "aws-p5en",
-    "p6-b200.48xlarge": "aws-p6-b200",
-    "a3-megagpu-8g": "gcp-a3-mega",
-    "Standard_ND96amsr_A100_v4": "azure-nd-a100-v4",
-    "Standard_ND96isr_H100_v5": "azure-nd-h100-v5",
-    "Standard_ND96isr_MI300X_v5": "azure-nd-mi300x-v5",
-}
-"""Instance type of a cloud (Kubernetes label ``node.kubernetes.io/instance-type``) -> node type."""
 _COMMON = ("hgx-", "dgx-", "mi")
 """Prefixes of node types that are the usual host of a GPU, in order of preference."""
 _SXM = {"sxm", "sxm2", "sxm3", "sxm4", "sxm5", "hbm3", "hbm3e"}
 """Words in names of NVIDIA's drivers for GPUs on an SXM board."""
 _VENDOR_WORDS = {"nvidia", "amd", "tesla", "instinct", "geforce", "gpu", "oam"}
-
-
-def node_of_instance_type(text: str) -> str:
-    """Return the node type of a cloud's instance type, such as p5.48xlarge; empty if unknown."""
-    # Instance types of SageMaker are those of EC2 with a prefix.
-    return _INSTANCE_NODES.get(text.removeprefix("ml."), "")
 
 
 def find_gpu(text: str) -> str | None:
@@ -145,6 +126,13 @@ def part_of_host(section: dict[str, Any], gpus: int) -> dict[str, Any]:
     # A domain of several hosts (NVL72) has no meaning for hosts of another size.
     domain = gpus if facts["nvlink_domain"] > 1 else 1
     return {**section, "node": {**node, "gpus_per_node": gpus, "nvlink_domain": domain}}
+
+
+def gpu_of_section(section: dict[str, Any]) -> str:
+    """Return the catalog name of the GPU of a result of ``node_section``."""
+    node = section["node"]
+    base = node["base"] if isinstance(node, dict) else node
+    return str(section.get("gpu") or Library().entry("nodes", base)["gpu"])
 
 
 def gpus_per_node(section: dict[str, Any]) -> int:

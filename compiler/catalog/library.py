@@ -25,6 +25,7 @@ from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.similar_names import suggest_entries
 from parc.compiler.diagnostics.table_yaml import parse_table
@@ -274,14 +275,8 @@ def unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str)
     """Return the finding (K01) for ``name``, which is not among the ``names`` of the catalog."""
     near, meant = suggest_entries(name, names)
     if kind == "nodes":
-        from parc.compiler.catalog.find_hardware import (
-            find_gpu,
-            node_of_instance_type,
-            nodes_with_gpu,
-        )
-
         meant = node_of_instance_type(name) or meant
-        near = (meant,) if meant else nodes_with_gpu(find_gpu(name) or "")[:3] or near
+        near = (meant,) if meant else near
     return Finding(
         message=f"the catalog has no {LABELS[kind]} {name[:100]!r}",
         label="no catalog entry has this name",

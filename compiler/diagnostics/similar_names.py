@@ -69,6 +69,7 @@ def suggest_entries(word: str, names: Sequence[str]) -> tuple[tuple[str, ...], s
     word = word[:_MAX_LENGTH].lower()
     parts = set(_WORDS.findall(word))
     longer = [name for name in names if parts and parts <= set(_WORDS.findall(name))]
+    longer.sort(key=len)
     near = get_close_matches(word, names, n=3, cutoff=0.5)
     if len(longer) == 1 and any(character.isdigit() for character in word):
         return (longer[0],), longer[0]

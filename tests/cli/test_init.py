@@ -165,6 +165,8 @@ def test_hosts_come_from_a_list_of_kubernetes(tmp_path: Path) -> None:
     assert "nodes: a1}" in result.stdout
     assert '"me/train:1"' in result.stdout
     assert "emit: [kubernetes, megatron, rankmap]" in result.stdout
+    served = parc("init", "--kind", "serve", "--from-kubernetes", str(nodes), *options[:4])
+    assert 'image: "vllm/vllm-openai:v0.33.0"' in served.stdout
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from parc.compiler.catalog.find_hardware import (
     find_gpu,
     gpus_per_node,
-    node_of_instance_type,
     node_section,
     part_of_host,
 )
+from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.import_files import import_files

@@ -20,7 +20,7 @@ Lambda Cloud: a list of instances, each with its switches, the nearest first, an
 
 from __future__ import annotations
 
-from parc.compiler.catalog.find_hardware import node_of_instance_type
+from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.reader_state import (
