@@ -203,7 +203,8 @@ def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Art
     names = [host.name for host in hosts] if plan.problem.cluster.named else []
     values = {
         "engines": plan.layout.replicas,
-        "hosts": names or ([LOCAL] if len(hosts) == 1 else []),
+        # serve.sh of a single host names no host either.
+        "hosts": [LOCAL] if len(hosts) == 1 else names,
         "nodes": len(hosts),
         "port": plan.problem.endpoint.router_port,
         "workers": [(one.node, port) for one in running for port in one.ports],

@@ -127,6 +127,9 @@ OTHER_MEANING = frozenset(
 carry the value over. For example, vLLM's ``gpu_memory_utilization`` is the part of the memory that
 is used, and ``goals.memory_headroom`` the part that stays free."""
 
+_SAME_MEANING = {"nodes": "hosts", "hosts": "nodes"}
+"""Key -> key with the same meaning in other sections."""
+
 _SIMILAR = 0.8
 """Smallest similarity (ratio of difflib) of a key that is suggested instead of an unknown key. With
 difflib's default of 0.6, ``constraint`` would be taken for ``container_mounts``."""
@@ -195,8 +198,8 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
 
     Five sources are tried in order, and the first one with a result is used: the only key of
     ``valid``, the keys of section ``parent``, that continues ``key`` with more words; the option of
-    another tool called ``key``; fields called ``key`` in related sections; keys similar to ``key``
-    in ``valid``; and the only field of the sections below that continues ``key``.
+    another tool called ``key``; fields called ``key`` in related sections; keys of ``valid`` that are
+    similar to ``key`` or have its meaning; and the only field of the sections below that continues ``key``.
     """
     from parc.compiler.spec.schema import all_fields
 
@@ -221,7 +224,9 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         # Fields deep inside a section are seldom meant.
         deepest = ordered[0].count(".") + 1
         return [path for path in ordered if path.count(".") <= deepest][:3]
-    if similar := did_you_mean(key, valid, cutoff=_SIMILAR):
+    same = _SAME_MEANING.get(key)
+    similar = (same,) if same in valid else did_you_mean(key, valid, cutoff=_SIMILAR)
+    if similar:
         return [f"{prefix}{name}" for name in similar]
     below = [
         path
