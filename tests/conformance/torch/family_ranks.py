@@ -2,9 +2,9 @@
 
     python family_ranks.py < cases.jsonl > verdicts.jsonl
 
-A case: {"name", "program", "arguments", "ranks", "family"}. Each rank runs the program over gloo, as
-torchrun would start it; the verdict adds "output", the output of rank 0. Imports take most of the time of a
-run with a tiny model, and here they happen once.
+A case: {"name", "program", "arguments", "ranks", "family"}. Each rank runs the program over gloo,
+as torchrun would start it; the verdict adds "output", the output of rank 0. Imports take most of
+the time of a run with a tiny model, and here they happen once.
 
 Runs under the Python that has torch, transformers and DeepSpeed; imports neither PARC nor pytest.
 """
@@ -19,12 +19,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-CONFORMANCE = Path(__file__).parents[1]
-sys.path[1:1] = [str(CONFORMANCE / one) for one in ("shared", "rank_site", ".")]
+sys.path.insert(1, str(Path(__file__).parents[1]))
+sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
-from rank_site import sitecustomize as rank_site
 from case_lines import Case, Rejected, Verdict, answer_cases, import_before_forks
 from free_ports import free_ports
+from rank_site import sitecustomize as rank_site
 
 
 def check(case: Case, verdict: Verdict) -> None:
