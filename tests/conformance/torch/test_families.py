@@ -31,7 +31,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "ZeRO-3": ("deepspeed", {"zero_stage": 3}, "ZeRO-3"),
 }
 """Strategy -> (target, pins of the layout, strategy whose model and data one process trains)."""
-CHOSEN = os.environ.get("PARC_CONFORMANCE_FAMILIES", "mistral")
+CHOSEN = os.environ.get("PARC_CONFORMANCE_FAMILIES", "gpt2")
 
 
 def config_of(family: str) -> dict[str, Any]:
