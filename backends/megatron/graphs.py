@@ -34,6 +34,8 @@ CONFIRMED_SINCE = (10, 0)
 """Smallest compute capability on which published runs confirm that graphs save time. Almost all
 performance recipes of Megatron-Bridge 0.6 for Blackwell capture graphs, and few for H100, where its
 own figures for Qwen3-30B-A3B are 42.0 s with graphs and 41.4 s without."""
+NO_NAN_CHECK = "--no-check-for-nan-in-loss-and-grad"
+"""Flag without which ``validate_args`` rejects a graph of a whole step."""
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 
 
@@ -119,6 +121,8 @@ def _conflict_of_step(problem: Problem, layout: Layout) -> tuple[str, str]:
         return "experts, whose numbers of tokens the host reads", "cuda_graphs true"
     if problem.job.precision == "fp16":
         return "fp16, whose loss scale changes", "precision bf16, or cuda_graphs true"
+    if NO_NAN_CHECK in problem.launch.omit:
+        return f"{NO_NAN_CHECK} in launch.omit", f"launch.omit without {NO_NAN_CHECK}"
     if layout.pp > 1 and layout.vpp == 1:
         return (
             f"pp {layout.pp} without virtual stages, so that the host waits for each transfer",

@@ -31,7 +31,7 @@ GRAPH_RULES = (
         "R21",
         (
             *("layout.recompute", "layout.offload.activations", "job.moe_overlap", "job.precision"),
-            *("layout.pp", "layout.cuda_graphs"),
+            *("layout.pp", "launch.omit", "layout.cuda_graphs"),
         ),
         _violates_graphs,
         _explain_graphs,
