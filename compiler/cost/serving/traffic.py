@@ -24,7 +24,9 @@ from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
     StepSeconds,
     closed_loop_queue,
+    mean_square,
     poisson_queue,
+    seconds_of_prompts,
     seconds_until_prompt_runs,
 )
 from parc.compiler.cost.serving.stages import fullest_stage_memory
@@ -256,19 +258,25 @@ def steady_state(
     present = running
     if queue.rate is not None:
         present = queue.others(running) + 1
-        # The data-parallel ranks of an engine run their steps together.
-        queue = replace(queue, busy=-math.expm1(-running * deployment.layout.dp))
+        # The data-parallel ranks of an engine run their steps together. In a decode pool, the
+        # transfer of a cache delays only its own rank.
+        ranks = deployment.layout.dp
+        busy = -math.expm1(-running * ranks)
+        has_prompts = setup.pool != "decode" and not setup.prefill_apart
+        queue = replace(queue, busy=busy, ranks=ranks if has_prompts else 1)
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     steps = decode_steps(setup, traffic)
-    prefill = _prefill_seconds(deployment, traffic, present, decode.total_seconds)
+    prefill, shared, quadratic = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(prefill, transfer)
     step = decode.total_seconds
+    seconds = StepSeconds(prefill, step, step, shared, quadratic)
+    starts = queue.prompts_while_decoding(running) / max(steps, 1.0)
     if not setup.prefill_apart:
-        step += queue.prompts_while_decoding(running) / max(steps, 1.0) * prefill
+        step += seconds_of_prompts(queue, seconds, starts)
+    seconds = replace(seconds, prefill=serial, step=step)
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    seconds = StepSeconds(serial, decode.total_seconds, step)
     first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
@@ -287,31 +295,45 @@ def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
 
 
 def _prefill_seconds(
-    deployment: Deployment, traffic: Traffic, running: float, decode: float
-) -> float:
+    deployment: Deployment, traffic: Traffic, running: float, decode: StepTerms, ranks: int
+) -> tuple[float, float, float]:
     """Return the time in seconds that one request's prompt adds to the steps of other requests.
 
-    If separate GPUs run the prompts, the result is the time of the prompt on these GPUs. ``decode``
-    is the time of a step without prompts.
+    The second number is the part of it in work that ``ranks`` data-parallel ranks share, and the
+    third one the fraction of the rest in the attention core; both are 0 for a single rank. If
+    separate GPUs run the prompts, the result is the time of the prompt on these GPUs. ``decode`` is
+    the time of a step without prompts.
     """
     setup = deployment.setup
     computed = traffic.computed_input_tokens
     span = _mean_computed_keys(deployment, traffic)
     limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     if setup.prefill_apart:
-        running, decode = 0.0, 0.0
+        running, decode = 0.0, StepTerms()
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
     # Prompts that start in the same step are processed together, up to the token limit of a step.
     chunk = min(max(starts, 1.0) * computed, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
     mixed = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
-    return (mixed.total_seconds - decode) * computed / chunk
+    prefill = (mixed.total_seconds - decode.total_seconds) * computed / chunk
+    if ranks == 1:
+        return prefill, 0.0, 0.0
+    # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
+    mean = min(max(starts, 1 / ranks) * computed, limit)
+    others = seconds_through_all_stages(deployment, StepBatch(running, context, mean, span))
+    shared = (others.shared_seconds - decode.shared_seconds) * computed / (mean * ranks)
+    own = prefill - (mixed.shared_seconds - decode.shared_seconds) * computed / chunk
+    core = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, 0.0))
+    quadratic = (mixed.attention - core.attention) * computed / chunk / own
+    return own + shared, shared, quadratic
 
 
 def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
     """Return the mean number of keys that the computed tokens of a prompt attend to."""
-    length, computed = traffic.input_tokens, traffic.computed_input_tokens
+    # More tokens belong to long prompts than to short ones.
+    square = mean_square(traffic)
+    length, computed = square * traffic.input_tokens, square * traffic.computed_input_tokens
     keys = length * mean_visible_prompt_keys(deployment.model, length)
     # The last tokens are computed; they attend to the cached prefix too.
     cached = length - computed
