@@ -31,6 +31,13 @@ WIDEST = 6.0
 """Standard deviations from the mean at which a distribution is cut off."""
 CHAIN_ROUNDS = 12
 """Iterations to find the stationary share of steps with prompts."""
+CHAIN_TOLERANCE = 1e-3
+"""Relative error of this share."""
+GRID_LOW = 0.01
+"""Mean number of prompts below which a step has at most one."""
+GRID_RATIO = 1.05
+"""Ratio of neighbouring numbers of prompts for which numbers of waves are tabulated."""
+LOG_RATIO = log(GRID_RATIO)
 QUANTILES = 64
 """Points of the distribution of lengths in the numerical integration of the longest prompt."""
 
@@ -57,18 +64,17 @@ class CommonSteps:
 
     def _slowest_moments(self, prompts: float) -> tuple[float, float]:
         """Return the mean of this time and of its square, in units of the mean time."""
-        low = max(int(prompts), 1)
-        part = max(prompts - low, 0.0)
-        one, few, many = (
-            _slowest(self.lengths, number, self.step_prompts, round(self.quadratic, 2))
-            for number in (1, low, low + 1)
+        moments = _slowest_of_many(
+            self.lengths, self.ranks, self.step_prompts, round(self.quadratic, 2)
         )
-        mean = few[0] + part * (many[0] - few[0])
-        return mean / one[0], (few[1] + part * (many[1] - few[1])) / one[0] ** 2
+        low = min(max(int(prompts), 1), self.ranks)
+        few, many = moments[low - 1], moments[min(low, self.ranks - 1)]
+        part = min(max(prompts - low, 0.0), 1.0)
+        return few[0] + part * (many[0] - few[0]), few[1] + part * (many[1] - few[1])
 
     def _chunks(self) -> float:
         """Return the mean number of steps in which the prompt of one request runs."""
-        return 1 / _slowest(self.lengths, 1, self.step_prompts, 0.0)[0]
+        return 1 / _share_in_step(self.lengths, self.step_prompts)
 
     def added_seconds(self, decode: float, starts: float) -> float:
         """Return the seconds that prompts add to a mean step.
@@ -113,21 +119,37 @@ class CommonSteps:
             after_busy = -expm1(-prompts * (decode + added) / mean)
             # Prompts of several steps continue in the next one.
             after_busy = max(after_busy, 1 - 1 / chunks)
-            share = 0.5 * (share + after_idle / (1 - after_busy + after_idle))
+            found = after_idle / (1 - after_busy + after_idle)
+            if abs(found - share) < CHAIN_TOLERANCE * share:
+                break
+            share = 0.5 * (share + found)
         return share, added, square
 
 
 def mean_waves(prompts: float, ranks: int, *, complete: bool = False) -> float:
     """Return the mean of ceil(K / ranks), where K has a Poisson distribution of mean ``prompts``.
 
-    With ``complete``, only full waves count: the result is the mean of floor(K / ranks).
+    With ``complete``, only full waves count: the result is the mean of floor(K / ranks). The result
+    is interpolated in a table.
     """
+    if prompts <= GRID_LOW:
+        return 0.0 if complete else prompts
+    row = int(log(prompts / GRID_LOW) / LOG_RATIO)
+    first, low = _waves_in_row(row, ranks, complete)
+    second, high = _waves_in_row(row + 1, ranks, complete)
+    return low + (high - low) * (prompts - first) / (second - first)
+
+
+@lru_cache(maxsize=16384)
+def _waves_in_row(row: int, ranks: int, complete: bool) -> tuple[float, float]:
+    """Return (mean number of prompts, mean number of waves) of a row of the table."""
+    prompts = GRID_LOW * GRID_RATIO**row
     first = ranks - 1 if complete else 0
     if prompts > MANY_PROMPTS:
         # The mean is the sum over waves of the probability that K > first + wave x ranks.
         count = (prompts + WIDEST * sqrt(prompts)) / ranks + 1
         deviation = sqrt(2 * prompts)
-        return sum(
+        return prompts, sum(
             erfc((first + wave * ranks + 0.5 - prompts) / deviation) / 2
             for wave in range(ceil(count))
         )
@@ -135,10 +157,28 @@ def mean_waves(prompts: float, ranks: int, *, complete: bool = False) -> float:
     for number in range(int(prompts + WIDEST * (sqrt(prompts) + 1)) + 1):
         mean += probability * ((number + ranks - 1 - first) // ranks)
         probability *= prompts / (number + 1)
-    return mean
+    return prompts, mean
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
+def _share_in_step(lengths: Lengths, most: float) -> float:
+    """Return the mean length that runs in one step, divided by the mean length of a prompt."""
+    return _slowest(lengths, 1, most, 0.0)[0]
+
+
+@lru_cache(maxsize=256)
+def _slowest_of_many(
+    lengths: Lengths, ranks: int, most: float, quadratic: float
+) -> tuple[tuple[float, float], ...]:
+    """Return the moments of ``_slowest`` for 1 to ``ranks`` prompts.
+
+    The unit is the mean time of the part of a prompt that runs in one step.
+    """
+    one = _slowest(lengths, 1, most, quadratic)[0]
+    found = (_slowest(lengths, number, most, quadratic) for number in range(1, ranks + 1))
+    return tuple((mean / one, square / one**2) for mean, square in found)
+
+
 def _slowest(lengths: Lengths, prompts: int, most: float, quadratic: float) -> tuple[float, float]:
     """Return the mean of the time of the slowest of ``prompts`` prompts, and of its square.
 

@@ -196,22 +196,16 @@ def _open_arrival_state(
     ``rate`` is the number of requests per second per data-parallel rank. The number of decoding
     requests follows from Little's law and is at most ``slots``.
     """
-    states: dict[float, SteadyState] = {}
     queue = poisson_queue(deployment.setup, traffic, rate)
-
-    def state_with(running: float) -> SteadyState:
-        # The state at the root is needed again after the root has been found.
-        found = states.get(running)
-        if found is None:
-            found = states[running] = steady_state(deployment, traffic, running, queue)
-        return found
+    steps = decode_steps(deployment.setup, traffic)
 
     def missing_requests(running: float) -> float:
         """Return the number of decoding requests by Little's law, minus the assumed ``running``."""
-        found = state_with(running)
-        return min(rate * (found.request_seconds - found.first_seconds), slots) - running
+        seconds = _steady_steps(deployment, traffic, running, queue)[2]
+        return min(rate * steps * seconds.step, slots) - running
 
-    steady = state_with(_smallest_root(missing_requests, LEAST_RUNNING, slots))
+    running = _smallest_root(missing_requests, LEAST_RUNNING, slots)
+    steady = steady_state(deployment, traffic, running, queue)
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 
@@ -254,35 +248,43 @@ def steady_state(
     average, ``running`` other requests.
     """
     setup = deployment.setup
-    context = traffic.input_tokens + traffic.output_tokens / 2
-    present = running
-    if queue.rate is not None:
-        present = queue.others(running) + 1
-        # The data-parallel ranks of an engine run their steps together. In a decode pool, the
-        # transfer of a cache delays only its own rank.
-        ranks = deployment.layout.dp
-        busy = -math.expm1(-running * ranks)
-        has_prompts = setup.pool != "decode" and not setup.prefill_apart
-        queue = replace(queue, busy=busy, ranks=ranks if has_prompts else 1)
-    decode = seconds_through_all_stages(deployment, StepBatch(present, context))
-    steps = decode_steps(setup, traffic)
-    prefill, shared, quadratic = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
+    queue, decode, seconds = _steady_steps(deployment, traffic, running, queue)
+    steps, step = decode_steps(setup, traffic), seconds.step
+    first = decode.total_seconds + seconds.prefill * _prompt_latency_ratio(deployment, traffic)
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
-    serial = max(prefill, transfer)
-    step = decode.total_seconds
-    seconds = StepSeconds(prefill, step, step, shared, quadratic)
-    starts = queue.prompts_while_decoding(running) / max(steps, 1.0)
-    if not setup.prefill_apart:
-        step += seconds_of_prompts(queue, seconds, starts)
-    seconds = replace(seconds, prefill=serial, step=step)
-    first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
+    serial = max(seconds.prefill, transfer)
+    seconds = replace(seconds, prefill=serial)
     first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
         first = max(first, queue.present * serial - steps * step)
     return SteadyState(running, decode, step, serial, first, first + steps * step)
+
+
+def _steady_steps(
+    deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
+) -> tuple[RequestQueue, StepTerms, StepSeconds]:
+    """Return queue and steps with ``running`` decoding requests (see ``steady_state``)."""
+    setup, ranks = deployment.setup, deployment.layout.dp
+    context = traffic.input_tokens + traffic.output_tokens / 2
+    present = running
+    if queue.rate is not None:
+        present = queue.others(running) + 1
+        # The data-parallel ranks of an engine run their steps together. In a decode pool, the
+        # transfer of a cache delays only its own rank.
+        busy = -math.expm1(-running * ranks)
+        has_prompts = setup.pool != "decode" and not setup.prefill_apart
+        queue = replace(queue, busy=busy, ranks=ranks if has_prompts else 1)
+    decode = seconds_through_all_stages(deployment, StepBatch(present, context))
+    parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
+    seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])
+    if setup.prefill_apart:
+        return queue, decode, seconds
+    starts = queue.prompts_while_decoding(running) / max(decode_steps(setup, traffic), 1.0)
+    step = seconds.decode + seconds_of_prompts(queue, seconds, starts)
+    return queue, decode, replace(seconds, step=step)
 
 
 def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
@@ -324,8 +326,10 @@ def _prefill_seconds(
     others = seconds_through_all_stages(deployment, StepBatch(running, context, mean, span))
     shared = (others.shared_seconds - decode.shared_seconds) * computed / (mean * ranks)
     own = prefill - (mixed.shared_seconds - decode.shared_seconds) * computed / chunk
-    core = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, 0.0))
-    quadratic = (mixed.attention - core.attention) * computed / chunk / own
+    quadratic = 0.0
+    if traffic.lengths.input_cv:  # lengths of a uniform distribution differ little
+        core = seconds_through_all_stages(deployment, StepBatch(running, context, chunk))
+        quadratic = (mixed.attention - core.attention) * computed / chunk / own
     return own + shared, shared, quadratic
 
 
