@@ -19,6 +19,7 @@ half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
   steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
 
 If an engine has several data-parallel ranks, they run their steps together (``common_steps.py``).
+If a prompt is longer than a step, prompts follow one another, and wait as in an M/G/1 queue.
 
 With only one prompt per step, half of the others of the same step come later; without decoding
 requests, the wait is then that of an M/D/1 queue. ``tests/cost/serving`` compares both formulas
@@ -48,6 +49,8 @@ CLOSED_LOOP_ROUNDS = 10
 BUSIEST = 0.95
 """Upper limit of the load of a Poisson queue, because the queue would be infinitely long at load
 1."""
+LEAST_ROOM = 1e-3
+"""Minimum number of mean prompts for which a step has tokens next to the decoding requests."""
 FIXED = Lengths(range_ratio=0.0)
 """Lengths that are all equal."""
 
@@ -104,6 +107,11 @@ class RequestQueue:
     """Number of prompts that run between the prompt of the request and its first decode steps."""
     spread: float = 1.0
     """Fraction of the other running requests whose prompts run at any time."""
+
+    @property
+    def chunks(self) -> float:
+        """Number of steps in which a prompt of mean length runs."""
+        return max(1 / self.step_prompts, 1.0)
 
     def others(self, running: float) -> float:
         """Return the number of other requests that decode while a request decodes.
@@ -228,8 +236,11 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the wait in seconds for the running step and for other prompts of the own step."""
     prefill, step = seconds.prefill, seconds.step
     if queue.rate is not None:
+        common = _seconds_in_common_steps(queue, seconds) if queue.ranks > 1 else 0.0
+        if queue.chunks > 1:
+            return max(_seconds_behind_chunks(queue, seconds), common)
         if queue.ranks > 1:
-            return _seconds_in_common_steps(queue, seconds)
+            return common
         load = min(queue.rate * prefill, BUSIEST)
         seen = queue.busy * step + queue.square * prefill * load / (1 - load * load)
         return (0.5 + queue.waited * load) * seen
@@ -238,6 +249,20 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     ahead = max(step, seconds.decode + queue.dense * prefill)
     seen = max(step + queue.square * prefill * prompts / step, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
+
+
+def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
+    """Return the same wait if each prompt fills several steps, so that prompts follow one another.
+
+    A prompt takes s seconds with the decode steps between its chunks. The wait is that of a queue
+    in front of all data-parallel ranks (Sakasegawa, Annals of the Institute of Statistical
+    Mathematics 29, 1977), which is exact for one rank, or for the running step if no prompt runs.
+    """
+    alone = queue.chunks * seconds.decode + seconds.prefill
+    served = alone if queue.ranks == 1 else max(alone, queue.chunks * seconds.step)
+    load = min((queue.rate or 0.0) * served, BUSIEST)
+    behind: float = load ** (sqrt(2 * (queue.ranks + 1)) - 1) / (queue.ranks * (1 - load))
+    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * queue.square / 2
 
 
 def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float:

@@ -21,6 +21,7 @@ from parc.compiler.cost.serving.memory import (
     serving_memory,
 )
 from parc.compiler.cost.serving.request_waits import (
+    LEAST_ROOM,
     RequestQueue,
     StepSeconds,
     closed_loop_queue,
@@ -152,7 +153,7 @@ def max_running_requests(deployment: Deployment, memory: ServingMemory, traffic:
 
     if memory.kv_bytes < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
-    # Half of the output has been generated on average, unless the engine reserves all of it.
+    # Half of the output has been generated, unless the engine reserves all of it.
     mean = traffic.input_tokens + traffic.output_tokens / (
         1 if engine.scheduling.reserves_output else 2
     )
@@ -251,6 +252,7 @@ def steady_state(
     queue, decode, seconds = _steady_steps(deployment, traffic, running, queue)
     steps, step = decode_steps(setup, traffic), seconds.step
     first = decode.total_seconds + seconds.prefill * _prompt_latency_ratio(deployment, traffic)
+    first += (queue.chunks - 1) * decode.total_seconds  # each chunk runs in a decode step
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(seconds.prefill, transfer)
@@ -272,11 +274,13 @@ def _steady_steps(
     present = running
     if queue.rate is not None:
         present = queue.others(running) + 1
-        # The data-parallel ranks of an engine run their steps together. In a decode pool, the
-        # transfer of a cache delays only its own rank.
+        # In a decode pool, the transfer of a cache delays only its own rank.
         busy = -math.expm1(-running * ranks)
         has_prompts = setup.pool != "decode" and not setup.prefill_apart
         queue = replace(queue, busy=busy, ranks=ranks if has_prompts else 1)
+        if has_prompts:  # decoding requests use up a part of the tokens of a step
+            used = present * (1 + setup.draft_tokens) / traffic.computed_input_tokens
+            queue = replace(queue, step_prompts=max(queue.step_prompts - used, LEAST_ROOM))
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
     seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])

@@ -265,3 +265,16 @@ def test_the_slowest_of_several_prompts_takes_longer_if_their_lengths_differ() -
         max(random.lognormvariate(-(sigma**2) / 2, sigma) for _ in range(8)) for _ in range(9000)
     ]
     assert varied.slowest_of(8) == pytest.approx(sum(samples) / len(samples), rel=0.03)
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0])
+def test_a_prompt_that_fills_several_steps_waits_for_decode_steps_and_prompts(rate: float) -> None:
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES["vllm"], max_batched_tokens=512)
+    asked = (model("llama-3.1-70b"), cluster("hgx-h100"), setup, ServingLayout(4))
+    deployment, traffic = build_deployment(*asked), Traffic(4000, 200, None, rate, lengths=EQUAL)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=500))
+    assert simulated is not None
+    assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.1)
+    chunks = 4000 / 512
+    assert found.ttft_seconds > found.prefill_seconds + (chunks - 1) * found.decode.total_seconds
