@@ -49,8 +49,8 @@ CLOSED_LOOP_ROUNDS = 10
 BUSIEST = 0.95
 """Upper limit of the load of a Poisson queue, because the queue would be infinitely long at load
 1."""
-LEAST_ROOM = 1e-3
-"""Minimum number of mean prompts for which a step has tokens next to the decoding requests."""
+LEAST_STEP_PROMPTS = 1e-3
+"""Minimum number of mean prompts for which a step has tokens besides those of decoding requests."""
 FIXED = Lengths(range_ratio=0.0)
 """Lengths that are all equal."""
 

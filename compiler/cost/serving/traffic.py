@@ -21,7 +21,7 @@ from parc.compiler.cost.serving.memory import (
     serving_memory,
 )
 from parc.compiler.cost.serving.request_waits import (
-    LEAST_ROOM,
+    LEAST_STEP_PROMPTS,
     RequestQueue,
     StepSeconds,
     closed_loop_queue,
@@ -280,7 +280,7 @@ def _steady_steps(
         queue = replace(queue, busy=busy, ranks=ranks if has_prompts else 1)
         if has_prompts:  # decoding requests use up a part of the tokens of a step
             used = present * (1 + setup.draft_tokens) / traffic.computed_input_tokens
-            queue = replace(queue, step_prompts=max(queue.step_prompts - used, LEAST_ROOM))
+            queue = replace(queue, step_prompts=max(queue.step_prompts - used, LEAST_STEP_PROMPTS))
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
     seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])
