@@ -226,6 +226,11 @@ class StepTerms:
         layers = self.projections + self.attention + self.mlp + self.communication
         return layers + self.launch + self.head + self.host + self.draft
 
+    @property
+    def shared_seconds(self) -> float:
+        """Seconds in work that all data-parallel ranks share: experts and exchange of tokens."""
+        return self.mlp + self.communication
+
     def with_added_communication(self, seconds: float) -> StepTerms:
         """Return a copy with ``seconds`` added to the time of communication."""
         return StepTerms(

@@ -24,7 +24,16 @@ The table compares predictions with published latencies and throughput of vLLM, 
 TensorRT-LLM. Each cell contains the median of |predicted / measured - 1| and, in brackets, the
 median of predicted / measured - 1, in %; a cell is blank if the source did not measure the
 quantity. The sampled benchmarks do not record whether speculative decoding was on, which is why
-rows of the same layout differ by up to a factor of 2."""
+rows of the same layout differ by up to a factor of 2.
+
+*Choice* compares layouts of one sweep: rows with the same model, GPU, engine, formats, lengths and
+load that were measured with the same version of the engine and, if the source does not record
+whether speculative decoding was on, on the same day. PARC chooses the row with the highest
+predicted throughput per GPU. The regret is the highest measured throughput per GPU divided by that
+of the chosen row, minus 1. Rows are left out if their measured values contradict the row: weights
+larger than the memory of the stated GPUs, prompts that need more FLOP/s than the peak of the
+GPUs, or fewer than half as many decoding requests (by Little's law) as are stated and fit into
+memory."""
 LOADS = """\
 Errors of the time to the first token by load, in %. *median*, *mean* and *bias* (median signed
 error) are those of the shipped constants; the last two columns are median and bias of fits without

@@ -12,8 +12,12 @@ Values that a row leaves out are filled by these rules:
 - disaggregated rows: only the decode pool and its TPOT are used.
 - waits of new requests: those of the options in the scripts of the sampled benchmark that names a
   day of 2026 (SemiAnalysisAI/InferenceX, benchmarks/single_node); see ``wait_steps``.
+- sweeps: layouts are compared only if they were measured with the same version of the engine. If
+  the source does not record whether speculative decoding was on, they must also have been measured
+  on the same day: between two days, such rows of the same layout differ by up to a factor of 2.
 
-Rows of tier C, without numeric mean lengths, or of an unknown model are left out.
+Rows of tier C, without numeric mean lengths, or of an unknown model are left out, and rows whose
+measurements contradict the row (see ``_contradiction``).
 """
 
 from __future__ import annotations
@@ -22,11 +26,14 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp
 from pathlib import Path
 
 from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
+from parc.compiler.cost.counts.flops import layer_flops
+from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.traffic import decode_steps, layout_memory, max_running_requests
 
 NODES = {
     "a100-80": "dgx-a100",
@@ -66,6 +73,13 @@ SUFFIXES = ("-instruct", "-fp8", "-fp4", "-nvfp4", "-base")
 FORMATS = {"": "bf16", "fp8-block": "fp8", "int8": "fp8", "mxfp4": "nvfp4", "fp4": "nvfp4"}
 LENGTH_SHARE = 0.9
 DAY = re.compile(r"(\d{4})-(\d\d)-\d\d(?:\.csv)?")
+MEASURED_ON = re.compile(r"measured (\d{4}-\d\d-\d\d)")
+UNRECORDED = "speculative/MTP settings not recorded"
+LEAST_SHARE = 0.5
+"""Smallest number of decoding requests, divided by the number that fits into memory."""
+UNCERTAIN_MEMORY = 0.07
+"""Device memory that an engine may need beyond the estimate, as a fraction of the whole: 83 % of
+the published readings are within this error (docs/accuracy.md, Memory)."""
 POLLED_OFTEN = ("hgx-b300", "qwen3.5-397b-a17b", "fp8")
 """Node, model and weights of the benchmark whose server polls for requests every 10 steps under any
 load."""
@@ -100,6 +114,8 @@ def read_serving_table(folder: Path) -> ServingTable:
         for record in csv.DictReader(file):
             reason = _why_unusable(record)
             row = None if reason else row_of(published(record))
+            if row is not None and (reason := _contradiction(row)):
+                row = None
             if row is not None:
                 wide.rows.append(row)
             else:
@@ -117,6 +133,52 @@ def _why_unusable(record: Mapping[str, str]) -> str:
         return "no mean lengths"
     axis = "decode_tp" if record["mode"] == "disagg" else "tp"
     return "" if parse_number(record[axis]) else "no layout"
+
+
+def _contradiction(row: ServingRow) -> str:
+    """Return the reason why the measured values cannot be those of the row, or an empty string."""
+    if row.kind == "step" or row.setup.prefill_apart:
+        return ""
+    deployment = build_deployment(row.model, row.cluster, row.setup, row.layout)
+    memory = layout_memory(deployment)
+    gpu, measured, traffic = row.cluster.gpu, row.measured, row.traffic
+    if memory.weights_bytes > gpu.memory_bytes:
+        return "weights larger than the memory of the stated GPUs"
+    # The prompts alone, at the highest rate of the data sheet.
+    peak = 1e12 * max(rate for _, rate in gpu.peak_tflops)
+    requests = measured.tokens_per_second_per_gpu / traffic.output_tokens
+    if requests * _prompt_flops(row) > peak:
+        return "more FLOP/s than the peak of the stated GPUs"
+    if traffic.concurrency is None or not (measured.ttft_seconds and measured.tpot_seconds):
+        return ""
+    # Little's law: each request decodes during this share of its time in the system.
+    decoding = measured.tpot_seconds * decode_steps(row.setup, traffic)
+    running = traffic.concurrency * decoding / (measured.ttft_seconds + decoding)
+    cache = memory.kv_bytes - UNCERTAIN_MEMORY * gpu.memory_bytes
+    fitting = max_running_requests(deployment, replace(memory, kv_bytes=cache), traffic)
+    fitting = min(fitting * row.layout.dp * row.layout.replicas, traffic.concurrency)
+    return "an unrecorded limit of requests" if running < LEAST_SHARE * fitting else ""
+
+
+def _prompt_flops(row: ServingRow) -> float:
+    """Return the FLOPs of the layers for the prompt of one request."""
+    model, length = row.model, row.traffic.computed_input_tokens
+    kinds = Counter(model.layer_kinds)
+    return sum(
+        number * layer_flops(model, kind, length, round(length)).total
+        for kind, number in kinds.items()
+    )
+
+
+def sweep_of(record: Mapping[str, str]) -> str:
+    """Return the name of the sweep of a row of the wide table, or an empty string."""
+    if not record["sweep_id"]:
+        return ""
+    parts = [record["sweep_id"], record["engine_version"]]
+    day = MEASURED_ON.search(record["notes"])
+    if UNRECORDED in record["notes"] and day:
+        parts.append(day[1])
+    return " ".join(part for part in parts if part)
 
 
 def published(record: Mapping[str, str]) -> dict[str, str]:
@@ -145,7 +207,7 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
         "ttft_ms": "" if apart else record["ttft_ms"],
         "tpot_ms": record["tpot_ms"],
         "output_tokens_per_second_per_gpu": "" if apart else record["output_tok_s_per_gpu"],
-        "sweep": record["sweep_id"],
+        "sweep": sweep_of(record),
         "kind": "step" if step else "",
         "source": _source_name(record["source"]),
     }

@@ -18,6 +18,9 @@ half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
 - A closed loop: each request that ends is replaced at once. The decoding requests end in different
   steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
 
+If an engine has several data-parallel ranks, they run their steps together (``common_steps.py``).
+If a prompt is longer than a step, prompts follow one another, and wait as in an M/G/1 queue.
+
 With only one prompt per step, half of the others of the same step come later; without decoding
 requests, the wait is then that of an M/D/1 queue. ``tests/cost/serving`` compares both formulas
 with the event simulation.
@@ -33,10 +36,11 @@ length stay together in all rounds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
+from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
 from parc.compiler.ir import Model
-from parc.compiler.ir.serving import ServingSetup, Traffic
+from parc.compiler.ir.serving import Lengths, ServingSetup, Traffic
 
 CLOSED_LOOP_ROUNDS = 10
 """Requests per concurrent request in a benchmark of a closed loop (InferenceX sets --num-prompts to
@@ -45,6 +49,10 @@ CLOSED_LOOP_ROUNDS = 10
 BUSIEST = 0.95
 """Upper limit of the load of a Poisson queue, because the queue would be infinitely long at load
 1."""
+LEAST_STEP_PROMPTS = 1e-3
+"""Minimum number of mean prompts for which a step has tokens besides those of decoding requests."""
+FIXED = Lengths(range_ratio=0.0)
+"""Lengths that are all equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,10 @@ class StepSeconds:
     """Time of a step without prompts."""
     step: float
     """Mean time of a step."""
+    shared: float = 0.0
+    """Part of ``prefill`` in work that all data-parallel ranks of the engine share."""
+    quadratic: float = 0.0
+    """Fraction of the rest of ``prefill`` that is proportional to the square of the length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +87,18 @@ class RequestQueue:
     busy: float = 1.0
     """Probability that the engine runs a step when the request arrives; under Poisson arrivals, a
     step in which requests decode."""
+    ranks: int = 1
+    """Data-parallel ranks of the engine that run their steps together; only under Poisson arrivals,
+    because a closed loop keeps all ranks equally busy."""
     waited: float = 1.0
     """Fraction of the prompts that start in the same step for which the request waits: between 0.5
     if a step has one prompt, and 1 if a step has many."""
     dense: float = 0.0
     """Prompts per step while requests return that have ended one step after another."""
+    step_prompts: float = inf
+    """Largest number of mean prompts per step and rank; below 1 if a prompt takes several steps."""
+    lengths: Lengths = FIXED
+    """Distribution of the prompt lengths."""
     square: float = 1.0
     """Mean square of the time of a prompt, divided by the square of its mean."""
     present: float = 0.0
@@ -88,6 +107,11 @@ class RequestQueue:
     """Number of prompts that run between the prompt of the request and its first decode steps."""
     spread: float = 1.0
     """Fraction of the other running requests whose prompts run at any time."""
+
+    @property
+    def chunks(self) -> float:
+        """Number of steps in which a prompt of mean length runs."""
+        return max(1 / self.step_prompts, 1.0)
 
     def others(self, running: float) -> float:
         """Return the number of other requests that decode while a request decodes.
@@ -131,7 +155,7 @@ def closed_loop_queue(
         busy=busy,
         waited=_waited_share(setup, traffic),
         dense=0.0 if setup.engine.scheduling.prefill_first else 1 / _ending_steps(traffic),
-        square=_mean_square(traffic),
+        square=mean_square(traffic),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
         spread=later_rounds * (1 - companions / others) if others else 1.0,
@@ -159,8 +183,13 @@ def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> Request
 
     ``rate`` is the number of requests per second per data-parallel rank.
     """
+    limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
     return RequestQueue(
-        rate=rate, waited=_waited_share(setup, traffic), square=_mean_square(traffic)
+        rate=rate,
+        waited=_waited_share(setup, traffic),
+        step_prompts=limit / traffic.computed_input_tokens,
+        lengths=traffic.lengths,
+        square=mean_square(traffic),
     )
 
 
@@ -172,7 +201,7 @@ def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
     return 1 - min(traffic.computed_input_tokens / limit, 1.0) / 2
 
 
-def _mean_square(traffic: Traffic) -> float:
+def mean_square(traffic: Traffic) -> float:
     """Return the mean square of the prompt lengths, divided by the square of their mean."""
     lengths = traffic.lengths
     # The variance of a uniform distribution is the square of its half width, divided by 3.
@@ -207,6 +236,11 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the wait in seconds for the running step and for other prompts of the own step."""
     prefill, step = seconds.prefill, seconds.step
     if queue.rate is not None:
+        common = _seconds_in_common_steps(queue, seconds) if queue.ranks > 1 else 0.0
+        if queue.chunks > 1:
+            return max(_seconds_behind_chunks(queue, seconds), common)
+        if queue.ranks > 1:
+            return common
         load = min(queue.rate * prefill, BUSIEST)
         seen = queue.busy * step + queue.square * prefill * load / (1 - load * load)
         return (0.5 + queue.waited * load) * seen
@@ -215,3 +249,51 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     ahead = max(step, seconds.decode + queue.dense * prefill)
     seen = max(step + queue.square * prefill * prompts / step, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
+
+
+def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
+    """Return the same wait if each prompt fills several steps, so that prompts follow one another.
+
+    A prompt takes s seconds with the decode steps between its chunks. The wait is that of a queue
+    in front of all data-parallel ranks (Sakasegawa, Annals of the Institute of Statistical
+    Mathematics 29, 1977), which is exact for one rank, or for the running step if no prompt runs.
+    """
+    alone = queue.chunks * seconds.decode + seconds.prefill
+    served = alone if queue.ranks == 1 else max(alone, queue.chunks * seconds.step)
+    load = min((queue.rate or 0.0) * served, BUSIEST)
+    behind: float = load ** (sqrt(2 * (queue.ranks + 1)) - 1) / (queue.ranks * (1 - load))
+    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * queue.square / 2
+
+
+def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
+    """Return the same wait for an engine whose data-parallel ranks run their steps together."""
+    own, ranks = seconds.prefill - seconds.shared, queue.ranks
+    rate = queue.ranks * (queue.rate or 0.0)
+    common = _common_steps(queue, seconds)
+    seen = queue.busy * common.seen_seconds(seconds.decode, rate * seconds.step)
+    others = rate * seen
+    slower = common.slowest_of(min(others + 1, ranks)) - 1
+    waves = mean_waves(others, ranks, complete=True) * common.slowest_of(ranks)
+    return 0.5 * seen + own * (slower + queue.waited * waves) + seconds.shared * others
+
+
+def seconds_of_prompts(queue: RequestQueue, seconds: StepSeconds, starts: float) -> float:
+    """Return the seconds that prompts add to a mean step.
+
+    ``starts`` is the number of prompts per step and rank.
+    """
+    if queue.ranks == 1:
+        return starts * seconds.prefill
+    return _common_steps(queue, seconds).added_seconds(seconds.decode, starts * queue.ranks)
+
+
+def _common_steps(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
+    """Return the steps that all data-parallel ranks of an engine run together."""
+    return CommonSteps(
+        queue.ranks,
+        seconds.prefill - seconds.shared,
+        seconds.shared,
+        queue.step_prompts,
+        queue.lengths,
+        seconds.quadratic,
+    )

@@ -21,10 +21,13 @@ from parc.compiler.cost.serving.memory import (
     serving_memory,
 )
 from parc.compiler.cost.serving.request_waits import (
+    LEAST_STEP_PROMPTS,
     RequestQueue,
     StepSeconds,
     closed_loop_queue,
+    mean_square,
     poisson_queue,
+    seconds_of_prompts,
     seconds_until_prompt_runs,
 )
 from parc.compiler.cost.serving.stages import fullest_stage_memory
@@ -150,7 +153,7 @@ def max_running_requests(deployment: Deployment, memory: ServingMemory, traffic:
 
     if memory.kv_bytes < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
-    # Half of the output has been generated on average, unless the engine reserves all of it.
+    # Half of the output has been generated, unless the engine reserves all of it.
     mean = traffic.input_tokens + traffic.output_tokens / (
         1 if engine.scheduling.reserves_output else 2
     )
@@ -194,22 +197,16 @@ def _open_arrival_state(
     ``rate`` is the number of requests per second per data-parallel rank. The number of decoding
     requests follows from Little's law and is at most ``slots``.
     """
-    states: dict[float, SteadyState] = {}
     queue = poisson_queue(deployment.setup, traffic, rate)
-
-    def state_with(running: float) -> SteadyState:
-        # The state at the root is needed again after the root has been found.
-        found = states.get(running)
-        if found is None:
-            found = states[running] = steady_state(deployment, traffic, running, queue)
-        return found
+    steps = decode_steps(deployment.setup, traffic)
 
     def missing_requests(running: float) -> float:
         """Return the number of decoding requests by Little's law, minus the assumed ``running``."""
-        found = state_with(running)
-        return min(rate * (found.request_seconds - found.first_seconds), slots) - running
+        seconds = _steady_steps(deployment, traffic, running, queue)[2]
+        return min(rate * steps * seconds.step, slots) - running
 
-    steady = state_with(_smallest_root(missing_requests, LEAST_RUNNING, slots))
+    running = _smallest_root(missing_requests, LEAST_RUNNING, slots)
+    steady = steady_state(deployment, traffic, running, queue)
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 
@@ -252,29 +249,46 @@ def steady_state(
     average, ``running`` other requests.
     """
     setup = deployment.setup
-    context = traffic.input_tokens + traffic.output_tokens / 2
-    present = running
-    if queue.rate is not None:
-        present = queue.others(running) + 1
-        # The data-parallel ranks of an engine run their steps together.
-        queue = replace(queue, busy=-math.expm1(-running * deployment.layout.dp))
-    decode = seconds_through_all_stages(deployment, StepBatch(present, context))
-    steps = decode_steps(setup, traffic)
-    prefill = _prefill_seconds(deployment, traffic, present, decode.total_seconds)
+    queue, decode, seconds = _steady_steps(deployment, traffic, running, queue)
+    steps, step = decode_steps(setup, traffic), seconds.step
+    first = decode.total_seconds + seconds.prefill * _prompt_latency_ratio(deployment, traffic)
+    first += (queue.chunks - 1) * decode.total_seconds  # each chunk runs in a decode step
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
-    serial = max(prefill, transfer)
-    step = decode.total_seconds
-    if not setup.prefill_apart:
-        step += queue.prompts_while_decoding(running) / max(steps, 1.0) * prefill
-    first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    seconds = StepSeconds(serial, decode.total_seconds, step)
+    serial = max(seconds.prefill, transfer)
+    seconds = replace(seconds, prefill=serial)
     first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
         first = max(first, queue.present * serial - steps * step)
     return SteadyState(running, decode, step, serial, first, first + steps * step)
+
+
+def _steady_steps(
+    deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
+) -> tuple[RequestQueue, StepTerms, StepSeconds]:
+    """Return queue and steps with ``running`` decoding requests (see ``steady_state``)."""
+    setup, ranks = deployment.setup, deployment.layout.dp
+    context = traffic.input_tokens + traffic.output_tokens / 2
+    present = running
+    if queue.rate is not None:
+        present = queue.others(running) + 1
+        # In a decode pool, the transfer of a cache delays only its own rank.
+        busy = -math.expm1(-running * ranks)
+        has_prompts = setup.pool != "decode" and not setup.prefill_apart
+        queue = replace(queue, busy=busy, ranks=ranks if has_prompts else 1)
+        if has_prompts:  # decoding requests use up a part of the tokens of a step
+            used = present * (1 + setup.draft_tokens) / traffic.computed_input_tokens
+            queue = replace(queue, step_prompts=max(queue.step_prompts - used, LEAST_STEP_PROMPTS))
+    decode = seconds_through_all_stages(deployment, StepBatch(present, context))
+    parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
+    seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])
+    if setup.prefill_apart:
+        return queue, decode, seconds
+    starts = queue.prompts_while_decoding(running) / max(decode_steps(setup, traffic), 1.0)
+    step = seconds.decode + seconds_of_prompts(queue, seconds, starts)
+    return queue, decode, replace(seconds, step=step)
 
 
 def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
@@ -287,31 +301,47 @@ def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
 
 
 def _prefill_seconds(
-    deployment: Deployment, traffic: Traffic, running: float, decode: float
-) -> float:
+    deployment: Deployment, traffic: Traffic, running: float, decode: StepTerms, ranks: int
+) -> tuple[float, float, float]:
     """Return the time in seconds that one request's prompt adds to the steps of other requests.
 
-    If separate GPUs run the prompts, the result is the time of the prompt on these GPUs. ``decode``
-    is the time of a step without prompts.
+    The second number is the part of it in work that ``ranks`` data-parallel ranks share, and the
+    third one the fraction of the rest in the attention core; both are 0 for a single rank. If
+    separate GPUs run the prompts, the result is the time of the prompt on these GPUs. ``decode`` is
+    the time of a step without prompts.
     """
     setup = deployment.setup
     computed = traffic.computed_input_tokens
     span = _mean_computed_keys(deployment, traffic)
     limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     if setup.prefill_apart:
-        running, decode = 0.0, 0.0
+        running, decode = 0.0, StepTerms()
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
     # Prompts that start in the same step are processed together, up to the token limit of a step.
     chunk = min(max(starts, 1.0) * computed, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
     mixed = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
-    return (mixed.total_seconds - decode) * computed / chunk
+    prefill = (mixed.total_seconds - decode.total_seconds) * computed / chunk
+    if ranks == 1:
+        return prefill, 0.0, 0.0
+    # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
+    mean = min(max(starts, 1 / ranks) * computed, limit)
+    others = seconds_through_all_stages(deployment, StepBatch(running, context, mean, span))
+    shared = (others.shared_seconds - decode.shared_seconds) * computed / (mean * ranks)
+    own = prefill - (mixed.shared_seconds - decode.shared_seconds) * computed / chunk
+    quadratic = 0.0
+    if traffic.lengths.input_cv:  # lengths of a uniform distribution differ little
+        core = seconds_through_all_stages(deployment, StepBatch(running, context, chunk))
+        quadratic = (mixed.attention - core.attention) * computed / chunk / own
+    return own + shared, shared, quadratic
 
 
 def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
     """Return the mean number of keys that the computed tokens of a prompt attend to."""
-    length, computed = traffic.input_tokens, traffic.computed_input_tokens
+    # More tokens belong to long prompts than to short ones.
+    square = mean_square(traffic)
+    length, computed = square * traffic.input_tokens, square * traffic.computed_input_tokens
     keys = length * mean_visible_prompt_keys(deployment.model, length)
     # The last tokens are computed; they attend to the cached prefix too.
     cached = length - computed

@@ -123,6 +123,7 @@ WIDE = {
     "num_gpus": "8.0",
     "gpus_per_instance": "8.0",
     "engine": "sglang",
+    "engine_version": "0.5",
     "precision": "fp8",
     "kv_dtype": "",
     "mode": "agg",
@@ -180,6 +181,30 @@ def test_rows_that_say_too_little_are_counted(tmp_path: Path) -> None:
     assert not wide.rows
     assert sum(wide.left_out.values()) == 4
     assert main(["--data", str(tmp_path)]) == 0
+
+
+def test_rows_whose_measurements_contradict_them_are_left_out(tmp_path: Path) -> None:
+    small = {"num_gpus": "2.0", "tp": "2.0", "attn_dp": "1.0", "moe_ep": "1.0"}
+    # 64 requests wait 180 s for 20 s of decoding: 6.4 of them decode, although all fit.
+    limited = {"ttft_ms": "180000"}
+    fast = {"output_tok_s_per_gpu": "2000000"}
+    wide = read_serving_table(written(tmp_path, {}, small, limited, fast))
+    assert len(wide.rows) == 1
+    assert dict(wide.left_out) == {
+        "weights larger than the memory of the stated GPUs": 1,
+        "an unrecorded limit of requests": 1,
+        "more FLOP/s than the peak of the stated GPUs": 1,
+    }
+
+
+def test_layouts_are_compared_only_within_one_version_of_an_engine(tmp_path: Path) -> None:
+    day = "measured 2026-01-14; speculative/MTP settings not recorded"
+    other = {"notes": day.replace("14", "15"), "tp": "8.0", "attn_dp": "1.0"}
+    rows = read_serving_table(
+        written(tmp_path, {"notes": day}, other, {"notes": day, "engine_version": "0.6"})
+    ).rows
+    assert len({one.sweep for one in rows}) == 3
+    assert rows[0].sweep == "S1 0.5 2026-01-14"
 
 
 def test_a_prompt_waits_for_prompts_on_all_ranks_at_most_until_the_timeout() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import log, sqrt
+from random import Random
 
 import pytest
 
 from benchmarks.accuracy.serving.engines import ENGINES
+from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
@@ -218,3 +221,60 @@ def test_every_wait_has_its_price() -> None:
     found = seconds_until_prompt_runs(ServingSetup(engine=engine), DENSE, queue, seconds)
     # One half of the running step is left when the request arrives.
     assert found == 1.0 + 4 * 0.5 + 5.5 * 100.0 + 3 * 10.0
+
+
+@pytest.mark.parametrize("variation", [0.0, 0.8])
+@pytest.mark.parametrize("rate", [2.0, 8.0])
+def test_data_parallel_ranks_delay_each_other_as_in_the_simulation(
+    rate: float, variation: float
+) -> None:
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES["vllm"])
+    layout = ServingLayout(1, dp=8, ep=8)
+    asked = (model("qwen3-235b-a22b"), cluster("hgx-h200"), setup, layout)
+    lengths = Lengths(range_ratio=0.0, input_cv=variation, output_cv=variation)
+    deployment, traffic = build_deployment(*asked), Traffic(2000, 100, None, rate, lengths=lengths)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=1000))
+    assert simulated is not None
+    assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.2)
+    assert found.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.2)
+
+
+def test_the_mean_number_of_waves_follows_from_the_poisson_distribution() -> None:
+    random = Random(3)
+    for prompts, ranks in ((0.5, 8), (6.0, 4), (50.0, 8)):
+        counts = []
+        for _ in range(20_000):
+            number, passed = 0, random.expovariate(1.0)
+            while passed < prompts:
+                number, passed = number + 1, passed + random.expovariate(1.0)
+            counts.append(number)
+        whole = sum(number // ranks for number in counts) / len(counts)
+        started = sum(-(-number // ranks) for number in counts) / len(counts)
+        assert mean_waves(prompts, ranks) == pytest.approx(started, rel=0.02)
+        assert mean_waves(prompts, ranks, complete=True) == pytest.approx(whole, rel=0.03, abs=0.01)
+
+
+def test_the_slowest_of_several_prompts_takes_longer_if_their_lengths_differ() -> None:
+    varied = CommonSteps(8, 1.0, 0.0, 100.0, Lengths(input_cv=0.5, range_ratio=0.0), 0.0)
+    equal = replace(varied, lengths=EQUAL)
+    assert equal.slowest_of(8) == pytest.approx(1.0)
+    # Mean maximum of eight lognormal lengths with a coefficient of variation of 0.5.
+    random, sigma = Random(1), sqrt(log(1.25))
+    samples = [
+        max(random.lognormvariate(-(sigma**2) / 2, sigma) for _ in range(8)) for _ in range(9000)
+    ]
+    assert varied.slowest_of(8) == pytest.approx(sum(samples) / len(samples), rel=0.03)
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0])
+def test_a_prompt_that_fills_several_steps_waits_for_decode_steps_and_prompts(rate: float) -> None:
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES["vllm"], max_batched_tokens=512)
+    asked = (model("llama-3.1-70b"), cluster("hgx-h100"), setup, ServingLayout(4))
+    deployment, traffic = build_deployment(*asked), Traffic(4000, 200, None, rate, lengths=EQUAL)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=500))
+    assert simulated is not None
+    assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.1)
+    chunks = 4000 / 512
+    assert found.ttft_seconds > found.prefill_seconds + (chunks - 1) * found.decode.total_seconds

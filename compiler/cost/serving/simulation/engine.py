@@ -104,8 +104,8 @@ class Engine:
         limit = self._set_slowest_line(lines, min(horizon, self.longest_stretch))
         if self.shared is not None:
             # The work that all ranks share takes as long as for the mean of their tokens.
-            mean, tokens = round(decode / len(lines)), prompt_tokens / len(lines)
-            self._first += self.shared.decode_line(mean, 0.0)[0]
+            mean, tokens = decode / len(lines), prompt_tokens / len(lines)
+            self._first += self.shared.decode_seconds(mean)
             self._first += self.shared.prompt_seconds(mean, tokens, 0.0)
         if not prompt_tokens:
             self.decode_seconds = self._first

@@ -71,6 +71,17 @@ class StepTimes:
             line = self._lines[key] = self._find_line(*key)
         return line
 
+    def decode_seconds(self, decode: float) -> float:
+        """Return the seconds of a step with ``decode`` requests without context.
+
+        ``decode`` can be a mean over ranks; its seconds are interpolated.
+        """
+        low = int(decode)
+        seconds = self.decode_line(low, 0.0)[0]
+        if decode > low:
+            seconds += (decode - low) * (self.decode_line(low + 1, 0.0)[0] - seconds)
+        return seconds
+
     def _find_line(self, decode: int, is_beyond: bool) -> Line:
         low, high = CONTEXTS
         if self.window < inf:
@@ -161,12 +172,11 @@ def _empty_step_times(
         return seconds_through_all_stages(deployment, batch)
 
     def shared_seconds(batch: StepBatch) -> float:
-        found = terms(batch)
-        return found.mlp + found.communication
+        return terms(batch).shared_seconds
 
     def own_seconds(batch: StepBatch) -> float:
         found = terms(batch)
-        return found.total_seconds - found.mlp - found.communication
+        return found.total_seconds - found.shared_seconds
 
     if deployment.layout.dp == 1:
         return StepTimes(lambda batch: terms(batch).total_seconds, prompt_tokens, keys), None

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves Qwen/Qwen3-30B-A3B with SGLang 0.5.23: 3 engines of tp 1, pp 1, dp 2, ep 2.
+# Serves Qwen/Qwen3-30B-A3B with SGLang 0.5.23: 3 engines of tp 2, pp 1, ep 2.
 # Additional arguments are passed to sglang.launch_server. Rank map: rankmap.csv.
 set -euo pipefail
 
@@ -19,9 +19,6 @@ common=(
   # parallelism
   --tp-size 2
   --pp-size 1
-  --attn-dp-size 2
-  --enable-dp-lm-head
-  --moe-dense-tp-size 1
   # experts
   --ep-size 2
   # formats
@@ -29,8 +26,8 @@ common=(
   --kv-cache-dtype auto
   # memory and batches
   --context-length 32768
-  --max-running-requests 2048
-  --chunked-prefill-size 16384
+  --max-running-requests 1024
+  --chunked-prefill-size 8192
   --mem-fraction-static 0.92
   --page-size 16
   # server
@@ -48,9 +45,9 @@ start() {
 
 case $NODE_RANK in
   0) # host 0: ranks 0-5, API on 8000, 8001, 8002
-    start 0,1 --port 8000 --dist-init-addr 127.0.0.1:29501 "$@"
-    start 2,3 --port 8001 --dist-init-addr 127.0.0.1:29509 "$@"
-    start 4,5 --port 8002 --dist-init-addr 127.0.0.1:29517 "$@"
+    start 0,1 --port 8000 "$@"
+    start 2,3 --port 8001 "$@"
+    start 4,5 --port 8002 "$@"
     ;;
 esac
 
