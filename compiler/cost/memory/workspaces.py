@@ -150,7 +150,8 @@ def graph_buffer_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -
 
     The result is 0 if no part of the layer is captured.
     """
-    if not _captured_launches(cost_model, layout, kind):
+    problem, parts = cost_model.problem, cost_model.captured_graphs(layout).parts
+    if not captured_launches(problem.model, kind, problem.job.is_low_precision, parts):
         return 0.0
     return GRAPH_BUFFERS * residual_stream_bytes(cost_model, layout)
 
@@ -159,21 +160,15 @@ def graph_node_bytes(cost_model: CostModel, layout: Layout, load: StageContents)
     """Return the bytes that the driver needs for the CUDA graphs of a pipeline stage."""
     if not layout.cuda_graphs:
         return 0.0
-    counts = load.layers_by_kind(cost_model.problem.model)
+    problem, graphs = cost_model.problem, cost_model.captured_graphs(layout)
+    low = problem.job.is_low_precision
     launches = sum(
-        count * _captured_launches(cost_model, layout, kind) for kind, count in counts.items()
+        count * captured_launches(problem.model, kind, low, graphs.parts)
+        for kind, count in load.layers_by_kind(problem.model).items()
     )
     # The backward pass has two kernels per kernel of the forward pass.
-    nodes = 3 * launches * cost_model.captured_graphs(layout).micro_batches
+    nodes = 3 * launches * graphs.micro_batches
     return NODE_BYTES * nodes
-
-
-def _captured_launches(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
-    """Return the launches of a layer's forward pass that its CUDA graph replays."""
-    if not layout.cuda_graphs:
-        return 0.0
-    problem, parts = cost_model.problem, cost_model.captured_graphs(layout).parts
-    return captured_launches(problem.model, kind, problem.job.is_low_precision, parts)
 
 
 def placeholder_gradient_bytes(
