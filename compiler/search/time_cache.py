@@ -231,7 +231,7 @@ class MeshTimes:
             return least, least
         least = max(least, layers * min(each))
         heads = [(count * row.head, ranks) for _, count, ranks in shape.work]
-        return least, _seconds_to_hold(total, min(each), heads, least)
+        return least, seconds_to_hold(total, min(each), heads, least)
 
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
@@ -326,7 +326,7 @@ class MeshTimes:
         return timed
 
 
-def _seconds_to_hold(
+def seconds_to_hold(
     layers: int, each: float, heads: list[tuple[float, int]], least: float
 ) -> float:
     """Return the least seconds, from ``least`` on, in which the ranks compute ``layers`` layers.
