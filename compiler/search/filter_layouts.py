@@ -68,7 +68,7 @@ class LayoutFilter:
         self._memory = PeakMemoryCache(
             cost_model, self.build_layout, space.constants["zero_stage"], end
         )
-        self._time = StepTimeCache(cost_model, self.build_layout)
+        self._time = StepTimeCache(cost_model, self.build_layout, space.levels)
         self._times_by_sizes: dict[tuple[int, ...], MeshTimes] = {}
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
@@ -226,9 +226,7 @@ class LayoutFilter:
         """
         _, shape = self._splits[point.pp, point.vpp][point.split]
         times = self._times_by_sizes[point[:6]]
-        slowest, _, _ = times.pace(point, shape)
-        least = times.least_slowest_seconds(point, shape, layers)
-        return seconds - self._micro_batches(point) * (slowest - least)
+        return times.best_split_seconds(point, shape, self._micro_batches(point), seconds, layers)
 
     def with_split(self, point: LayoutPoint, split: PipelineSplit) -> LayoutPoint:
         """Return the layout ``point`` with ``split`` as its stage split."""

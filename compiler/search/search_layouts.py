@@ -17,7 +17,7 @@ from parc.compiler.cost.memory.peak import (
     peak_stage,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.step_time import seconds_within, step_time
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -238,7 +238,10 @@ def _with_fewest_recomputed_layers(
 
     def is_slow(count: int) -> bool:
         """Return True if the step takes too long with ``count`` recomputed layers."""
-        seconds = seconds_within(cost_model, layout_with(count), most_seconds)
+        point = row.point.with_recompute_level(siblings + count - 1)
+        if layout_filter.step_seconds(point) * (1 - ROUNDING) > most_seconds:
+            return True
+        seconds = step_time(cost_model, layout_filter.build_layout(point)).total_seconds
         return seconds > most_seconds or seconds >= whole_seconds() * (1 - ROUNDING)
 
     def fits(count: int) -> bool:

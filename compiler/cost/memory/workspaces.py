@@ -154,9 +154,9 @@ def graph_buffer_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -
     The result is 0 if no part of the layer is captured, and if one graph contains all layers: it
     passes tensors from layer to layer as the run without graphs does.
     """
-    if not cost_model.captured_graphs(layout).per_layer or not _captured_launches(
-        cost_model, layout, kind
-    ):
+    problem, graphs = cost_model.problem, cost_model.captured_graphs(layout)
+    low = problem.job.is_low_precision
+    if not graphs.per_layer or not captured_launches(problem.model, kind, low, graphs.parts):
         return 0.0
     return GRAPH_BUFFERS * residual_stream_bytes(cost_model, layout)
 
@@ -170,25 +170,18 @@ def graph_bytes(cost_model: CostModel, layout: Layout, load: StageContents) -> f
     """
     if not layout.cuda_graphs:
         return 0.0
-    counts = load.layers_by_kind(cost_model.problem.model)
+    problem, graphs = cost_model.problem, cost_model.captured_graphs(layout)
+    low = problem.job.is_low_precision
     launches = sum(
-        count * _captured_launches(cost_model, layout, kind) for kind, count in counts.items()
+        count * captured_launches(problem.model, kind, low, graphs.parts)
+        for kind, count in load.layers_by_kind(problem.model).items()
     )
     # The backward pass has two kernels per kernel of the forward pass.
-    graphs = cost_model.captured_graphs(layout)
     nodes = 3 * launches * graphs.micro_batches
     if graphs.per_layer:
         return NODE_BYTES * nodes
-    tokens = cost_model.problem.job.sequence_length * layout.micro_batch * graphs.micro_batches
+    tokens = problem.job.sequence_length * layout.micro_batch * graphs.micro_batches
     return NODE_BYTES * nodes + INPUT_BYTES * tokens
-
-
-def _captured_launches(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
-    """Return the launches of a layer's forward pass that its CUDA graph replays."""
-    if not layout.cuda_graphs:
-        return 0.0
-    problem, parts = cost_model.problem, cost_model.captured_graphs(layout).parts
-    return captured_launches(problem.model, kind, problem.job.is_low_precision, parts)
 
 
 def placeholder_gradient_bytes(

@@ -91,6 +91,8 @@ class CostModel:
         """
         self.problem = problem
         self.framework = framework
+        # Checked once: Python 3.11 compares an object with a protocol name by name.
+        self._graph_capture = framework if isinstance(framework, GraphCapture) else None
         self.kernels = kernels
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         self.efficiency = calibrated_efficiency(row, problem.calibration)
@@ -129,9 +131,9 @@ class CostModel:
 
         They are empty if the framework captures none (``GraphCapture`` of ``backends/base.py``).
         """
-        if not layout.cuda_graphs or not isinstance(self.framework, GraphCapture):
+        if not layout.cuda_graphs or self._graph_capture is None:
             return NO_GRAPHS
-        return self.framework.captured_graphs(self.problem, layout)
+        return self._graph_capture.captured_graphs(self.problem, layout)
 
     def group_spans(self, layout: Layout) -> GroupSpans:
         """Return how the process groups of ``layout`` are distributed over NVLink domains."""
