@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from parc.backends.shared.common_rules import Conflict
 from parc.compiler.ir import CapturedGraphs, Gpu, LayerPart, Layout, Problem
 
 MODULES: dict[LayerPart, str] = {
@@ -87,48 +88,47 @@ def captured_parts(problem: Problem, layout: Layout) -> frozenset[LayerPart]:
     return frozenset(parts)
 
 
-def graph_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """Return (setting that prevents CUDA graphs, valid settings).
-
-    Both texts are "" if ``layout`` has no CUDA graphs, or if nothing prevents them.
-    """
+def graph_conflict(problem: Problem, layout: Layout) -> Conflict | None:
+    """Return the setting that prevents CUDA graphs; None if nothing does, or if there are none."""
     recompute, routed = layout.recompute, problem.model.moe_layers > 0
     if not layout.cuda_graphs:
-        return "", ""
+        return None
     if problem.cluster.gpu.vendor != "nvidia":
-        return f"{problem.cluster.gpu.name} GPUs", "NVIDIA GPUs"
+        return Conflict(f"{problem.cluster.gpu.name} GPUs", "NVIDIA GPUs")
     if layout.offload.activations:
-        return "offloaded activations", "layout.offload.activations: []"
+        return Conflict("offloaded activations", "layout.offload.activations: []")
     if captures_step(layout):
         return _conflict_of_step(problem, layout)
     if recompute.granularity == "full":
-        return "full recompute", "recompute none or selective"
+        return Conflict("full recompute", "recompute none or selective")
     if routed and "moe" in recompute.modules:
-        return "recompute of moe", "recompute modules without moe, such as [moe_act]"
+        return Conflict("recompute of moe", "recompute modules without moe, such as [moe_act]")
     if routed and "layernorm" in recompute.modules and not _frees_norm_output(problem, layout):
         # transformer_layer.py switches this recompute off, and the norm's output stays allocated.
-        return "recompute of layernorm", "recompute modules without layernorm, such as [moe_act]"
+        return Conflict(
+            "recompute of layernorm", "recompute modules without layernorm, such as [moe_act]"
+        )
     attention = problem.model.attention
     biased = attention.qkv_bias or attention.output_bias
     if problem.job.moe_overlap and layout.ep > 1 and biased:
-        return "moe_overlap with biases in the attention", "moe_overlap false"
-    return "", ""
+        return Conflict("moe_overlap with biases in the attention", "moe_overlap false")
+    return None
 
 
-def _conflict_of_step(problem: Problem, layout: Layout) -> tuple[str, str]:
+def _conflict_of_step(problem: Problem, layout: Layout) -> Conflict | None:
     """Return what ``graph_conflict`` returns, for a CUDA graph of a whole step."""
     if problem.model.moe_layers:
-        return "experts, whose numbers of tokens the host reads", "cuda_graphs true"
+        return Conflict("experts, whose numbers of tokens the host reads", "cuda_graphs true")
     if problem.job.precision == "fp16":
-        return "fp16, whose loss scale changes", "precision bf16, or cuda_graphs true"
+        return Conflict("fp16, whose loss scale changes", "precision bf16, or cuda_graphs true")
     if NO_NAN_CHECK in problem.launch.omit:
-        return f"{NO_NAN_CHECK} in launch.omit", f"launch.omit without {NO_NAN_CHECK}"
+        return Conflict(f"{NO_NAN_CHECK} in launch.omit", f"launch.omit without {NO_NAN_CHECK}")
     if layout.pp > 1 and layout.vpp == 1:
-        return (
+        return Conflict(
             f"pp {layout.pp} without virtual stages, so that the host waits for each transfer",
             "pp 1, vpp above 1, or cuda_graphs true",
         )
-    return "", ""
+    return None
 
 
 def _frees_norm_output(problem: Problem, layout: Layout) -> bool:
