@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from parc.compiler.cost.counts.launches import (
+    COLLECTIVE_LAUNCHES,
     forward_launches,
     replayed_launches,
     unfused_launches,
@@ -137,6 +138,7 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     if layout.shares_weights:
         backward += gradient_sum_seconds(cost_model, layout, kind)
     launch = launch_seconds(cost_model, layout, kind)
+    calls = collective_launch_seconds(cost_model, layout, kind)
     if kind.routed:
         own = routed_expert_seconds(cost_model, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
@@ -145,9 +147,11 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     copies = (
         activation_copy_seconds(cost_model, layout, kind) if layout.offload.activations else 0.0
     )
-    ahead = _pass_time((forward, row.tp * tp.forward, cp.forward), launch, copies)
+    ahead = _pass_time((forward, row.tp * tp.forward, cp.forward), launch + calls.forward, copies)
     back = _pass_time(
-        (backward, row.tp * tp.backward, cp.backward), BACKWARD_LAUNCH * launch, copies
+        (backward, row.tp * tp.backward, cp.backward),
+        BACKWARD_LAUNCH * launch + calls.backward,
+        copies,
     )
     # Whatever else overlaps with a pass overlaps with the whole of it.
     window = ForwardBackward(ahead.total, back.total)
@@ -223,6 +227,24 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
         ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
     )
     return row.launch_seconds * launches
+
+
+def collective_launch_seconds(
+    cost_model: CostModel, layout: Layout, kind: LayerKind
+) -> ForwardBackward:
+    """Return the seconds in which the host launches the tensor-parallel collectives of a layer.
+
+    CUDA graphs contain the collectives that they capture.
+    """
+    if layout.tp == 1 or layout.cuda_graphs:
+        return NOTHING
+    exchanges = dense_collectives(cost_model, layout, kind)
+    exchanges += expert_collectives(cost_model, layout, kind)
+    calls = [(COLLECTIVE_LAUNCHES[one.operation], one) for one in exchanges]
+    return ForwardBackward(
+        sum(launches * one.forward for launches, one in calls),
+        sum(launches * one.backward for launches, one in calls),
+    ).scaled(cost_model.efficiency.launch_seconds)
 
 
 def _cached_gemm_seconds(
