@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from parc.backends.registry import framework
+from parc.compiler.cost.counts.launches import COLLECTIVE_LAUNCHES
 from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
@@ -15,8 +16,9 @@ from parc.compiler.cost.kernels.layer_kernels import (
     gemm_forward_backward_seconds,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.step.layer_time import collective_launch_seconds
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.ir import Layout, Precision, Problem
+from parc.compiler.ir import DENSE, Layout, Precision, Problem
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.compiled import Spec, changed, plan_of
 
@@ -89,3 +91,20 @@ def test_a_shorter_format_saves_at_most_the_ratio_of_the_peak_rates(node: str) -
             slow, fast = gemm_seconds(wide, shape), gemm_seconds(narrow, shape)
             assert fast.forward * ratio * ROUNDING >= slow.forward
             assert fast.backward * ratio * ROUNDING >= slow.backward
+
+
+def test_the_host_also_launches_collectives() -> None:
+    plan = plan_of(changed(SMALL, {"layout.cp": 1}))
+    cost_model = cost_model_for(plan.problem, MEGATRON)
+    unit = cost_model.efficiency.launch_seconds
+    layout = replace(plan.layout, sequence_parallel=False)
+    # One all-reduce after attention and one after the MLP, in each pass.
+    calls = collective_launch_seconds(cost_model, layout, DENSE)
+    assert calls.forward == calls.backward == 2 * COLLECTIVE_LAUNCHES["all_reduce"] * unit
+    # Sequence parallelism gathers and scatters instead, and gathers inputs again.
+    calls = collective_launch_seconds(cost_model, plan.layout, DENSE)
+    gather, scatter = COLLECTIVE_LAUNCHES["all_gather"], COLLECTIVE_LAUNCHES["reduce_scatter"]
+    assert calls.forward == pytest.approx(2 * (gather + scatter) * unit)
+    assert calls.backward == pytest.approx(2 * (2 * gather + scatter) * unit)
+    for other in (replace(layout, tp=1), replace(layout, cuda_graphs=True)):
+        assert collective_launch_seconds(cost_model, other, DENSE).total == 0.0
