@@ -359,6 +359,9 @@ class ServingLaunch(Protocol):
     """URL path of the API server that responds with status 200 once the engine is ready, such as
     ``/health``."""
 
+    def image(self, version: str, vendor: str) -> str:
+        """Return the official container image for GPUs of ``vendor``; empty if there is none."""
+
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words of the command that starts one engine on all hosts of the engine.
 

@@ -45,7 +45,10 @@ DIFF = "parc.compiler.report.diff"
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     IR: (),
     DIAGNOSTICS: (IR,),
-    TOPOLOGY: (IR, DIAGNOSTICS, "parc.compiler.spec.reading"),
+    TOPOLOGY: (
+        *(IR, DIAGNOSTICS),
+        *("parc.compiler.spec.reading", "parc.compiler.catalog.instance_types"),
+    ),
     COST: (IR, TOPOLOGY, BASE),
     SPEC: (IR, DIAGNOSTICS),
     CATALOG: (SPEC, DIAGNOSTICS, IR),

@@ -23,6 +23,7 @@ from parc.backends.kubernetes.object_names import (
     is_taint,
 )
 from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
+from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_setup_and_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
@@ -57,7 +58,10 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     API servers that only some pods of a template would start.
     """
     hosts = len(plan.placement.hosts)
-    _check_names(plan.problem, f"-{hosts}-0-{hosts}", sink)
+    problem = plan.problem
+    version, vendor = problem.version(problem.framework), problem.cluster.gpu.vendor
+    image = engine(problem.framework).image(version, vendor)
+    _check_names(problem, f"-{hosts}-0-{hosts}", sink, image)
     _check_host_names(plan, sink)
     check_setup_and_variables(plan, sink)
     if _check_api_servers(plan, sink) and _check_config_map_size(serving_files(plan), sink):
@@ -94,16 +98,17 @@ def _check_api_servers(plan: ServingPlan, sink: Sink) -> bool:
     return False
 
 
-def _check_names(task: Task, suffix: str, sink: Sink) -> None:
+def _check_names(task: Task, suffix: str, sink: Sink, image: str = "") -> None:
     """Report a missing image (L24), an unused Secret (E13) and invalid Kubernetes names (L25).
 
-    ``suffix`` is the longest text that Kubernetes appends to the job's name to name a pod.
+    ``suffix`` is the longest text that Kubernetes appends to the job's name to name a pod, and
+    ``image`` the official image of the engine, if there is one.
     """
     job = task.launch.kubernetes
     if not job.image:
         finding = Finding(
             "pods require a container image", label="launch.kubernetes.image is not set",
-            fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
+            fix=f"launch.kubernetes.image: {image or 'REGISTRY/IMAGE:TAG'}", targets=TARGETS,
         )  # fmt: skip
         sink.report("L24", finding, at=AT if sink.positions.is_path_in_spec(AT) else "emit")
     if job.secret and not task.launch.env_inherited:

@@ -316,7 +316,7 @@ def rack_runs(plan: Mapping[str, Any]) -> list[tuple[str, int]]:
     for rack in cluster["racks"]:
         domains = _spans_hosts(cluster["node"])
         names = rack["nvlink_domains"] if domains else [rack["name"]] * len(rack["hosts"])
-        homes |= dict(zip(rack["hosts"], names, strict=False))
+        homes |= zip(rack["hosts"], names, strict=True)
     places = [homes.get(host, "") for host in plan["placement"]["hosts"]]
     return [(home, len(list(run))) for home, run in groupby(places)]
 

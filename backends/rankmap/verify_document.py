@@ -69,13 +69,12 @@ def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterat
     yield DerivedSetting("placement.hosts", [name for name, _, _ in places], file)
 
     def is_planned(racks: Any) -> bool:
-        # plan.json lists the domains of a rack once; a domain may contain several hosts. Two sets,
-        # because all pairs of hosts and domains of a large rack would be hundreds of millions.
-        hosts = {(host, rack["name"]) for rack in racks for host in rack["hosts"]}
-        domains = {(rack["name"], domain) for rack in racks for domain in rack["nvlink_domains"]}
-        return all(
-            (host, rack) in hosts and (rack, domain) in domains for host, rack, domain in places
-        )
+        planned = {
+            (host, rack["name"], domain)
+            for rack in racks
+            for host, domain in zip(rack["hosts"], rack["nvlink_domains"], strict=True)
+        }
+        return planned.issuperset(places)
 
     found = sorted({str(rack) for _, rack, _ in places})
     yield DerivedSetting("problem.cluster.racks", found, file, accepts=is_planned)

@@ -76,6 +76,10 @@ class Sglang:
     ray_entry: RayEntry | None = None
     long_context_setting = f"{ALLOW_LONG}=1"
 
+    def image(self, version: str, vendor: str) -> str:
+        """Return the official container image for GPUs of ``vendor``; empty if there is none."""
+        return f"lmsysorg/sglang:v{version}" if vendor == "nvidia" else ""
+
     def constants(self) -> EngineConstants:
         """Return the constants of SGLang's cost model."""
         return engine_constants()
@@ -199,7 +203,8 @@ def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Art
     names = [host.name for host in hosts] if plan.problem.cluster.named else []
     values = {
         "engines": plan.layout.replicas,
-        "hosts": names or ([LOCAL] if len(hosts) == 1 else []),
+        # serve.sh of a single host names no host either.
+        "hosts": [LOCAL] if len(hosts) == 1 else names,
         "nodes": len(hosts),
         "port": plan.problem.endpoint.router_port,
         "workers": [(one.node, port) for one in running for port in one.ports],

@@ -175,10 +175,8 @@ def rack_name_by_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> 
     outline = read_outline(artifacts[TABLE]) if TABLE in artifacts else None
     if outline is not None:
         return outline.domains if domains else outline.racks
-    # Without a rank map, plan.json has the racks, and the domains as one list per rack.
     homes: dict[str, str] = {}
     for rack in cluster["racks"]:
-        names = rack["nvlink_domains"] if domains else [rack["name"]]
-        share = -(-len(rack["hosts"]) // max(1, len(names)))
-        homes |= {host: names[at // share] for at, host in enumerate(rack["hosts"])}
+        names = rack["nvlink_domains"] if domains else [rack["name"]] * len(rack["hosts"])
+        homes |= zip(rack["hosts"], names, strict=True)
     return [homes.get(host, "") for host in plan["placement"]["hosts"]]

@@ -73,6 +73,10 @@ class TensorrtLlm:
     ray_entry: RayEntry | None = None
     long_context_setting = ""
 
+    def image(self, version: str, vendor: str) -> str:
+        """Return the official container image for GPUs of ``vendor``; empty if there is none."""
+        return f"nvcr.io/nvidia/tensorrt-llm/release:{version}" if vendor == "nvidia" else ""
+
     def constants(self) -> EngineConstants:
         """Return the constants of TensorRT-LLM's cost model."""
         return engine_constants()

@@ -82,6 +82,11 @@ class Vllm:
     ray_entry = RayEntry("vllm", "vllm.entrypoints.cli.main", "VLLM_RAY_BUNDLE_INDICES")
     long_context_setting = f"{ALLOW_LONG}=1"
 
+    def image(self, version: str, vendor: str) -> str:
+        """Return the official container image for GPUs of ``vendor``; empty if there is none."""
+        name = {"nvidia": "vllm-openai", "amd": "vllm-openai-rocm"}.get(vendor)
+        return f"vllm/{name}:v{version}.0" if name else ""
+
     def constants(self) -> EngineConstants:
         """Return the constants of vLLM's cost model."""
         return engine_constants()

@@ -11,9 +11,9 @@ from parc.compiler.catalog.library import (
     TextReader,
     read_user_file,
     register_user_file_lines,
+    unknown_entry_finding,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.diagnostics.similar_names import has_same_numbers
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
@@ -51,22 +51,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         return {"name": name} | library.entry(KIND, name)
     if "/" in name or "\\" in name or ".json#" in name or name.endswith(".json"):
         return _read_config_file(name, library, sink, at)
-    from difflib import get_close_matches
-
-    near = get_close_matches(name[:100].lower(), library.names(KIND), n=3, cutoff=0.5)
-    sink.report(
-        "K01",
-        Finding(
-            message=f"the catalog has no model {name[:100]!r}",
-            label="no catalog entry has this name",
-            help=f"did you mean {', '.join(near)}?"
-            if near
-            else "`parc catalog models` lists the valid names",
-            # A model with other numbers in its name (another size) would not be a fix.
-            fix=f"{at}: {near[0]}" if near and has_same_numbers(name, near[0]) else "",
-        ),
-        at=at,
-    )
+    sink.report("K01", unknown_entry_finding(KIND, name, library.names(KIND), at), at=at)
     return None
 
 

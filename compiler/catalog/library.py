@@ -25,8 +25,9 @@ from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.diagnostics.similar_names import has_same_numbers
+from parc.compiler.diagnostics.similar_names import suggest_entries
 from parc.compiler.diagnostics.table_yaml import parse_table
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes", "sites")
@@ -199,7 +200,7 @@ def look_up_entry(
     try:
         return CatalogEntry(kind, name, library.entry(kind, name))
     except KeyError:
-        sink.report("K01", _unknown_entry_finding(kind, name, library.names(kind), at), at=at)
+        sink.report("K01", unknown_entry_finding(kind, name, library.names(kind), at), at=at)
         return None
 
 
@@ -270,21 +271,19 @@ def register_user_file_lines(path: str, text: str, sink: Sink) -> None:
         sink.positions = replace(positions, lines=lines, word_only=word_only)
 
 
-def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name[:100].lower(), names, n=3, cutoff=0.5)
-    near = near or [other for other in names if name and other.startswith(name.lower())][:3]
+def unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
+    """Return the finding (K01) for ``name``, which is not among the ``names`` of the catalog."""
+    near, meant = suggest_entries(name, names)
+    if kind == "nodes":
+        meant = node_of_instance_type(name) or meant
+        near = (meant,) if meant else near
     return Finding(
         message=f"the catalog has no {LABELS[kind]} {name[:100]!r}",
         label="no catalog entry has this name",
         help=f"did you mean {' or '.join(near)}?"
         if near
         else f"`parc catalog {kind}` lists the valid names",
-        # Hardware with other numbers in its name is other hardware, so it would not be a fix.
-        fix=f"{at}: {near[0]}"
-        if near and has_same_numbers(name, near[0])
-        else _node_with_other_gpu_count(kind, name, names, at),
+        fix=f"{at}: {meant}" if meant else _node_with_other_gpu_count(kind, name, names, at),
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 _MAX_LENGTH = 64
 """Maximum length of a compared word in characters. Longer words are hardly misspelled names, and
 comparing them is slow."""
 
 
+_WORDS = re.compile(r"[a-z0-9]+")
 _CUTOFF = 0.6
 """Smallest similarity (ratio of difflib) of a suggested name; the default of difflib."""
 
@@ -56,15 +58,40 @@ def close_matches(
     return [name for _, name in found]
 
 
-def has_same_numbers(word: str, name: str) -> bool:
-    """Return True if both names contain the same numbers.
+def suggest_entries(word: str, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Return (at most three ``names`` that ``word`` may mean, the one that it can only mean).
 
-    Otherwise, ``word`` cannot be a misspelling of ``name``: gemma-7b and gemma-3-27b are different
-    models, but llama3-70b can mean llama-3-70b.
+    The second value is empty if ``word`` may mean several entries or something else. Names with the
+    parts of ``word``, such as h200-sxm-141gb for h200, precede names with a similar spelling.
     """
-    import re
+    from difflib import get_close_matches
 
-    return re.findall(r"[0-9]+", word[:_MAX_LENGTH]) == re.findall(r"[0-9]+", name)
+    word = word[:_MAX_LENGTH].lower()
+    parts = set(_WORDS.findall(word))
+    longer = [name for name in names if parts and parts <= set(_WORDS.findall(name))]
+    longer.sort(key=len)
+    near = get_close_matches(word, names, n=3, cutoff=0.5)
+    if len(longer) == 1 and any(character.isdigit() for character in word):
+        return (longer[0],), longer[0]
+    misspelled = next((name for name in near if _is_misspelling(word, name)), "")
+    return tuple(dict.fromkeys((*longer, *near)))[:3], "" if longer else misspelled
+
+
+def _is_misspelling(word: str, name: str) -> bool:
+    """Return True if ``word`` differs from ``name`` only in separators, or in words of letters.
+
+    Words with digits must be equal: gb200 and b200, or gemma-7b and gemma-3-27b, are different
+    entries.
+    """
+    from difflib import SequenceMatcher
+
+    one, other = _WORDS.findall(word), _WORDS.findall(name)
+    if "".join(one) == "".join(other):
+        return True
+    return len(one) == len(other) and all(
+        a == b or (a.isalpha() and b.isalpha() and SequenceMatcher(None, a, b).ratio() > _CUTOFF)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def _fold_case_and_dashes(name: str) -> str:

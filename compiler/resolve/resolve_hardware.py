@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from parc.compiler.catalog.find_generation import find_generation
+from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu, nodes_with_gpu
 from parc.compiler.catalog.library import CatalogEntry, Library, look_up_entry
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Generation, Gpu, NodeType
@@ -50,22 +51,23 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     ``cluster.gpu`` and ``cluster.fabric`` replace the GPU and the fabric of the node type.
     """
     if spec.node is None:
-        names = _node_types_with(spec.gpu, library) or ["dgx-h100"]
-        _report_missing_part(sink, at, "node", " or ".join(names))
+        _report_missing_part(sink, at, "node", _node_fix(f"{at}.node", spec.gpu))
         return None
     node_spec = _facts_of_component("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
         return None
     gpu_name = spec.gpu or node_spec.gpu
     gpu = _resolve_gpu(gpu_name, library, sink, _path_of_hardware_part(at, "gpu", spec.gpu))
+    node = _resolve_node(node_spec, sink, f"{at}.node", gpu_name)
+    if node is None:  # a base for the node type would set the fabric, too
+        return None
     fabric = _resolve_fabric(
         spec.fabric or node_spec.fabric,
         library,
         sink,
         _path_of_hardware_part(at, "fabric", spec.fabric),
     )
-    node = _resolve_node(node_spec, sink, f"{at}.node", lambda: _node_types_with(gpu_name, library))
-    if gpu is None or node is None or fabric is None:
+    if gpu is None or fabric is None:
         return None
     consistent = check_node(gpu[0], node, sink, f"{at}.node")
     consistent &= check_rails(node, fabric, sink, _path_of_hardware_part(at, "fabric", spec.fabric))
@@ -84,14 +86,9 @@ def _path_of_hardware_part(at: str, key: str, written: object) -> str:
     return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
-def _report_missing_part(sink: Sink, at: str, key: str, example: str) -> None:
-    """Report that the cluster has no node type, GPU or fabric (H05).
-
-    ``key`` is the missing key, and ``example`` a value for the suggested fix.
-    """
-    finding = Finding(
-        f"{at} does not set {key}", f"{key} is missing here", fix=f"{at}.{key}: {example}"
-    )
+def _report_missing_part(sink: Sink, at: str, key: str, fix: str) -> None:
+    """Report that the cluster does not set ``key``: its node type, GPU or fabric (H05)."""
+    finding = Finding(f"{at} does not set {key}", f"{key} is missing here", fix=fix)
     sink.report("H05", finding, at=at, key=True)
 
 
@@ -162,32 +159,39 @@ def _changes_of_dependent_facts(base: NodeSpec, update: dict[str, Any]) -> dict[
     return dependent
 
 
-def _node_types_with(gpu: object, library: Library) -> Sequence[str]:
-    """Return the names of the node types of the catalog whose GPU is ``gpu``."""
-    return [name for name in library.names("nodes") if library.entry("nodes", name)["gpu"] == gpu]
+def _node_fix(path: str, gpu: object) -> str:
+    """Return the fix that sets ``path`` to a node type for hosts with ``gpu``.
+
+    It names examples unless the catalog has exactly one node type with this GPU.
+    """
+    known = find_gpu(gpu) if isinstance(gpu, str) else None
+    if known is None:
+        return f"set {path} to a node type that `parc catalog nodes` lists"
+    nodes = nodes_with_gpu(known)
+    if known == gpu and len(nodes) == 1:
+        return f"{path}: {nodes[0]}"
+    return _example_fix(path, nodes[:3] or [node_for_gpu(known)[0]])
+
+
+def _example_fix(path: str, values: Sequence[str]) -> str:
+    """Return a fix that `parc check --fix` does not apply, because the user must choose."""
+    return f"set {path}, for example {path}: {' or '.join(values)}"
 
 
 def _report_missing_facts(
-    part: Part,
-    facts: tuple[str, ...],
-    sink: Sink,
-    at: str,
-    find_bases: Callable[[], Sequence[str]] = tuple,
+    part: Part, facts: tuple[str, ...], sink: Sink, at: str, fix: str = ""
 ) -> bool:
     """Report those of ``facts`` that ``part`` does not set (H05); return True if any is missing.
 
-    ``find_bases`` returns the names of catalog entries that ``part`` may be based on.
+    The default of ``fix`` is to set the first missing fact or a base.
     """
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
-        bases = find_bases()
         finding = Finding(
             message=f"{at} does not set {', '.join(missing)}",
             label=f"{len(missing)} of {len(facts)} required keys are missing",
             help="a mapping without base must set every key; with base, only the keys that differ",
-            fix=f"{at}.base: {bases[0]}"
-            if len(bases) == 1
-            else f"{at}.{missing[0]}: ..., or {at}.base: {' or '.join(bases) or 'a catalog name'}",
+            fix=fix or f"set {at}.{missing[0]}, or {at}.base",
         )
         sink.report("H05", finding, at=at)
     return bool(missing)
@@ -198,7 +202,10 @@ def _resolve_gpu(
 ) -> tuple[Gpu, Generation] | None:
     """Return the GPU and its generation; None after a diagnostic."""
     if value is None:
-        _report_missing_part(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
+        cluster = at.removesuffix(".node.gpu")
+        _report_missing_part(
+            sink, cluster, "gpu", _example_fix(f"{cluster}.gpu", ["h100-sxm-80gb"])
+        )
         return None
     spec = _facts_of_component("gpus", value, GpuSpec, library, (sink, at))
     if spec is None or _report_missing_facts(spec, GPU_FACTS, sink, at):
@@ -223,15 +230,13 @@ def _resolve_gpu(
     return gpu, generation
 
 
-def _resolve_node(
-    spec: NodeSpec, sink: Sink, at: str, find_bases: Callable[[], Sequence[str]]
-) -> NodeType | None:
+def _resolve_node(spec: NodeSpec, sink: Sink, at: str, gpu: object) -> NodeType | None:
     """Return the node type; None after a diagnostic. A host without NICs needs no ``nic_speed``.
 
-    ``find_bases`` returns the names of node types of the catalog with the same GPU.
+    ``gpu`` is the GPU of the cluster, as the spec or the catalog states it.
     """
     required = tuple(fact for fact in NODE_FACTS if fact != "nic_speed" or spec.nics != 0)
-    if _report_missing_facts(spec, required, sink, at, find_bases):
+    if _report_missing_facts(spec, required, sink, at, _node_fix(f"{at}.base", gpu)):
         return None
     facts = spec.model_dump()
     return NodeType(
@@ -257,7 +262,9 @@ def _resolve_fabric(
 ) -> Fabric | None:
     """Return the network fabric; None after a diagnostic."""
     if value is None:
-        _report_missing_part(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
+        cluster = at.removesuffix(".node.fabric")
+        fix = _example_fix(f"{cluster}.fabric", ["infiniband-ndr"])
+        _report_missing_part(sink, cluster, "fabric", fix)
         return None
     spec = _facts_of_component("fabrics", value, FabricSpec, library, (sink, at))
     if spec is None or _report_missing_facts(spec, FABRIC_FACTS, sink, at):

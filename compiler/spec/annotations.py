@@ -65,6 +65,12 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
+def is_list_of_mappings(annotation: Any) -> bool:
+    """Return True if ``annotation`` accepts a list whose entries are mappings."""
+    members = map(_without_metadata, union_members(annotation))
+    return any(get_origin(one) is tuple and model_of(get_args(one)[0]) for one in members)
+
+
 def literal_values(annotation: Any) -> tuple[Any, ...]:
     """Return the values of all Literal types in the union ``annotation``, in order."""
     members = (_without_metadata(member) for member in union_members(annotation))

@@ -48,9 +48,13 @@ FOREIGN_KEYS: dict[str, str] = {
     "max_concurrency": "job.traffic.concurrency",
     "isl": "job.traffic.input_tokens",
     "input_len": "job.traffic.input_tokens",
+    "prompt_len": "job.traffic.input_tokens",
+    "prompt_tokens": "job.traffic.input_tokens",
     "random_input_len": "job.traffic.input_tokens",
     "osl": "job.traffic.output_tokens",
     "output_len": "job.traffic.output_tokens",
+    "completion_tokens": "job.traffic.output_tokens",
+    "max_new_tokens": "job.traffic.output_tokens",
     "random_output_len": "job.traffic.output_tokens",
     "quantization": "job.precision",
     "micro_batch_size": "layout.micro_batch",
@@ -123,6 +127,9 @@ OTHER_MEANING = frozenset(
 carry the value over. For example, vLLM's ``gpu_memory_utilization`` is the part of the memory that
 is used, and ``goals.memory_headroom`` the part that stays free."""
 
+_SAME_MEANING = {"nodes": "hosts", "hosts": "nodes"}
+"""Key -> key with the same meaning in other sections."""
+
 _SIMILAR = 0.8
 """Smallest similarity (ratio of difflib) of a key that is suggested instead of an unknown key. With
 difflib's default of 0.6, ``constraint`` would be taken for ``container_mounts``."""
@@ -164,7 +171,10 @@ def unknown_key_finding(
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "this key does not exist",
         help=listed,
-        fix=_move_value(location, meant[0], positions) if meant else f"remove {prefix}{key[:60]}",
+        # Not a fix that `parc check --fix` applies: it would drop what the user wanted.
+        fix=_move_value(location, meant[0], positions)
+        if meant
+        else f"remove {prefix}{key[:60]} if the run does not need it",
     )
 
 
@@ -186,10 +196,10 @@ def _missing_key_with_words(parent: str, key: str, missing: Collection[str]) -> 
 def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
     """Return the spec paths that the user might have meant by an unknown key, most likely first.
 
-    Four sources are tried in order, and the first one with a result is used: the only key of
+    Five sources are tried in order, and the first one with a result is used: the only key of
     ``valid``, the keys of section ``parent``, that continues ``key`` with more words; the option of
-    another tool called ``key``; fields called ``key`` in related sections; and keys similar to
-    ``key`` in ``valid``.
+    another tool called ``key``; fields called ``key`` in related sections; keys of ``valid`` that are
+    similar to ``key`` or have its meaning; and the only field of the sections below that continues ``key``.
     """
     from parc.compiler.spec.schema import all_fields
 
@@ -214,7 +224,17 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         # Fields deep inside a section are seldom meant.
         deepest = ordered[0].count(".") + 1
         return [path for path in ordered if path.count(".") <= deepest][:3]
-    return [f"{prefix}{name}" for name in did_you_mean(key, valid, cutoff=_SIMILAR)]
+    same = _SAME_MEANING.get(key)
+    similar = (same,) if same in valid else did_you_mean(key, valid, cutoff=_SIMILAR)
+    if similar:
+        return [f"{prefix}{name}" for name in similar]
+    below = [
+        path
+        for path in all_fields()
+        if path.rpartition(".")[2].startswith(f"{key}_")
+        and path.rpartition(".")[0].rpartition(".")[0] == parent
+    ]
+    return below if len(below) == 1 else []
 
 
 def _is_related(parent: str, section: str) -> bool:
@@ -265,7 +285,7 @@ def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
         f"{location.path} is not a key of {this}",
         label=f"this key is valid only if job.kind is {kinds}",
         help=f"`parc explain {location.parent or 'job'}` lists the valid keys",
-        fix=f"remove {location.path}",
+        fix=f"remove {location.path} if the run does not need it",
         causes=(Cause("job.kind", "job.kind is set here"),),
     )
 

@@ -15,6 +15,7 @@ from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.spec.annotations import (
     ErrorLocation,
     describe_expected,
+    is_list_of_mappings,
     is_percentage,
     literal_values,
     locate_error,
@@ -179,7 +180,7 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
     scalar = value is not None and not isinstance(value, dict | list)
     if str in types and scalar and not isinstance(value, str):
         return f'{location.path}: "{written or json.dumps(value)}"'
-    if tuple in types and scalar:
+    if tuple in types and scalar and not is_list_of_mappings(location.annotation):
         return f"{location.path}: [{written or value}]"
     return f"remove {location.path}" if value is None else ""
 

@@ -358,7 +358,7 @@ def _is_accepted(expected: Any, found: DerivedSetting) -> bool:
     """Return True if the planned value ``expected`` has the same effect as ``found``."""
     try:
         return found.accepts is not None and found.accepts(expected)
-    except TypeError:  # a damaged plan.json, in which the value has another type
+    except (TypeError, KeyError, ValueError):  # a damaged plan.json
         return False
 
 

@@ -143,12 +143,20 @@ def test_what_a_node_type_is_sold_with_is_in_the_catalog() -> None:
     ("name", "fix"),
     [
         ("mi300x-4", "cluster.node: {base: mi300x-8, gpus_per_node: 4}"),
-        ("mi300-8", "cluster.node: mi300x-8"),
-        ("dgx-h10", ""),
         ("dgx-a-100", "cluster.node: dgx-a100"),
+        ("dgx h100", "cluster.node: dgx-h100"),
+        # The only entry with this part in its name.
+        ("gb200", "cluster.node: gb200-nvl72"),
+        ("p5.48xlarge", "cluster.node: aws-p5"),
+        ("ml.p5.48xlarge", "cluster.node: aws-p5"),
+        # Other hardware with a similar name.
+        ("dgx-gb200", ""),
+        ("mi300-8", ""),
+        ("dgx-h10", ""),
+        ("h200", ""),
     ],
 )
-def test_a_node_type_with_another_number_of_gpus_gets_it_as_fix(name: str, fix: str) -> None:
+def test_an_unknown_node_type_gets_a_fix_only_if_it_means_one_entry(name: str, fix: str) -> None:
     sink = Sink()
     assert resolve_cluster(ClusterSpec(node=name, nodes=1), LIBRARY, sink) is None
     assert [one.finding.fix for one in sink.diagnostics] == [fix]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu
 from parc.compiler.catalog.library import Library
-from parc.compiler.tools.starter.cluster import find_gpu, node_for_gpu
 from tests.cli.specs import parc
 from tests.docs.test_snippets import CONFIG
 
@@ -165,6 +165,8 @@ def test_hosts_come_from_a_list_of_kubernetes(tmp_path: Path) -> None:
     assert "nodes: a1}" in result.stdout
     assert '"me/train:1"' in result.stdout
     assert "emit: [kubernetes, megatron, rankmap]" in result.stdout
+    served = parc("init", "--kind", "serve", "--from-kubernetes", str(nodes), *options[:4])
+    assert 'image: "vllm/vllm-openai:v0.33.0"' in served.stdout
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_a_job_that_does_not_fit_shows_the_findings() -> None:
         ("Tesla_V100-SXM2-32GB", "v100-sxm-32gb", "dgx-1-v100"),
         ("AMD-Instinct-MI300X-OAM", "mi300x-192gb", "mi300x-8"),
         ("gh200", "gh200-96gb", "gh200-1"),
-        ("rtx4090", "rtx-4090-24gb", "rtx-pro-6000-8"),
+        ("rtx4090", "rtx-4090-24gb", "l40s-8"),
         ("l4", "l4-24gb", "l40s-8"),
     ],
 )

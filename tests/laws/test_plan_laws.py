@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import emit_plan
+from parc.compiler.verify.verify_pools import verify_output
 from tests.compiled import planned
 
 MODELS = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b")
@@ -111,3 +113,36 @@ def test_the_search_counts_every_layout_it_enumerated(tmp_path: Path) -> None:
     dropped = sum(count for _, count in plan.search.dropped)
     assert plan.search.enumerated > dropped
     assert len(plan.search.ranked) <= plan.search.enumerated - dropped
+
+
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "one host of two": {"node": "dgx-h100", "racks": [{"name": "a", "nodes": "a[1-2]"}]},
+    "racks of several sizes": {
+        "node": "dgx-h100",
+        "racks": [{"name": "a", "nodes": "a[1-3]"}, {"name": "b", "nodes": "b1"}],
+    },
+    "full and partly used NVLink domains": {"node": "gb200-nvl72", "nodes": 32},
+    "hosts without racks": {"node": "dgx-h100", "nodes": 4},
+}
+EMITTED = (["megatron", "slurm"], ["fsdp", "kubernetes"], ["sglang"], ["vllm", "slurm"])
+
+
+@pytest.mark.parametrize("emit", EMITTED, ids="+".join)
+@pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
+def test_any_choice_of_targets_is_verified(cluster: dict[str, Any], emit: list[str]) -> None:
+    """Without a rank map, the verifiers read hosts and racks from the files of other targets."""
+    job = {"sequence_length": 1024, "global_batch": 512}
+    if emit[0] in ("sglang", "vllm"):
+        job = {
+            "kind": "serve",
+            "traffic": {"input_tokens": 128, "output_tokens": 8, "concurrency": 64},
+        }
+    spec = {
+        **{"parc": 1, "name": "law", "model": "llama-3-8b", "cluster": cluster, "job": job},
+        **{"launch": {"kubernetes": {"image": "a/b:1"}}, "emit": emit},
+    }
+    plan, sink = planned(spec)
+    assert plan is not None, [one.finding.message for one in sink.diagnostics]
+    files = emit_plan(plan, sink)
+    verify_output({file.path: file.text for file in files}, sink)
+    assert not [one.finding.message for one in sink.diagnostics if one.severity == "error"]

@@ -272,7 +272,8 @@ def _with_properties(schema: Schema, **other: Schema) -> Schema:
 
 
 def _cluster_schema(definitions: Schema) -> Schema:
-    rack = closed_object({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": NAMES})
+    domains = {**NAMES, "description": "The NVLink domain of each host, in the order of hosts."}
+    rack = closed_object({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": domains})
     node, fabric = dataclass_schema(NodeType, definitions), dataclass_schema(Fabric, definitions)
     for part in (node, fabric):
         part["required"] = [name for name in part["required"] if name not in WIRING]

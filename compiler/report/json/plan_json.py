@@ -47,7 +47,7 @@ def _cluster_section(cluster: Cluster) -> dict[str, Any]:
             {
                 "name": rack.name,
                 "hosts": [host.name for host in rack.hosts],
-                "nvlink_domains": sorted({host.nvlink_domain for host in rack.hosts}),
+                "nvlink_domains": [host.nvlink_domain for host in rack.hosts],
                 **({"above": list(rack.hosts[0].above)} if rack.hosts[0].above else {}),
             }
             for rack in cluster.racks

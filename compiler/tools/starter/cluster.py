@@ -8,9 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Literal
 
+from parc.compiler.catalog.find_hardware import (
+    find_gpu,
+    gpus_per_node,
+    node_section,
+    part_of_host,
+)
+from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.import_files import import_files
@@ -107,7 +113,7 @@ def cluster_of_files(
         return None
     text = "\n".join(text for text, _ in files)
     instance = _INSTANCE.search(text)
-    node = INSTANCE_NODES.get(instance[1], "") if instance is not None and not gpu else ""
+    node = node_of_instance_type(instance[1]) if instance is not None and not gpu else ""
     read = found.fragment.spec.get("cluster", {}).get("node", {})
     node_of_site = site.get("cluster", {}).get("node")
     gpu_of_site, size_of_site = _node_facts(node_of_site)
@@ -183,137 +189,3 @@ def _limit_hosts(fragment: Fragment, size: int, gpus: int | None) -> Fragment:
             f"jobs; use a multiple of {size} up to {size * len(usable)}"
         )
     return replace(fragment, hosts=tuple(usable[:count]), unavailable=())
-
-
-INSTANCE_NODES = {
-    "p4d.24xlarge": "aws-p4d",
-    "p4de.24xlarge": "aws-p4de",
-    "p5.48xlarge": "aws-p5",
-    "p5e.48xlarge": "aws-p5e",
-    "p5en.48xlarge": "aws-p5en",
-    "p6-b200.48xlarge": "aws-p6-b200",
-    "a3-megagpu-8g": "gcp-a3-mega",
-    "Standard_ND96asr_v4": "azure-nd-a100-v4",
-    "Standard_ND96amsr_A100_v4": "azure-nd-a100-v4",
-    "Standard_ND96isr_H100_v5": "azure-nd-h100-v5",
-    "Standard_ND96isr_MI300X_v5": "azure-nd-mi300x-v5",
-}
-"""Instance type of a cloud (Kubernetes label ``node.kubernetes.io/instance-type``) -> node type."""
-_COMMON = ("hgx-", "dgx-", "mi")
-"""Prefixes of node types that are the usual host of a GPU, in order of preference."""
-_SXM = {"sxm", "sxm2", "sxm3", "sxm4", "sxm5", "hbm3", "hbm3e"}
-"""Words in names of NVIDIA's drivers for GPUs on an SXM board."""
-_VENDOR_WORDS = {"nvidia", "amd", "tesla", "instinct", "geforce", "gpu", "oam"}
-
-
-def find_gpu(text: str) -> str | None:
-    """Return the catalog name of a GPU, such as ``h100-sxm-80gb``; None if ``text`` names none.
-
-    Valid texts are catalog names, names of drivers (NVIDIA-H100-80GB-HBM3) and the types in Slurm's
-    gres (h100, nvidia_a100_80gb). If several variants of a GPU match, the result is the one with
-    the usual board and memory.
-    """
-    library = Library()
-    names = library.names("gpus")
-    if text in names:
-        return text
-    words = set(re.findall(r"[a-z0-9]+", text.lower())) - _VENDOR_WORDS
-    words |= {word.removeprefix("rtx") for word in words}
-    if words & _SXM:
-        words = (words - _SXM) | {"sxm"}
-    found = [(_match_score(name.split("-"), words), name) for name in names]
-    best = max(score for score, _ in found)
-    if best <= 0:
-        return None
-    return min((name for score, name in found if score == best), key=_usual_first)
-
-
-def _match_score(parts: list[str], words: set[str]) -> int:
-    """Return how many parts of a catalog name are in ``words``; 0 if the GPU model is missing."""
-    model = [part for part in parts if not re.fullmatch(r"[0-9]+gb|sxm|pcie|nvl", part)]
-    # The word rtx may be absent, as in the gres type a6000.
-    missing = [part for part in model if part not in words and part != "rtx"]
-    if missing or (len(model) == 1 and model[0] not in words):
-        return 0
-    contradicted = {"sxm", "pcie", "nvl"} & (words - set(parts))
-    memory = next((part for part in parts if part.endswith("gb")), "")
-    other_memory = any(re.fullmatch(r"[0-9]+gb", word) for word in words - {memory})
-    return max(1, 10 * len(model) + 2 * len(words & set(parts)) - 3 * bool(contradicted)) - (
-        4 if other_memory else 0
-    )
-
-
-def _usual_first(name: str) -> tuple[int, str]:
-    """Return a sort key that puts GPUs of common hosts first, then GPUs with more memory."""
-    nodes = _nodes_by_gpu().get(name, ())
-    ranks = [index for index, start in enumerate(_COMMON) for one in nodes if one.startswith(start)]
-    board = 0 if "-sxm-" in name or "-" not in name.rpartition("-")[0] else 1
-    digits = int(re.sub(r"\D", "", name.rpartition("-")[2]) or 0)
-    return (10 * min(ranks, default=8 if nodes else 9) + board, f"{9999 - digits:04d}{name}")
-
-
-@cache
-def _nodes_by_gpu() -> dict[str, tuple[str, ...]]:
-    library = Library()
-    found: dict[str, tuple[str, ...]] = {}
-    for name in library.names("nodes"):
-        gpu = library.entry("nodes", name)["gpu"]
-        found[gpu] = (*found.get(gpu, ()), name)
-    return found
-
-
-def node_for_gpu(gpu: str) -> tuple[str, bool]:
-    """Return (node type of the catalog for hosts with ``gpu``, True if its GPU is ``gpu``).
-
-    For a GPU without a node type, the result is a node type with a similar GPU and link.
-    """
-    nodes = _nodes_by_gpu().get(gpu, ())
-    usual = [one for start in _COMMON for one in nodes if one.startswith(start)]
-    if nodes:
-        return (*usual, *nodes)[0], True
-    library = Library()
-
-    def similarity(node: str) -> tuple[bool, int]:
-        other = library.entry("nodes", node)["gpu"]
-        # Hosts with SXM boards have NVLink and more NICs than hosts with PCIe cards.
-        return ("sxm" in other) == ("sxm" in gpu), _common_length(other, gpu)
-
-    return max(library.names("nodes"), key=similarity), False
-
-
-def _common_length(one: str, other: str) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def node_section(gpu: str, gpus_per_node: int | None, node: str = "") -> dict[str, Any]:
-    """Return the keys of section ``cluster`` that describe a host with ``gpu``.
-
-    Args:
-        gpu: catalog name of the GPU.
-        gpus_per_node: number of GPUs per host; None for that of the node type.
-        node: node type of the catalog, if it is known.
-    """
-    exact = True
-    if not node:
-        node, exact = node_for_gpu(gpu)
-    section: dict[str, Any] = {"node": node} if exact else {"gpu": gpu, "node": node}
-    same = gpus_per_node in (None, Library().entry("nodes", node)["gpus_per_node"])
-    return section if same or gpus_per_node is None else part_of_host(section, gpus_per_node)
-
-
-def part_of_host(section: dict[str, Any], gpus: int) -> dict[str, Any]:
-    """Return ``section`` (from ``node_section``) changed to hosts with ``gpus`` GPUs."""
-    node = section["node"] if isinstance(section["node"], dict) else {"base": section["node"]}
-    facts = Library().entry("nodes", node["base"])
-    # A domain of several hosts (NVL72) has no meaning for hosts of another size.
-    domain = gpus if facts["nvlink_domain"] > 1 else 1
-    return {**section, "node": {**node, "gpus_per_node": gpus, "nvlink_domain": domain}}
-
-
-def gpus_per_node(section: dict[str, Any]) -> int:
-    """Return the number of GPUs per host of a result of ``node_section``."""
-    node = section["node"]
-    if not isinstance(node, dict):
-        node = {"base": node}
-    return int((Library().entry("nodes", node["base"]) | node)["gpus_per_node"])

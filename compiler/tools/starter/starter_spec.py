@@ -10,7 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from parc.backends.registry import built_in_backends, framework
+from parc.backends.registry import built_in_backends, engine, framework
+from parc.compiler.catalog.find_hardware import gpu_of_section
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.diagnostics import Sink
@@ -237,10 +238,13 @@ def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
     scheduler = request.cluster.scheduler
     of_site = request.cluster.site.get("launch", {}).get(scheduler, {})
     if scheduler == "kubernetes":
-        image = "" if of_site.get("image") else f"registry.example.com/{attempt.target}:latest"
-        if not request.image and image:
+        image = request.image
+        if not image and not of_site.get("image"):
+            image = _engine_image(request, attempt)
+        if not image and not of_site.get("image"):
+            image = f"registry.example.com/{attempt.target}:latest"
             hints.append(f"# Edit the image: the name of yours, with {attempt.target}.\n")
-        keys = {"image": request.image or image}
+        keys = {"image": image}
     else:
         partition = "" if of_site.get("partition") else request.cluster.partition
         keys = {"partition": partition, "container_image": request.image}
@@ -254,6 +258,15 @@ def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
         launch[scheduler] = {key: value for key, value in keys.items() if value}
     lines = block_lines({"launch": launch}, "") if launch else []
     return "".join(hints) + ("".join(f"{line}\n" for line in lines) or _SLURM)
+
+
+def _engine_image(request: StarterRequest, attempt: Attempt) -> str:
+    """Return the official container image of the engine of a service; empty if there is none."""
+    if request.kind != "serve":
+        return ""
+    gpu = Library().entry("gpus", gpu_of_section(request.cluster.section))
+    target = engine(attempt.target)
+    return target.image(target.default_version, gpu["vendor"])
 
 
 def _start_text(request: StarterRequest, attempt: Attempt, name: str, model: Model) -> str:

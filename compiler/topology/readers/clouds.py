@@ -20,6 +20,7 @@ Lambda Cloud: a list of instances, each with its switches, the nearest first, an
 
 from __future__ import annotations
 
+from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.reader_state import (
@@ -28,16 +29,6 @@ from parc.compiler.topology.readers.reader_state import (
     Reading,
     summarize_names,
 )
-
-# AWS instance type -> name of the node type in the catalog.
-_NODE_TYPES = {
-    "p4d.24xlarge": "aws-p4d",
-    "p4de.24xlarge": "aws-p4de",
-    "p5.48xlarge": "aws-p5",
-    "p5e.48xlarge": "aws-p5e",
-    "p5en.48xlarge": "aws-p5en",
-    "p6-b200.48xlarge": "aws-p6-b200",
-}
 
 
 def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -74,8 +65,8 @@ def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
 
 def _set_aws_node_type(types: list[str], reading: Reading) -> None:
     reading.notes.append("hosts are named by instance id; Slurm and ssh use other names")
-    if len(types) == 1 and types[0] in _NODE_TYPES:
-        reading.spec = {"cluster": {"node": _NODE_TYPES[types[0]]}}
+    if len(types) == 1 and (node := node_of_instance_type(types[0])):
+        reading.spec = {"cluster": {"node": node}}
     elif types:
         reading.notes.append(f"instance type {summarize_names(types)}")
 

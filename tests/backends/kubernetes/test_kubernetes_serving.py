@@ -205,7 +205,9 @@ def bound_hosts(pod: dict[str, Any]) -> list[str]:
 def test_mistakes_are_rejected_as_for_training() -> None:
     sink = Sink()
     BACKEND.check_serving(plan_for({"tp": 8}, image="", shared_memory="64 GB"), sink)
-    assert sorted(one.code for one in sink.diagnostics) == ["PARC-L24", "PARC-L25"]
+    fixes = {one.code: one.finding.fix for one in sink.diagnostics}
+    assert fixes.keys() == {"PARC-L24", "PARC-L25"}
+    assert fixes["PARC-L24"] == "launch.kubernetes.image: vllm/vllm-openai:v0.33.0"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from parc.backends.sglang.processes import plan_processes
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.serve_script import HostAddress
 from parc.compiler.ir import ServingPlan
+from tests.cli.specs import parc
 from tests.search.serving_specs import plan_of, spec
 
 FP8 = {"precision": "fp8", "max_model_len": 4096}
@@ -119,6 +121,15 @@ def test_a_router_is_written_for_several_engines_only() -> None:
     _, router = BACKEND.emit_serving(plan_of(tree | {"emit": ["sglang"]}))
     found = re.findall(r"http://\$\{hosts\[(\d)\]\}:(\d+)", router.text)
     assert found == [("0", "8000"), ("0", "8001"), ("1", "8000"), ("1", "8001")]
+
+
+def test_the_router_of_one_named_host_is_verified_without_a_rank_map(tmp_path: Path) -> None:
+    cluster = {"node": "hgx-h200", "racks": [{"name": "r1", "nodes": "r1n1"}]}
+    tree = spec("llama-3.1-8b", "hgx-h200", 1, layout={"tp": 4, "replicas": 2})
+    file = tmp_path / "spec.yaml"
+    file.write_text(json.dumps(tree | {"emit": ["sglang"], "cluster": cluster}), encoding="utf-8")
+    result = parc("compile", str(file), "-o", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
 
 
 def test_the_router_passes_the_addresses_of_all_engines_and_further_arguments(

@@ -33,6 +33,11 @@ class Minserve:
     host_script = PATH
     health_path = "/ready"
 
+    def image(self, version: str, vendor: str) -> str:
+        """Return no image: Minserve publishes none."""
+        del version, vendor
+        return ""
+
     def constants(self) -> EngineConstants:
         """Return the constants in ``constants.yaml``."""
         return load_engine_constants(self.name, __package__ or "")
