@@ -29,7 +29,7 @@ from parc.compiler.cost.memory.states import (
     table_excess_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
-    graph_node_bytes,
+    graph_bytes,
     library_workspace_bytes,
     output_projection_buffer_bytes,
     overlap_buffer_bytes,
@@ -180,7 +180,7 @@ class PeakMemoryCache:
     ) -> tuple[float, ...]:
         """Return ``static``, a result of ``static_bytes``, and the bytes of all CUDA graphs."""
         return tuple(
-            fixed + self._others * graph_node_bytes(self._cost_model, layout, kind.load)
+            fixed + self._others * graph_bytes(self._cost_model, layout, kind.load)
             for fixed, kind in zip(static, shape.peak_candidates, strict=True)
         )
 

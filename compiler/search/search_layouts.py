@@ -58,7 +58,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     filters: dict[int, LayoutFilter] = {}
     survivors: list[Survivor] = []
     order = sorted(range(len(spaces)), key=lambda index: variants[index].last_resort)
-    if _violates_every_layout(problem, rules, spaces):
+    if _all_layouts_violate_a_rule(problem, rules, spaces):
         _explain_invalid_layouts(cost_model, [spaces[index] for index in order], sink)
         return None
     # Variants of last resort are slower, so they run only if nothing else fits.
@@ -146,10 +146,10 @@ def _search_refinements(
     return found
 
 
-def _violates_every_layout(
+def _all_layouts_violate_a_rule(
     problem: Problem, rules: Iterable[Rule], spaces: Iterable[LayoutSpace]
 ) -> bool:
-    """Return True if all layouts violate a rule that reads nothing of a layout."""
+    """Return True if a rule that does not depend on the layout is violated."""
     constant = [rule for rule in rules if not rule.reads]
     layouts = chain.from_iterable(map(sibling_layouts, spaces))
     layout = next(chain.from_iterable(layouts), None)

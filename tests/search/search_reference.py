@@ -207,11 +207,12 @@ def refined_families(cost_model: CostModel, rows: list[Row]) -> Iterator[tuple[L
     world, best = min((row[2].world if few else 0, row[0]) for row in rows)
     fastest = fastest_exchange(cost_model, all_rules(problem, framework))
     for variant in framework.layout_variants(problem):
-        graphs = (
-            step_time(cost_model, replace(row[2], cuda_graphs=True), is_bound=True).total_seconds
+        captured = (
+            replace(row[2], cuda_graphs=variant.cuda_graphs)
             for row in rows
             if world in (0, row[2].world)
         )
+        graphs = (step_time(cost_model, layout, is_bound=True).total_seconds for layout in captured)
         if variant.refines and min(graphs) * (1 + problem.goals.tie) < best:
             yield from sibling_layouts(
                 LayoutSpace.for_variant(problem, framework, variant, fastest)

@@ -26,7 +26,7 @@ def _fsdp_conflict(problem: Problem, layout: Layout) -> tuple[str, str, str]:
     if layout.cuda_graphs:
         # A graph reads weights at the addresses of its capture. Megatron-FSDP frees gathered
         # weights, and the emitted arguments allocate no persistent buffers for them.
-        return "CUDA graphs of layers", "cuda_graphs false", "layout.cuda_graphs: false"
+        return "CUDA graphs", "cuda_graphs false", "layout.cuda_graphs: false"
     if problem.framework == BRIDGE and layout.order != DEFAULT_ORDER:
         # Megatron-Bridge, training/config.py: use_tp_pp_dp_mapping is not supported.
         text = f"rank order {layout.order} in {BRIDGE}"

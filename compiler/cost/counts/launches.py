@@ -94,7 +94,7 @@ def forward_launches(model: Model, kind: LayerKind, experts: float, low_precisio
 def replayed_launches(
     model: Model, kind: LayerKind, experts: float, low_precision: bool, parts: frozenset[LayerPart]
 ) -> float:
-    """Return the host launches of the forward pass if a CUDA graph replays ``parts`` of the layer.
+    """Return the host launches of the forward pass if the layer's graph replays ``parts`` of it.
 
     The other arguments are those of ``forward_launches``.
     """

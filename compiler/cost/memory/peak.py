@@ -26,7 +26,7 @@ from parc.compiler.cost.memory.workspaces import (
     constant_workspace_bytes,
     gathered_key_value_bytes,
     graph_buffer_bytes,
-    graph_node_bytes,
+    graph_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
@@ -289,7 +289,7 @@ def stage_memory(
     gradients += waiting_gradient_bytes(cost_model, layout, load, stage, program)
     workspace = constant_workspace_bytes(cost_model, layout, program)
     workspace += kept + load.loss * output_projection_buffer_bytes(cost_model, layout, program)
-    workspace += graph_node_bytes(cost_model, layout, load)
+    workspace += graph_bytes(cost_model, layout, load)
     activations, logits = _activation_and_logits_bytes(cost_model, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(cost_model, layout)
     return StageMemory(
@@ -337,7 +337,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
         )
         uncertain = sum(others)
         uncertain += each.load.loss * output_projection_buffer_bytes(cost_model, layout, program)
-        uncertain += graph_node_bytes(cost_model, layout, each.load)
+        uncertain += graph_bytes(cost_model, layout, each.load)
         static = weights + gradients + optimizer + end.others * uncertain
         static += waiting_gradient_bytes(cost_model, layout, each.load, each.first, program)
         most = max(most, static + factor * dynamic)

@@ -217,7 +217,12 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
     low = cost_model.problem.job.is_low_precision
     if layout.cuda_graphs:
-        parts = cost_model.captured_graphs(layout).parts
+        graphs = cost_model.captured_graphs(layout)
+        if not graphs.per_layer:
+            # The host launches one graph per step. The gaps between the kernels of a graph are
+            # part of the kernel times.
+            return 0.0
+        parts = graphs.parts
         replayed = cost_model.cached(
             ("replayed", kind, local, parts),
             lambda: replayed_launches(model, kind, local, low, parts),
