@@ -195,6 +195,7 @@ class LayoutFilter:
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
                 if violated[level] == self._valid:
+                    rows = self._memory.with_waiting_gradients(rows, point, level, split.shape)
                     stages = zip(held, flights, rows, strict=True)
                     peak = max(
                         fixed + flight * each + once for fixed, flight, (each, once) in stages
@@ -343,6 +344,7 @@ class LayoutFilter:
             if violated[level] < valid:
                 lost[violated[level]] += 1
                 continue
+            rows = self._memory.with_waiting_gradients(rows, point, level, split.shape)
             for fixed, flight, (each, once) in zip(static, flights, rows, strict=True):
                 if fixed + flight * each + once > left:
                     lost[valid] += 1

@@ -30,9 +30,8 @@ from parc.compiler.cost.step.gradients import (
 from parc.compiler.cost.step.layer_time import (
     LayerTime,
     output_head_seconds,
-    recompute_seconds,
 )
-from parc.compiler.cost.step.stage_time import cached_layer_time, stage_time
+from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds, stage_time
 from parc.compiler.cost.step.step_time import (
     bubble_fraction_of_1f1b,
     exposed_hops,

@@ -13,8 +13,7 @@ from parc.backends.registry import framework
 from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import stage_contents
-from parc.compiler.cost.step.layer_time import recompute_seconds
-from parc.compiler.cost.step.stage_time import cached_layer_time, stage_time
+from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds, stage_time
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules

@@ -17,7 +17,7 @@ from parc.compiler.ir import Layout
 DENSE_SPREAD = 0.1
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs."""
-EXPERTS_SPREAD = 0.25
+EXPERTS_SPREAD = 0.22
 """The same for mixtures of experts."""
 UNMEASURED_SPREAD = 0.2
 """The same for a stack and GPU generation without published runs."""
