@@ -15,6 +15,8 @@ EMITTED = ("", "transformers", "trainer")
 SIZES = {"layers": "layers", "hidden": "hidden", "vocab": "vocab"}
 SIZES |= {"aux_loss_coefficient": "experts.aux_loss_coefficient"}
 """Setting in section ``model`` -> field of the model."""
+COPIES = {"kimi_k2": "deepseek_v3"}
+"""Family whose code is a copy of a class of transformers -> family of that class."""
 DATA_FILES = ("data.py", "learning_rate.py")
 PLAIN_DECODER = {
     "problem.model.norms_per_layer": 2,
@@ -68,6 +70,12 @@ def transformers_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]
         return source in (hub, "" if "://" in text else text.partition("#")[0])
 
     yield settings.decide("problem.model.source", source, "model.source", is_source)
+    family = settings.get("model.family")
+
+    def is_family(planned: Any) -> bool:
+        return bool(COPIES.get(planned) == family)
+
+    yield settings.decide("problem.model.family", family, "model.family", is_family)
     for name, field in SIZES.items():
         if f"model.{name}" in settings or name in ("layers", "hidden", "vocab"):
             yield settings.read(f"problem.model.{field}", f"model.{name}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
 
 from parc.compiler.catalog.library import Library
 
@@ -101,43 +100,3 @@ def node_for_gpu(gpu: str) -> tuple[str, bool]:
 def _common_length(one: str, other: str) -> int:
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def node_section(gpu: str, gpus_per_node: int | None, node: str = "") -> dict[str, Any]:
-    """Return the keys of section ``cluster`` that describe a host with ``gpu``.
-
-    Args:
-        gpu: catalog name of the GPU.
-        gpus_per_node: number of GPUs per host; None for that of the node type.
-        node: node type of the catalog, if it is known.
-    """
-    exact = True
-    if not node:
-        node, exact = node_for_gpu(gpu)
-    section: dict[str, Any] = {"node": node} if exact else {"gpu": gpu, "node": node}
-    same = gpus_per_node in (None, Library().entry("nodes", node)["gpus_per_node"])
-    return section if same or gpus_per_node is None else part_of_host(section, gpus_per_node)
-
-
-def part_of_host(section: dict[str, Any], gpus: int) -> dict[str, Any]:
-    """Return ``section`` (from ``node_section``) changed to hosts with ``gpus`` GPUs."""
-    node = section["node"] if isinstance(section["node"], dict) else {"base": section["node"]}
-    facts = Library().entry("nodes", node["base"])
-    # A domain of several hosts (NVL72) has no meaning for hosts of another size.
-    domain = gpus if facts["nvlink_domain"] > 1 else 1
-    return {**section, "node": {**node, "gpus_per_node": gpus, "nvlink_domain": domain}}
-
-
-def gpu_of_section(section: dict[str, Any]) -> str:
-    """Return the catalog name of the GPU of a result of ``node_section``."""
-    node = section["node"]
-    base = node["base"] if isinstance(node, dict) else node
-    return str(section.get("gpu") or Library().entry("nodes", base)["gpu"])
-
-
-def gpus_per_node(section: dict[str, Any]) -> int:
-    """Return the number of GPUs per host of a result of ``node_section``."""
-    node = section["node"]
-    if not isinstance(node, dict):
-        node = {"base": node}
-    return int((Library().entry("nodes", node["base"]) | node)["gpus_per_node"])

@@ -24,9 +24,9 @@ EMITTED = ("transformers", "trainer")
 """Values of ``launch.program`` that name a program which PARC emits."""
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)/?")
 # transformers 5.20: models whose code is only in their repositories, and multi-modal models.
-_REMOTE_CODE = (
-    *("bailing_moe", "bailing_moe_v2", "deci", "grok", "kimi_k2", "mimo", "nemotron-nas"),
-)
+_REMOTE_CODE = (*("bailing_moe", "bailing_moe_v2", "deci", "grok", "mimo", "nemotron-nas"),)
+_EQUAL_CLASS = {"kimi_k2": "deepseek_v3"}
+"""Family whose repositories contain a copy of a class of transformers -> family of that class."""
 _NO_CAUSAL_CLASS = (
     *("glm4v_text", "glm4v_moe_text", "qwen2_vl_text", "qwen2_5_vl_text"),
     *("qwen3_vl_text", "qwen3_vl_moe_text", "glm_image_text", "glm_ocr_text", "molmo2_text"),
@@ -67,6 +67,14 @@ def transformers_source(model: Model) -> str:
         return found[1]
     path = source.partition("#")[0]
     return path if path.endswith(".json") and "://" not in path else ""
+
+
+def transformers_family(model: Model) -> str | None:
+    """Return the family whose class of transformers builds ``model``.
+
+    None if it is the family in the config of the model.
+    """
+    return _EQUAL_CLASS.get(model.family)
 
 
 def why_not_in_transformers(model: Model) -> str:

@@ -5,7 +5,7 @@ Each ``fields.yaml`` refers to them by name.
 
 from __future__ import annotations
 
-from parc.backends.shared.torch.emitted_program import transformers_source
+from parc.backends.shared.torch.emitted_program import transformers_family, transformers_source
 from parc.backends.shared.torch.mesh import replicate_and_shard_sizes
 from parc.compiler.ir import Layout, Problem
 
@@ -49,6 +49,11 @@ def hf_source(problem: Problem, layout: Layout) -> str | None:
     None if the model has neither.
     """
     return transformers_source(problem.model) or None
+
+
+def hf_family(problem: Problem, layout: Layout) -> str | None:
+    """Return the family of the class that builds the model; None if the config names it."""
+    return transformers_family(problem.model)
 
 
 def tokenizer(problem: Problem, layout: Layout) -> str:

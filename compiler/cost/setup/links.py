@@ -71,8 +71,9 @@ class Links:
         """
         node = cluster.node
         # The lower limit keeps times finite on a cluster without network data.
-        rate = max(node.network_gb_per_s_per_gpu * row.network, 0.05)
-        network = InterDomainNetwork(rate, row.hop_seconds + cluster.fabric.latency_seconds)
+        full = max(node.network_gb_per_s_per_gpu, 0.05)
+        latency = row.hop_seconds + cluster.fabric.latency_seconds
+        network = InterDomainNetwork(full * row.network, latency)
         # NCCL before 2.12 prefers rings that enter and leave a host through the same NIC. If no two
         # GPUs of a group share a NIC, each group then takes the first NIC of the host, because none
         # is near to both ends of its ring (graph/search.cc, ncclTopoSearchRecNet). Groups of one
@@ -81,8 +82,7 @@ class Links:
         # ``network`` is what remains of it if all NICs send through the fabric at the same time.
         shared = None
         if row.is_from_2021 and 1 < node.nics < node.gpus:
-            alone = max(node.network_gb_per_s_per_gpu / node.nics, 0.05)
-            shared = replace(network, gb_per_s_per_gpu=alone)
+            shared = replace(network, gb_per_s_per_gpu=full / node.nics)
         return cls(
             domain=min(node.nvlink_or_host_gpus, max(cluster.gpus, 1)),
             fits={

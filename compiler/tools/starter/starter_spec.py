@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from parc.backends.registry import built_in_backends, engine, framework
-from parc.compiler.catalog.find_hardware import gpu_of_section
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.diagnostics import Sink
@@ -23,7 +22,7 @@ from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import block_lines
-from parc.compiler.tools.starter.cluster import StarterCluster
+from parc.compiler.tools.starter.cluster import StarterCluster, gpu_of_section
 
 Kind = Literal["train", "finetune", "serve"]
 MOST_HOSTS = 1024
