@@ -35,7 +35,7 @@ length stay together in all rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
@@ -69,6 +69,13 @@ class StepSeconds:
     """Part of ``prefill`` in work that all data-parallel ranks of the engine share."""
     quadratic: float = 0.0
     """Fraction of the rest of ``prefill`` that is proportional to the square of the length."""
+    starts: float = 0.0
+    """Number of prompts that start per step on all data-parallel ranks, apart from those that start
+    on all ranks at once."""
+
+    def aligned(self, ranks: int) -> float:
+        """Return the time that prompts add if one starts on each of ``ranks`` ranks at once."""
+        return self.prefill + (ranks - 1) * self.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +95,8 @@ class RequestQueue:
     """Probability that the engine runs a step when the request arrives; under Poisson arrivals, a
     step in which requests decode."""
     ranks: int = 1
-    """Data-parallel ranks of the engine that run their steps together; only under Poisson arrivals,
-    because a closed loop keeps all ranks equally busy."""
+    """Data-parallel ranks of the engine that run their steps together; 1 if each step has equally
+    many prompts on all ranks (``aligned_starts``)."""
     waited: float = 1.0
     """Fraction of the prompts that start in the same step for which the request waits: between 0.5
     if a step has one prompt, and 1 if a step has many."""
@@ -108,6 +115,9 @@ class RequestQueue:
     spread: float = 1.0
     """Fraction of the other running requests whose prompts run at any time."""
 
+    aligned_starts: bool = False
+    """True if the prompts of different data-parallel ranks start in the same steps."""
+
     @property
     def chunks(self) -> float:
         """Number of steps in which a prompt of mean length runs."""
@@ -123,11 +133,21 @@ class RequestQueue:
         return max(running - 1, 0.0) if self.rate is None else running
 
     def prompts_while_decoding(self, running: float) -> float:
-        """Return the number of prompts that delay the decode steps of a request.
+        """Return the number of prompts of its rank that delay the decode steps of a request.
 
         ``running`` is the mean number of decoding requests of the rank over time.
         """
         return self.behind + self.spread * self.others(running)
+
+    def prompts_of_all_ranks(self, running: float) -> float:
+        """Return the number of prompts of all ranks that run at any time while a request decodes.
+
+        ``running`` is the mean number of decoding requests of a rank over time.
+        """
+        if self.rate is not None:
+            return running * self.ranks
+        busy_ranks = (self.arrivals + 1) / self.present
+        return self.spread * max(running * busy_ranks - 1, 0.0)
 
 
 def closed_loop_queue(
@@ -146,8 +166,11 @@ def closed_loop_queue(
     companions = _requests_of_same_step(setup, traffic, present) - 1
     # The prompts of a step end together, so that a request also waits for later ones in its step.
     limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
-    batch = min(limit / traffic.computed_input_tokens, companions + 1)
+    step_prompts = limit / traffic.computed_input_tokens
+    batch = min(step_prompts, companions + 1)
     ahead = (companions + max(batch - 1, 0.0)) / 2
+    # Requests of equal length that start together end together, on all ranks.
+    aligned_starts = ranks <= 1 or arrivals.option_steps > 0 or _ending_steps(traffic) == 1
     return RequestQueue(
         prompts=first_round * others / 2 + later_rounds * ahead,
         arrivals=everywhere,
@@ -155,10 +178,13 @@ def closed_loop_queue(
         busy=busy,
         waited=_waited_share(setup, traffic),
         dense=0.0 if setup.engine.scheduling.prefill_first else 1 / _ending_steps(traffic),
+        step_prompts=inf if aligned_starts else step_prompts,
+        lengths=traffic.lengths,
         square=mean_square(traffic),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
         spread=later_rounds * (1 - companions / others) if others else 1.0,
+        aligned_starts=aligned_starts,
     )
 
 
@@ -229,14 +255,15 @@ def seconds_until_prompt_runs(
     """
     front = seconds_outside_steps(setup, model)
     front += setup.engine.arrivals.admission_seconds * queue.arrivals
-    return front + queue.prompts * seconds.prefill + _seconds_in_steps(queue, seconds)
+    front += queue.prompts * seconds.aligned(queue.ranks)
+    return front + _seconds_in_steps(queue, seconds)
 
 
 def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the wait in seconds for the running step and for other prompts of the own step."""
     prefill, step = seconds.prefill, seconds.step
+    common = _seconds_in_common_steps(queue, seconds) if queue.ranks > 1 else 0.0
     if queue.rate is not None:
-        common = _seconds_in_common_steps(queue, seconds) if queue.ranks > 1 else 0.0
         if queue.chunks > 1:
             return max(_seconds_behind_chunks(queue, seconds), common)
         if queue.ranks > 1:
@@ -247,6 +274,8 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     # Seconds per step in which prompts run, on average and in the steps before the own one.
     prompts = step - seconds.decode
     ahead = max(step, seconds.decode + queue.dense * prefill)
+    if queue.ranks > 1:
+        return queue.steps * ahead + common
     seen = max(step + queue.square * prefill * prompts / step, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
 
@@ -268,7 +297,7 @@ def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
 def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the same wait for an engine whose data-parallel ranks run their steps together."""
     own, ranks = seconds.prefill - seconds.shared, queue.ranks
-    rate = queue.ranks * (queue.rate or 0.0)
+    rate = seconds.starts / seconds.step if queue.rate is None else ranks * queue.rate
     common = _common_steps(queue, seconds)
     seen = queue.busy * common.seen_seconds(seconds.decode, rate * seconds.step)
     others = rate * seen
@@ -277,14 +306,21 @@ def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float
     return 0.5 * seen + own * (slower + queue.waited * waves) + seconds.shared * others
 
 
-def seconds_of_prompts(queue: RequestQueue, seconds: StepSeconds, starts: float) -> float:
-    """Return the seconds that prompts add to a mean step.
+def with_prompts(
+    queue: RequestQueue, seconds: StepSeconds, running: float, steps: float
+) -> StepSeconds:
+    """Return the times with the mean step of a request, which contains prompts of others.
 
-    ``starts`` is the number of prompts per step and rank.
+    ``running`` is the mean number of decoding requests of a rank over time. A request decodes in
+    ``steps`` steps.
     """
     if queue.ranks == 1:
-        return starts * seconds.prefill
-    return _common_steps(queue, seconds).added_seconds(seconds.decode, starts * queue.ranks)
+        prompts = queue.prompts_while_decoding(running) / steps * seconds.prefill
+        return replace(seconds, step=seconds.decode + prompts)
+    starts = queue.prompts_of_all_ranks(running) / steps
+    prompts = _common_steps(queue, seconds).added_seconds(seconds.decode, starts)
+    prompts += queue.behind / steps * seconds.aligned(queue.ranks)
+    return replace(seconds, step=seconds.decode + prompts, starts=starts)
 
 
 def _common_steps(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
