@@ -57,6 +57,8 @@ class CommonSteps:
     """Distribution of the prompt lengths."""
     quadratic: float
     """Fraction of ``own_seconds`` that is proportional to the square of the length: attention."""
+    is_closed: bool = False
+    """True in a closed loop."""
 
     def slowest_of(self, prompts: float) -> float:
         """Return the mean time of the slowest of ``prompts`` prompts, divided by the mean time."""
@@ -101,18 +103,16 @@ class CommonSteps:
         if starts <= 0:
             return 0.0, 0.0, 0.0
         chunks = self._chunks()
-        prompts, most = starts * chunks, self.step_prompts * chunks
+        prompts = starts * chunks
         share = -expm1(-prompts)
+        if self.is_closed:
+            waves = mean_waves(prompts, self.ranks) / share
+            return share, *self._seconds_together(prompts / share, waves, chunks)
         added = square = 0.0
         for _ in range(CHAIN_ROUNDS):
             together = max(prompts / share, 1.0)
-            waves = min(mean_waves(together, self.ranks) / -expm1(-together), max(most, 1.0))
-            one, squared = self._slowest_moments(min(together / waves, self.ranks))
-            # The sum of the prompts of one rank varies less than a single prompt.
-            slowest = min(waves * (1 + (one - 1) / sqrt(waves)), most)
-            own = self.own_seconds * slowest / chunks
-            added = own + self.shared_seconds * together / chunks
-            square = added * added + own * own * (squared / one**2 - 1) / waves
+            waves = mean_waves(together, self.ranks) / -expm1(-together)
+            added, square = self._seconds_together(together, waves, chunks)
             mean = decode + share * added
             # Probabilities that prompts follow a step without prompts, and a step with prompts.
             after_idle = -expm1(-prompts * decode / mean)
@@ -124,6 +124,23 @@ class CommonSteps:
                 break
             share = 0.5 * (share + found)
         return share, added, square
+
+    def _seconds_together(
+        self, together: float, waves: float, chunks: float
+    ) -> tuple[float, float]:
+        """Return the mean seconds that prompts add to a step, and the mean of their square.
+
+        The step has ``together`` prompts in ``waves`` waves, on average. Each prompt runs in
+        ``chunks`` steps.
+        """
+        most = self.step_prompts * chunks
+        waves = min(waves, max(most, 1.0))
+        one, squared = self._slowest_moments(min(together / waves, self.ranks))
+        # The sum of the prompts of one rank varies less than a single prompt.
+        slowest = min(waves * (1 + (one - 1) / sqrt(waves)), most)
+        own = self.own_seconds * slowest / chunks
+        added = own + self.shared_seconds * together / chunks
+        return added, added * added + own * own * (squared / one**2 - 1) / waves
 
 
 def mean_waves(prompts: float, ranks: int, *, complete: bool = False) -> float:

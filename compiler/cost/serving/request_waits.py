@@ -332,4 +332,5 @@ def _common_steps(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
         queue.step_prompts,
         queue.lengths,
         seconds.quadratic,
+        is_closed=queue.rate is None,
     )
