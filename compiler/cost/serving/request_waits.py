@@ -166,11 +166,8 @@ def closed_loop_queue(
     companions = _requests_of_same_step(setup, traffic, present) - 1
     # The prompts of a step end together, so that a request also waits for later ones in its step.
     limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
-    step_prompts = limit / traffic.computed_input_tokens
-    batch = min(step_prompts, companions + 1)
+    batch = min(limit / traffic.computed_input_tokens, companions + 1)
     ahead = (companions + max(batch - 1, 0.0)) / 2
-    # Requests of equal length that start together end together, on all ranks.
-    aligned_starts = ranks <= 1 or arrivals.option_steps > 0 or _ending_steps(traffic) == 1
     return RequestQueue(
         prompts=first_round * others / 2 + later_rounds * ahead,
         arrivals=everywhere,
@@ -178,13 +175,13 @@ def closed_loop_queue(
         busy=busy,
         waited=_waited_share(setup, traffic),
         dense=0.0 if setup.engine.scheduling.prefill_first else 1 / _ending_steps(traffic),
-        step_prompts=inf if aligned_starts else step_prompts,
         lengths=traffic.lengths,
         square=mean_square(traffic),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
         spread=later_rounds * (1 - companions / others) if others else 1.0,
-        aligned_starts=aligned_starts,
+        # Requests of equal length that start together end together, on all ranks.
+        aligned_starts=arrivals.option_steps > 0 or (_ending_steps(traffic) == 1 and ranks > 1),
     )
 
 

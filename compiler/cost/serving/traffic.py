@@ -261,7 +261,10 @@ def steady_state(
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
-        first = max(first, queue.present * seconds.aligned(queue.ranks) - steps * step)
+        least = seconds.aligned(queue.ranks)
+        if not deployment.engine.scheduling.prefill_first:  # they run beside decode steps
+            least += decode.total_seconds / _prompts_per_step(deployment, traffic, running)
+        first = max(first, queue.present * least - steps * step)
     return SteadyState(running, decode, step, serial, first, first + steps * step)
 
 
@@ -277,10 +280,8 @@ def _steady_steps(
         queue = replace(queue, busy=-math.expm1(-running * ranks))
     # In a decode pool, the transfer of a cache delays only its own rank.
     has_prompts = setup.pool != "decode" and not setup.prefill_apart
-    if has_prompts and not queue.aligned_starts:
-        # Decoding requests use up a part of the tokens of a step.
-        used = present * (1 + setup.draft_tokens) / traffic.computed_input_tokens
-        left = max(queue.step_prompts - used, LEAST_STEP_PROMPTS)
+    if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
+        left = _prompts_per_step(deployment, traffic, present)
         queue = replace(queue, ranks=ranks, step_prompts=left)
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
@@ -289,6 +290,14 @@ def _steady_steps(
         return queue, decode, seconds
     steps = max(decode_steps(setup, traffic), 1.0)
     return queue, decode, with_prompts(queue, seconds, running, steps)
+
+
+def _prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:
+    """Return the number of mean prompts that a step can process beside ``running`` requests."""
+    setup = deployment.setup
+    limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
+    left = limit - running * (1 + setup.draft_tokens)
+    return max(left / traffic.computed_input_tokens, LEAST_STEP_PROMPTS)
 
 
 def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
