@@ -1,4 +1,4 @@
-"""Steps of an engine whose data-parallel ranks run them together, under Poisson arrivals.
+"""Steps of an engine whose data-parallel ranks run them together.
 
 Each step takes as long as on the slowest rank, and a prompt on one rank delays the requests of all
 ranks. The engines give a new request to the rank with the fewest requests or to the next rank in
@@ -9,11 +9,17 @@ shared by all ranks and take a time proportional to K:
     S = d + W p_own L + K p_shared
 
 Here d is the time of a step without prompts, and L the time of the slowest prompt of a wave,
-divided by the mean time. The prompts of a step arrive during the step before, so that K has a
-Poisson distribution with the mean rate x S. Steps with prompts are long, and therefore follow one
-another: the two states "no prompts" and "prompts" form a Markov chain, whose stationary
-distribution gives the mean of S and of S^2. ``tests/cost/serving`` compares the result with the
-event simulation.
+divided by the mean time. K has a Poisson distribution:
+
+- Poisson arrivals: the prompts of a step arrive during the step before, so that the mean of K is
+  rate x S. Steps with prompts are long, and therefore follow one another: the two states "no
+  prompts" and "prompts" form a Markov chain, whose stationary distribution gives the mean of S and
+  of S^2.
+- A closed loop: the prompts of a step replace requests that have ended. Requests of different
+  lengths end after different numbers of steps, so that the mean of K is the same for short and long
+  steps: the number of other requests divided by the number of steps of a request.
+
+``tests/cost/serving`` compares the results with the event simulation.
 """
 
 from __future__ import annotations
@@ -58,7 +64,7 @@ class CommonSteps:
     quadratic: float
     """Fraction of ``own_seconds`` that is proportional to the square of the length: attention."""
     is_closed: bool = False
-    """True in a closed loop."""
+    """True in a closed loop, False under Poisson arrivals."""
 
     def slowest_of(self, prompts: float) -> float:
         """Return the mean time of the slowest of ``prompts`` prompts, divided by the mean time."""

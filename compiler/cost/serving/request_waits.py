@@ -19,6 +19,11 @@ half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
   steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
 
 If an engine has several data-parallel ranks, they run their steps together (``common_steps.py``).
+In a closed loop of equal requests, their prompts start in the same steps, because all requests
+start together and end after equally many steps. They also do if an option of the benchmark holds
+prompts back (TensorRT-LLM waits for a prompt on each rank). Otherwise, the ranks have prompts in
+different steps.
+
 If a prompt is longer than a step, prompts follow one another, and wait as in an M/G/1 queue.
 
 With only one prompt per step, half of the others of the same step come later; without decoding
@@ -116,7 +121,8 @@ class RequestQueue:
     """Fraction of the other running requests whose prompts run at any time."""
 
     aligned_starts: bool = False
-    """True if the prompts of different data-parallel ranks start in the same steps."""
+    """True if the prompts of different data-parallel ranks start in the same steps: in a closed
+    loop of equal requests, or if an option of the engine holds prompts back."""
 
     @property
     def chunks(self) -> float:

@@ -261,9 +261,7 @@ def steady_state(
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
-        least = seconds.aligned(queue.ranks)
-        if not deployment.engine.scheduling.prefill_first:  # they run beside decode steps
-            least += decode.total_seconds / _prompts_per_step(deployment, traffic, running)
+        least = seconds.aligned(queue.ranks) + decode.total_seconds / queue.step_prompts
         first = max(first, queue.present * least - steps * step)
     return SteadyState(running, decode, step, serial, first, first + steps * step)
 
@@ -274,15 +272,16 @@ def _steady_steps(
     """Return queue and steps with ``running`` decoding requests (see ``steady_state``)."""
     setup, ranks = deployment.setup, deployment.layout.dp
     context = traffic.input_tokens + traffic.output_tokens / 2
-    present = running
+    present = running if queue.rate is None else queue.others(running) + 1
     if queue.rate is not None:
-        present = queue.others(running) + 1
         queue = replace(queue, busy=-math.expm1(-running * ranks))
     # In a decode pool, the transfer of a cache delays only its own rank.
     has_prompts = setup.pool != "decode" and not setup.prefill_apart
     if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
-        left = _prompts_per_step(deployment, traffic, present)
-        queue = replace(queue, ranks=ranks, step_prompts=left)
+        # Decoding requests use up a part of the tokens of a step.
+        limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
+        left = (limit - present * (1 + setup.draft_tokens)) / traffic.computed_input_tokens
+        queue = replace(queue, ranks=ranks, step_prompts=max(left, LEAST_STEP_PROMPTS))
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
     seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])
@@ -290,14 +289,6 @@ def _steady_steps(
         return queue, decode, seconds
     steps = max(decode_steps(setup, traffic), 1.0)
     return queue, decode, with_prompts(queue, seconds, running, steps)
-
-
-def _prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:
-    """Return the number of mean prompts that a step can process beside ``running`` requests."""
-    setup = deployment.setup
-    limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-    left = limit - running * (1 + setup.draft_tokens)
-    return max(left / traffic.computed_input_tokens, LEAST_STEP_PROMPTS)
 
 
 def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
