@@ -220,7 +220,7 @@ class GraphCapture(Protocol):
     """Optional part of a framework; without it, the framework captures no CUDA graphs."""
 
     def captured_graphs(self, problem: Problem, layout: Layout) -> CapturedGraphs:
-        """Return the CUDA graphs that a rank captures if ``layout.cuda_graphs`` is true.
+        """Return the CUDA graphs that a rank captures if ``layout.cuda_graphs`` is not false.
 
         The parts must not depend on the recompute setting.
         """

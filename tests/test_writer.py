@@ -250,7 +250,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_output_or_the_new(
     out = tmp_path / "out"
     moments = random.Random(7)
     write_artifacts(tree(-1), out)
-    for _ in range(40):
+    for _ in range(20):
         kill_a_writer(out, moments.uniform(0, 0.03))
         if not atomic and not out.exists():
             with pytest.raises(WriteRefused):  # the next run restores the old tree first

@@ -175,7 +175,7 @@ class AccelerateVerifier(DeviceMeshVerifier):
         yield from read_accelerate_settings(artifacts)
         if CONFIG in artifacts:
             yield from settings_fixed_by_framework(CONFIG)
-            # Accelerate 1.15 refuses sequence parallelism in the norms.
+            # Accelerate 1.15 rejects sequence parallelism in the norms.
             yield DerivedSetting("layout.sequence_parallel", False, CONFIG)
             kind = yaml_settings(CONFIG, artifacts[CONFIG]).get("distributed_type")
             # The emitted program sets the format of FSDP2; without it, that of the weights applies.

@@ -78,8 +78,9 @@ class Megatron:
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the distributed optimizer, without and with CUDA graphs, and Megatron-FSDP.
 
-        ``cp_comm`` is None, so that PARC chooses the fastest context-parallel exchange. The variant
-        with CUDA graphs is only tried where it saves time, and where published runs confirm that.
+        ``cp_comm`` is None, so that PARC chooses the fastest context-parallel exchange. The
+        variants with CUDA graphs are only tried where they save time, and where published runs
+        confirm that; a graph of the whole step only for models that it can contain.
         Megatron-FSDP communicates with every micro-batch, so it is only tried if nothing else fits
         in memory, or if the spec sets the ZeRO stage.
         """
@@ -93,10 +94,12 @@ class Megatron:
             )
         if "cuda-graphs" in self.strategies and graphs_save_time(problem.cluster.gpu):
             variants.append(replace(plain, cuda_graphs=True, refines=True))
+            if not problem.model.moe_layers and problem.job.precision != "fp16":
+                variants.append(replace(plain, cuda_graphs="full_iteration", refines=True))
         return apply_pins(problem, variants)
 
     def captured_graphs(self, problem: Problem, layout: Layout) -> CapturedGraphs:
-        """Return the CUDA graphs that TransformerEngine captures for the layers of a rank."""
+        """Return the CUDA graphs that Megatron captures on a rank."""
         return captured_graphs(problem, layout)
 
     def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:

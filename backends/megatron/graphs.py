@@ -1,13 +1,25 @@
-"""CUDA graphs of layers with TransformerEngine: their contents, and settings that prevent them.
+"""CUDA graphs: their contents, and settings that prevent them.
 
-Source: Megatron-LM, TransformerConfig.__post_init__, and transformer/cuda_graphs.py
-(TECudaGraphHelper): one graph per layer, whose parts ``--cuda-graph-modules`` selects. Graphs of a
-whole iteration (``full_iteration``) are not planned: they need experts that drop or pad tokens, and
-switch the check for NaN off.
+Graphs of layers: Megatron-LM, TransformerConfig.__post_init__, and transformer/cuda_graphs.py
+(TECudaGraphHelper): one graph per layer, whose parts ``--cuda-graph-modules`` selects.
+
+Graph of a whole step (``full_iteration``): full_cuda_graph.py. ``validate_args`` requires that the
+check for NaN is off. Megatron accepts other settings that a graph cannot contain, because each
+needs the host in the middle of the step:
+
+- Experts without a fixed capacity: the host reads how many tokens each of them gets. Published
+  runs limit the capacity and drop or stash tokens, which PARC does not plan.
+- A pipeline without virtual stages: the host waits for each transfer between stages
+  (p2p_communication.py, ``batch_p2p_sync``).
+- fp16: each change of the loss scale creates a new tensor (grad_scaler.py, DynamicGradScaler), but
+  the graph reads the old one.
 """
 
 from __future__ import annotations
 
+from typing import get_args
+
+from parc.backends.shared.common_rules import Conflict
 from parc.compiler.ir import CapturedGraphs, Gpu, LayerPart, Layout, Problem
 
 MODULES: dict[LayerPart, str] = {
@@ -23,6 +35,8 @@ CONFIRMED_SINCE = (10, 0)
 """Smallest compute capability on which published runs confirm that graphs save time. Almost all
 performance recipes of Megatron-Bridge 0.6 for Blackwell capture graphs, and few for H100, where its
 own figures for Qwen3-30B-A3B are 42.0 s with graphs and 41.4 s without."""
+NO_NAN_CHECK = "--no-check-for-nan-in-loss-and-grad"
+"""Flag without which ``validate_args`` rejects a graph of a whole step."""
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 
 
@@ -31,8 +45,16 @@ def graphs_save_time(gpu: Gpu) -> bool:
     return gpu.vendor == "nvidia" and gpu.compute_capability >= CONFIRMED_SINCE
 
 
+def captures_step(layout: Layout) -> bool:
+    """Return True if one CUDA graph contains the forward and backward passes of a step."""
+    return layout.cuda_graphs == "full_iteration"
+
+
 def captured_graphs(problem: Problem, layout: Layout) -> CapturedGraphs:
-    """Return the parts of a layer in its graph, and the micro-batches with graphs of their own."""
+    """Return the captured parts of a layer, and the micro-batches that are captured separately."""
+    if captures_step(layout):
+        count = layout.micro_batches(problem.job.global_batch)
+        return CapturedGraphs(frozenset(get_args(LayerPart)), count, per_layer=False)
     # TECudaGraphHelper captures one micro-batch without a pipeline, otherwise all of a step.
     every = layout.pp > 1 or (problem.job.moe_overlap and layout.ep > 1)
     count = layout.micro_batches(problem.job.global_batch) if every else 1
@@ -66,30 +88,47 @@ def captured_parts(problem: Problem, layout: Layout) -> frozenset[LayerPart]:
     return frozenset(parts)
 
 
-def graph_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """Return (setting that prevents CUDA graphs, valid settings).
-
-    Both texts are "" if ``layout`` has no CUDA graphs, or if nothing prevents them.
-    """
+def graph_conflict(problem: Problem, layout: Layout) -> Conflict | None:
+    """Return the setting that prevents CUDA graphs; None if nothing does, or if there are none."""
     recompute, routed = layout.recompute, problem.model.moe_layers > 0
     if not layout.cuda_graphs:
-        return "", ""
+        return None
     if problem.cluster.gpu.vendor != "nvidia":
-        return f"{problem.cluster.gpu.name} GPUs", "NVIDIA GPUs"
+        return Conflict(f"{problem.cluster.gpu.name} GPUs", "NVIDIA GPUs")
+    if layout.offload.activations:
+        return Conflict("offloaded activations", "layout.offload.activations: []")
+    if captures_step(layout):
+        return _conflict_of_step(problem, layout)
     if recompute.granularity == "full":
-        return "full recompute", "recompute none or selective"
+        return Conflict("full recompute", "recompute none or selective")
     if routed and "moe" in recompute.modules:
-        return "recompute of moe", "recompute modules without moe, such as [moe_act]"
+        return Conflict("recompute of moe", "recompute modules without moe, such as [moe_act]")
     if routed and "layernorm" in recompute.modules and not _frees_norm_output(problem, layout):
         # transformer_layer.py switches this recompute off, and the norm's output stays allocated.
-        return "recompute of layernorm", "recompute modules without layernorm, such as [moe_act]"
-    if layout.offload.activations:
-        return "offloaded activations", "layout.offload.activations: []"
+        return Conflict(
+            "recompute of layernorm", "recompute modules without layernorm, such as [moe_act]"
+        )
     attention = problem.model.attention
     biased = attention.qkv_bias or attention.output_bias
     if problem.job.moe_overlap and layout.ep > 1 and biased:
-        return "moe_overlap with biases in the attention", "moe_overlap false"
-    return "", ""
+        return Conflict("moe_overlap with biases in the attention", "moe_overlap false")
+    return None
+
+
+def _conflict_of_step(problem: Problem, layout: Layout) -> Conflict | None:
+    """Return what ``graph_conflict`` returns, for a CUDA graph of a whole step."""
+    if problem.model.moe_layers:
+        return Conflict("experts, whose numbers of tokens the host reads", "cuda_graphs true")
+    if problem.job.precision == "fp16":
+        return Conflict("fp16, whose loss scale changes", "precision bf16, or cuda_graphs true")
+    if NO_NAN_CHECK in problem.launch.omit:
+        return Conflict(f"{NO_NAN_CHECK} in launch.omit", f"launch.omit without {NO_NAN_CHECK}")
+    if layout.pp > 1 and layout.vpp == 1:
+        return Conflict(
+            f"pp {layout.pp} without virtual stages, so that the host waits for each transfer",
+            "pp 1, vpp above 1, or cuda_graphs true",
+        )
+    return None
 
 
 def _frees_norm_output(problem: Problem, layout: Layout) -> bool:

@@ -53,6 +53,7 @@ SWITCHES = frozenset(
         "multi-latent-attention",
         "no-bias-dropout-fusion",
         "no-bias-gelu-fusion",
+        "no-check-for-nan-in-loss-and-grad",
         "no-create-attention-mask-in-dataloader",
         "no-gradient-accumulation-fusion",
         "no-rope-fusion",

@@ -87,8 +87,14 @@ def _quotient_of_shards(shards: Any, size: Any) -> Any:
     return shards // size if valid else f"not valid: {shards} shards for {size} ranks"
 
 
+STEP = "full_iteration"
+"""Value of ``layout.cuda_graphs`` for one graph of a whole step, and Megatron's name for it."""
+
+
 def _cuda_graphs(settings: ParsedFlags) -> Any:
     known = {"none": False, "transformer_engine": True}
+    if settings["cuda-graph-impl"] == "local" and settings["cuda-graph-scope"] == (STEP,):
+        return STEP  # as Megatron 0.17 names it
     return known.get(str(settings["cuda-graph-impl"]), settings["cuda-graph-impl"])
 
 
@@ -232,7 +238,7 @@ def _overlaps_shared_experts(fields: PlanFields) -> bool:
 
 def _graph_modules(fields: PlanFields) -> tuple[str, ...]:
     """Return the parts of layers that the graphs of the plan contain."""
-    if not fields[f"{LAYOUT}.cuda_graphs"]:
+    if fields[f"{LAYOUT}.cuda_graphs"] in (False, STEP):
         return ()
     letters, overlapped = fields[f"{MODEL}.pattern"], _overlaps_dispatch(fields)
     dense = not fields.routed or not all(fields[f"{MODEL}.experts.pattern"])
@@ -254,6 +260,13 @@ def _graph_modules(fields: PlanFields) -> tuple[str, ...]:
     return tuple(module for module, is_contained in contained.items() if is_contained)
 
 
+def _graph_scope(fields: PlanFields) -> tuple[str, ...]:
+    """Return the value of the flag that Megatron 0.18 replaced."""
+    if fields.version >= (0, 18):
+        return ()
+    return (STEP,) if fields[f"{LAYOUT}.cuda_graphs"] == STEP else _graph_modules(fields)
+
+
 IMPLIED: tuple[Implied, ...] = (
     (
         "cuda-graph-modules",
@@ -264,9 +277,15 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "cuda-graph-scope",
         f"{LAYOUT}.cuda_graphs",
-        lambda f: () if f.version >= (0, 18) else _graph_modules(f),
+        _graph_scope,
     ),
-    ("te-rng-tracker", f"{LAYOUT}.cuda_graphs", lambda f: f[f"{LAYOUT}.cuda_graphs"]),
+    ("te-rng-tracker", f"{LAYOUT}.cuda_graphs", lambda f: bool(f[f"{LAYOUT}.cuda_graphs"])),
+    # validate_args: the host would have to read the loss in the middle of the graph.
+    (
+        "no-check-for-nan-in-loss-and-grad",
+        f"{LAYOUT}.cuda_graphs",
+        lambda f: f[f"{LAYOUT}.cuda_graphs"] == STEP,
+    ),
     ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
     ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _cp_hierarchy_flag),
     (

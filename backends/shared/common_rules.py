@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from parc.backends.shared.valid_degrees import valid_tp
 from parc.backends.shared.valid_values import (
@@ -24,6 +25,36 @@ def always_violated_rule(code: str, paths: tuple[str, ...], finding: Finding) ->
     It rejects a spec that the framework cannot express, whatever the layout is.
     """
     return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
+
+
+class Conflict(NamedTuple):
+    """Setting of a plan that excludes another setting."""
+
+    found: str
+    """What the plan has, such as ``full recompute``."""
+    valid: str
+    """Values with which both settings work, for the help."""
+    fix: str = ""
+    """Edit of the spec; empty if the rule has one fix for all conflicts."""
+
+
+def conflict_rule(
+    code: str,
+    paths: tuple[str, ...],
+    find: Callable[[Problem, Layout], Conflict | None],
+    explain: Callable[[Problem, Layout, Conflict], Finding],
+    fields: tuple[str, ...],
+) -> Rule:
+    """Return a rule that a layout violates if ``find`` returns a conflict; see ``Rule``."""
+
+    def explain_conflict(problem: Problem, layout: Layout) -> Finding:
+        conflict = find(problem, layout)
+        assert conflict is not None, f"{code} explains a layout that does not violate it"
+        return explain(problem, layout, conflict)
+
+    return Rule(
+        code, paths, lambda problem, layout: bool(find(problem, layout)), explain_conflict, fields
+    )
 
 
 def experts_of(problem: Problem) -> Experts:

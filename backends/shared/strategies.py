@@ -153,8 +153,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
              lambda layout: layout.zero_plus != NO_ZERO_PLUS),
     Strategy("cuda-graphs", "CUDA graphs", "layout.cuda_graphs", "layout.cuda_graphs: false",
-             ("cuda_graphs",), lambda layout: layout.cuda_graphs,
-             _requests_value("cuda_graphs", True)),
+             ("cuda_graphs",), lambda layout: bool(layout.cuda_graphs),
+             lambda pins: bool(pins.cuda_graphs)),
 )  # fmt: skip
 """Strategies in the order of the matrix. The ring (p2p) and 1F1B are also the values of layouts
 without context parallelism and without a pipeline, so setting them alone requests no strategy."""

@@ -75,7 +75,7 @@ _BLOCK = re.compile(
     r"^set \+u # launch\.setup\b[^\n]*\n(?P<lines>(?:[^\n]*\n)*?)set -u # end of launch\.setup$",
     re.MULTILINE,
 )
-_INHERITED = re.compile(r"^for name in ([^\n;]+); do\n +export \"\$name\"$", re.MULTILINE)
+_INHERITED = re.compile(r"^for name in ([^\n;]+); do\n +export \"\$\{name\?\}\"$", re.MULTILINE)
 
 
 def expected_environment(plan: Mapping[str, Any], framework: Mapping[str, str]) -> dict[str, str]:

@@ -25,10 +25,10 @@ IN_CONFIG = {
 """Flags whose setting the plan writes to config.yaml -> spec field of the setting, if any."""
 
 
-def first_flag_name(flag: str) -> str:
-    """Return the name of a flag that PARC uses: ``--tensor_parallel_size`` becomes ``--tp_size``.
+def canonical_flag_name(flag: str) -> str:
+    """Return the name that PARC uses for a flag with several names; unknown flags are unchanged.
 
-    Unknown flags are returned unchanged.
+    For example, ``--tensor_parallel_size`` becomes ``--tp_size``.
     """
     return str(rows_of_known_flags(PACKAGE).get(flag, {}).get("means", flag))
 
@@ -52,7 +52,7 @@ def _find_flag_fault(
     row = rows_of_known_flags(PACKAGE, version).get(extra.flag)
     if row is None:
         return "F01", explain_unknown_flag(extra.flag, version)
-    means = first_flag_name(extra.flag)
+    means = canonical_flag_name(extra.flag)
     if means in planned_flags() or means in IN_CONFIG:
         return "F02", _explain_planned_flag(extra.flag, means, planned)
     fault = find_value_fault(extra, row)

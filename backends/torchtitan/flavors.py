@@ -7,7 +7,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.torch.emitted_program import why_not_in_transformers
+from parc.backends.shared.torch.emitted_program import (
+    routes_to_train,
+    why_not_in_transformers,
+)
 from parc.backends.shared.unsupported_features import (
     hybrid_model_features,
     unsupported_model_features,
@@ -171,10 +174,11 @@ def explain_unknown_model(problem: Problem) -> Finding:
     # Without its prediction layers the model may be supported: suggest that edit rather than
     # another framework.
     mtp = model.mtp_layers and not missing_model_features(_without_mtp_layers(model))
+    *others, last = missing_model_features(model)
     return Finding(
         message=f"torchtitan has no model with the sizes of {model.name}",
         label="a model outside of torchtitan's registry cannot have "
-        f"{' or '.join(missing_model_features(model))}",
+        f"{', '.join(others)}{' or ' if others else ''}{last}",
         help=f"valid models: plain decoders of any size; {'; '.join(names)}"
         f"{_name_other_program(problem)}",
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else _other_framework(problem),
@@ -212,7 +216,9 @@ def _is_expressible(name: str, problem: Problem) -> bool:
 def _name_other_program(problem: Problem) -> str:
     """Return the end of a help text that names the program which builds the model, if any."""
     if why_not_in_transformers(problem.model):
-        return ""
+        if _is_expressible("megatron", problem):
+            return ""
+        return f"; {routes_to_train(problem.model)[0]}"
     sizes = _sharded_sizes(problem)
     without = f", without {', '.join(sizes)}" if sizes else ""
     return f"; fsdp trains {problem.model.name} with the library transformers{without}"

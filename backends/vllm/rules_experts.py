@@ -45,7 +45,7 @@ def _has_ep_on_single_rank(problem: ServingProblem, layout: ServingLayout) -> bo
     )
 
 
-def _explain_ep_over_one_rank(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_ep_on_single_rank(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         "expert parallelism over one rank has no effect, which vLLM does not report",
         label="ep = tp x pcp x dp = 1",
@@ -119,7 +119,7 @@ def _explain_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> F
     return Finding(
         f"{problem.pins.all2all} would have no effect: no token leaves its data-parallel rank",
         label=f"dp is {layout.dp} and ep is {layout.ep}",
-        help="vLLM exchanges tokens between ranks only if ep is on and dp is above 1",
+        help="vLLM exchanges tokens between ranks only if ep is on and dp or pcp is above 1",
         fix="remove layout.all2all",
         causes=(Cause("layout.dp", f"dp {layout.dp}"),),
         targets=TARGETS,
@@ -149,7 +149,7 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
         "V21",
         ("layout.ep",),
         _has_ep_on_single_rank,
-        _explain_ep_over_one_rank,
+        _explain_ep_on_single_rank,
         ("tp", "pcp", "dp"),
     ),
     redundant_experts_rule(

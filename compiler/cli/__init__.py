@@ -49,6 +49,8 @@ class LazyGroup(click.Group):
         # Most objects of a command live until its end, so collecting garbage frees little. With
         # Python's default threshold of 700, collections cost a tenth of the time.
         gc.set_threshold(GC_THRESHOLD)
+        # Otherwise pydantic reads the metadata of all installed packages to find its plugins.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
         _replace_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):

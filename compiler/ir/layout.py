@@ -115,14 +115,22 @@ class ZeroPlus:
 NO_ZERO_PLUS = ZeroPlus(hpz=1, quantized_weights=False, quantized_gradients=False)
 
 
+CudaGraphs = bool | Literal["full_iteration"]
+"""True: one CUDA graph per layer, of the parts whose shapes never change. full_iteration: one CUDA
+graph of the forward and backward passes of a whole step. False: no CUDA graphs."""
+
+
 @dataclass(frozen=True, slots=True)
 class CapturedGraphs:
-    """CUDA graphs that a framework captures for each layer of a rank."""
+    """CUDA graphs that a framework captures on a rank."""
 
     parts: frozenset[LayerPart]
-    """Parts of a layer that its graph contains."""
+    """Parts of a layer that are captured."""
     micro_batches: int
-    """Number of micro-batches per step with graphs of their own; 1 if all replay the same graph."""
+    """Number of micro-batches per step that are captured separately; 1 if all replay the same
+    graph."""
+    per_layer: bool = True
+    """True if each layer has graphs of its own; False if one graph contains a whole step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +150,7 @@ class LayoutVariant:
     """Communication of context parallelism; None = the fastest one that the framework supports."""
     offload: Offload = NO_OFFLOAD
     zero_plus: ZeroPlus = NO_ZERO_PLUS
-    cuda_graphs: bool = False
+    cuda_graphs: CudaGraphs = False
     sequence_parallel: bool | None = None
     """Sequence parallelism; None = with tensor parallelism, if the framework supports it."""
     last_resort: bool = False
@@ -187,9 +195,8 @@ class Layout:
     ring between these groups has cp / cp_a2a members."""
     offload: Offload
     zero_plus: ZeroPlus
-    cuda_graphs: bool
-    """True if CUDA graphs replay the parts of each layer whose shapes never change, so that the
-    host launches fewer kernels."""
+    cuda_graphs: CudaGraphs
+    """Kernels that CUDA graphs replay, so that the host launches fewer of them."""
     gtp: int = 1
     """Number of neighboring data-parallel ranks that share one copy of each dense weight and gather
     it before use (generalized tensor parallelism); 1 = every rank stores its whole weights."""

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.cluster import Cluster
-from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, ZeroPlus
+from parc.compiler.ir.layout import (
+    ContextComm,
+    CudaGraphs,
+    Offload,
+    Recompute,
+    Schedule,
+    ZeroPlus,
+)
 from parc.compiler.ir.model import Model
 from parc.compiler.ir.placement import PlacementPolicy
 from parc.compiler.ir.serialize import NOT_SERIALIZED
@@ -173,7 +180,7 @@ class Pins:
     cp_a2a: int | None = None
     offload: Offload | None = None
     zero_plus: ZeroPlus | None = None
-    cuda_graphs: bool | None = None
+    cuda_graphs: CudaGraphs | None = None
     gtp: int | None = 1
     egtp: int | None = 1
     first_stage_layers: int | None = None

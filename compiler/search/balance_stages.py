@@ -6,6 +6,7 @@ besides layers: the loss, and multi-token prediction layers.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,11 +143,11 @@ def _fill_chunks(
     Each chunk, in model order, has as many layers as the limits of its rank allow.
     """
     pp, vpp = work.pp, len(work.others) // work.pp
-    times, others = work.layers, work.others_of_ranks
+    ends, others = work.ends, work.others_of_ranks
     limit *= 1 + ROUNDING
     needed = sum(work.least)
     seconds, layers, past = [0.0] * pp, [0] * pp, [0.0] * pp
-    counts, at, total = [], 0, len(times)
+    counts, at, total = [], 0, len(work.layers)
     for chunk, least in enumerate(work.least):
         rank, turn = chunk % pp, chunk // pp + 1
         needed -= least
@@ -155,15 +156,11 @@ def _fill_chunks(
         # The share of the first chunks of the rank grows with each chunk, so that rounding one of
         # them down leaves a layer to the next one.
         share = own * turn / vpp if is_spread else min(limit * turn / vpp - past[rank], own)
-        count = 0
-        while (
-            at < total - needed
-            and layers[rank] < most[rank]
-            and (count < least or seconds[rank] + times[at] <= share)
-        ):
-            seconds[rank] += times[at]
-            layers[rank] += 1
-            count, at = count + 1, at + 1
+        within = bisect_right(ends, share - seconds[rank] + ends[at]) - 1 - at
+        count = min(total - needed - at, most[rank] - layers[rank], max(least, within))
+        seconds[rank] += ends[at + count] - ends[at]
+        layers[rank] += count
+        at += count
         if count < least or seconds[rank] > own:
             return None
         counts.append(count)

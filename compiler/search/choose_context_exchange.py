@@ -99,7 +99,7 @@ def _fastest_valid_exchange(
     seconds = {
         exchange: attention_exchange_seconds(
             cost_model, _layout_with_exchange(layout, exchange), groups[exchange], ring.core
-        )
+        ).total
         for exchange in valid
     }
     for exchange in others:

@@ -68,7 +68,7 @@ class LayoutFilter:
         self._memory = PeakMemoryCache(
             cost_model, self.build_layout, space.constants["zero_stage"], end
         )
-        self._time = StepTimeCache(cost_model, self.build_layout)
+        self._time = StepTimeCache(cost_model, self.build_layout, space.levels)
         self._times_by_sizes: dict[tuple[int, ...], MeshTimes] = {}
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
@@ -195,6 +195,7 @@ class LayoutFilter:
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
                 if violated[level] == self._valid:
+                    rows = self._memory.with_waiting_gradients(rows, point, level, split.shape)
                     stages = zip(held, flights, rows, strict=True)
                     peak = max(
                         fixed + flight * each + once for fixed, flight, (each, once) in stages
@@ -226,9 +227,7 @@ class LayoutFilter:
         """
         _, shape = self._splits[point.pp, point.vpp][point.split]
         times = self._times_by_sizes[point[:6]]
-        slowest, _, _ = times.pace(point, shape)
-        least = times.least_slowest_seconds(point, shape, layers)
-        return seconds - self._micro_batches(point) * (slowest - least)
+        return times.best_split_seconds(point, shape, self._micro_batches(point), seconds, layers)
 
     def with_split(self, point: LayoutPoint, split: PipelineSplit) -> LayoutPoint:
         """Return the layout ``point`` with ``split`` as its stage split."""
@@ -345,6 +344,7 @@ class LayoutFilter:
             if violated[level] < valid:
                 lost[violated[level]] += 1
                 continue
+            rows = self._memory.with_waiting_gradients(rows, point, level, split.shape)
             for fixed, flight, (each, once) in zip(static, flights, rows, strict=True):
                 if fixed + flight * each + once > left:
                     lost[valid] += 1

@@ -20,16 +20,16 @@ from parc.compiler.cost.memory.peak import (
     communicator_and_context_bytes,
     logits_bytes,
     memory_model_at_zero_stage,
+    waiting_gradient_bytes,
 )
 from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
     low_precision_copy_bytes,
     optimizer_step_bytes,
     table_excess_bytes,
-    unreduced_gradient_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
-    graph_node_bytes,
+    graph_bytes,
     library_workspace_bytes,
     output_projection_buffer_bytes,
     overlap_buffer_bytes,
@@ -164,11 +164,6 @@ class PeakMemoryCache:
                 gathered = gathered_weight_bytes(self._cost_model, layout, kind.load, self._program)
                 gathered += shared_weight_buffer_bytes(self._cost_model, layout, kind.load)
                 static[index] += self._others * gathered
-        if self._program.waiting_gradients and layout.zero_stage >= 2:
-            for index, kind in enumerate(shape.peak_candidates):
-                static[index] += unreduced_gradient_bytes(
-                    self._cost_model, layout, kind.load, self._program
-                )
         if not self._program.state.step:
             return tuple(static), max(static)
         temporary = (
@@ -185,8 +180,31 @@ class PeakMemoryCache:
     ) -> tuple[float, ...]:
         """Return ``static``, a result of ``static_bytes``, and the bytes of all CUDA graphs."""
         return tuple(
-            fixed + self._others * graph_node_bytes(self._cost_model, layout, kind.load)
+            fixed + self._others * graph_bytes(self._cost_model, layout, kind.load)
             for fixed, kind in zip(static, shape.peak_candidates, strict=True)
+        )
+
+    def with_waiting_gradients(
+        self,
+        rows: tuple[tuple[float, float], ...],
+        point: LayoutPoint,
+        level: int,
+        shape: StageShape,
+    ) -> tuple[tuple[float, float], ...]:
+        """Return ``rows``, plus the gradients that wait for their reduction at the memory peak.
+
+        ``rows`` are those of ``level`` in ``StageActivations.levels``.
+        """
+        if not self._program.waiting_gradients:
+            return rows
+        layout, program = self._build(point.with_recompute_level(level)), self._program
+        return tuple(
+            (
+                each,
+                once
+                + waiting_gradient_bytes(self._cost_model, layout, kind.load, kind.first, program),
+            )
+            for (each, once), kind in zip(rows, shape.peak_candidates, strict=True)
         )
 
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:

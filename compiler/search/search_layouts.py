@@ -17,7 +17,7 @@ from parc.compiler.cost.memory.peak import (
     peak_stage,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.step_time import seconds_within, step_time
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -58,7 +58,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     filters: dict[int, LayoutFilter] = {}
     survivors: list[Survivor] = []
     order = sorted(range(len(spaces)), key=lambda index: variants[index].last_resort)
-    if _violates_every_layout(problem, rules, spaces):
+    if _all_layouts_violate_a_rule(problem, rules, spaces):
         _explain_invalid_layouts(cost_model, [spaces[index] for index in order], sink)
         return None
     # Variants of last resort are slower, so they run only if nothing else fits.
@@ -146,10 +146,10 @@ def _search_refinements(
     return found
 
 
-def _violates_every_layout(
+def _all_layouts_violate_a_rule(
     problem: Problem, rules: Iterable[Rule], spaces: Iterable[LayoutSpace]
 ) -> bool:
-    """Return True if all layouts violate a rule that reads nothing of a layout."""
+    """Return True if a rule that does not depend on the layout is violated."""
     constant = [rule for rule in rules if not rule.reads]
     layouts = chain.from_iterable(map(sibling_layouts, spaces))
     layout = next(chain.from_iterable(layouts), None)
@@ -238,7 +238,10 @@ def _with_fewest_recomputed_layers(
 
     def is_slow(count: int) -> bool:
         """Return True if the step takes too long with ``count`` recomputed layers."""
-        seconds = seconds_within(cost_model, layout_with(count), most_seconds)
+        point = row.point.with_recompute_level(siblings + count - 1)
+        if layout_filter.step_seconds(point) * (1 - ROUNDING) > most_seconds:
+            return True
+        seconds = step_time(cost_model, layout_filter.build_layout(point)).total_seconds
         return seconds > most_seconds or seconds >= whole_seconds() * (1 - ROUNDING)
 
     def fits(count: int) -> bool:

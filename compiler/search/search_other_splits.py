@@ -15,8 +15,8 @@ from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd, memory_of_all_st
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.layer_time import output_head_seconds, recompute_seconds
-from parc.compiler.cost.step.stage_time import cached_layer_time
+from parc.compiler.cost.step.layer_time import output_head_seconds
+from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import seconds_within, step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.ir import LayerKind, Layout, PipelineSplit, StageMemory

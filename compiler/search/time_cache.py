@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import ceil, floor
 
 from parc.compiler.cost.schedules.unequal_chunks import (
     CriticalPath,
@@ -30,9 +30,8 @@ from parc.compiler.cost.step.gradients import (
 from parc.compiler.cost.step.layer_time import (
     LayerTime,
     output_head_seconds,
-    recompute_seconds,
 )
-from parc.compiler.cost.step.stage_time import cached_layer_time, stage_time
+from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds, stage_time
 from parc.compiler.cost.step.step_time import (
     bubble_fraction_of_1f1b,
     exposed_hops,
@@ -40,8 +39,9 @@ from parc.compiler.cost.step.step_time import (
     stage_boundary_seconds,
     straggler_factor,
 )
-from parc.compiler.ir import LayerKind, Layout
+from parc.compiler.ir import LayerKind, Layout, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
+from parc.compiler.search.rank_layouts import ROUNDING
 from parc.compiler.search.stage_shapes import StageShape
 
 NONE = (0.0, 0.0)
@@ -76,9 +76,16 @@ class MicroBatchTimes:
 class StepTimeCache:
     """Cache of the time terms of one layout search."""
 
-    def __init__(self, cost_model: CostModel, build: BuildLayout) -> None:
-        """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
+    def __init__(
+        self, cost_model: CostModel, build: BuildLayout, levels: tuple[Recompute, ...]
+    ) -> None:
+        """Create an empty cache.
+
+        ``build`` returns the layout for a ``LayoutPoint``, whose level is an index of ``levels``.
+        """
         self.cost_model, self.build = cost_model, build
+        # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
+        self.is_block = tuple(level.method == "block" for level in levels)
         self.kinds = cost_model.problem.model.kinds
         self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
 
@@ -121,9 +128,6 @@ class MeshTimes:
         # Extra time per second of computation, because all ranks wait for the slowest host.
         self._wait = straggler_factor(batch.cost_model, layout) - 1.0
         self._hidden = gradient_overlap_fraction(batch.cost_model)
-        # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
-        pinned = batch.cost_model.problem.pins.recompute
-        self._has_block_recompute = pinned is not None and pinned.method == "block"
         self._sharded = exchanges_per_micro_batch(batch.cost_model, layout)
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
@@ -172,37 +176,61 @@ class MeshTimes:
 
         All three are in seconds per micro-batch, for layout ``point`` with the stages ``shape``.
         """
-        row = self._rows[point.micro_batch]
-        key = (shape, point.level, point.vpp if self._has_block_recompute else 1)
+        row, is_block = self._rows[point.micro_batch], self._batch.is_block[point.level]
+        key = (shape, point.level, point.vpp if is_block else 1)
         pace = row.paces.get(key)
         if pace is None:
-            evaluate = (
-                self._partial_stage_seconds if self._has_block_recompute else self._stage_seconds
-            )
+            evaluate = self._partial_stage_seconds if is_block else self._stage_seconds
             pace = row.paces[key] = evaluate(row, point, shape)
         return pace
 
-    def least_slowest_seconds(
-        self, point: LayoutPoint, shape: StageShape, layers: int = 0
+    def best_split_seconds(
+        self, point: LayoutPoint, shape: StageShape, micro_batches: int, seconds: float, layers: int
     ) -> float:
+        """Return about the seconds per step of layout ``point`` with the best of all stage splits.
+
+        Args:
+            point: layout whose step takes ``seconds`` with its own stages ``shape``.
+            shape: stages of one split. Output heads stay on their ranks.
+            micro_batches: number of micro-batches per step.
+            seconds: step time of ``point``.
+            layers: the longest stage has at least this number of layers.
+        """
+        slowest, _, _ = self.pace(point, shape)
+        least, balanced = self._least_slowest_seconds(point, shape, layers)
+        paths = self._rows[point.micro_batch].paths.get((shape, point.level, point.vpp))
+        if paths is None:
+            return seconds - micro_batches * (slowest - balanced)
+        # With interleaving, chunks of other lengths may shorten the bubble too.
+        pipeline = max([path.seconds(micro_batches, 0.0) for path in paths])
+        without_bubble = seconds - pipeline + micro_batches * balanced
+        return max(seconds - micro_batches * (slowest - least), without_bubble)
+
+    def _least_slowest_seconds(
+        self, point: LayoutPoint, shape: StageShape, layers: int
+    ) -> tuple[float, float]:
         """Return the least seconds per micro-batch of the slowest stage for any division of layers.
 
-        ``shape`` are the stages of one such division. The longest stage has at least ``layers``
-        layers.
+        The first value is the least if layers and output heads could be on any stage, the second if
+        the heads stay on their ranks. The longest stage has at least ``layers`` layers.
         """
         _, _, whole = self.pace(point, shape)
         least, row = whole / shape.pp, self._rows[point.micro_batch]
-        if self._has_block_recompute:
-            return least
-        fastest = inf
+        if self._batch.is_block[point.level]:
+            return least, least
+        each, total = [], 0
         for index, (kind, present) in enumerate(zip(self._batch.kinds, shape.present, strict=True)):
             if present:
                 count = sum(counts[index] * ranks for counts, _, ranks in shape.work)
-                each = self._layer_seconds(row, point, kind)[1]
-                fastest = min(fastest, each)
+                each.append(self._layer_seconds(row, point, kind)[1])
+                total += count
                 # Some stage has at least the mean number of layers, rounded up.
-                least = max(least, ceil(count / shape.pp) * each)
-        return max(least, layers * fastest) if layers else least
+                least = max(least, ceil(count / shape.pp) * each[-1])
+        if not each:
+            return least, least
+        least = max(least, layers * min(each))
+        heads = [(count * row.head, ranks) for _, count, ranks in shape.work]
+        return least, seconds_to_hold(total, min(each), heads, least)
 
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
@@ -262,7 +290,7 @@ class MeshTimes:
         """Return the lower bounds of the step time of layout ``point``, which is interleaved."""
         layout = self._batch.build(point)
         distinct = self._batch.cost_model.distinct_chunks(layout.split)
-        if self._has_block_recompute:
+        if self._batch.is_block[point.level]:
             seconds = [
                 stage_time(self._batch.cost_model, layout, load, (chunk,), row.layers).total
                 for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
@@ -295,3 +323,19 @@ class MeshTimes:
             again = recompute_seconds(self._batch.cost_model, layout, layer, kind)
             timed = row.repeats[key] = (layer.compute, layer.total + again)
         return timed
+
+
+def seconds_to_hold(
+    layers: int, each: float, heads: list[tuple[float, int]], least: float
+) -> float:
+    """Return the least seconds, from ``least`` on, in which the ranks compute ``layers`` layers.
+
+    A layer takes ``each`` seconds. ``heads`` contains (seconds of output heads, number of ranks).
+    """
+    while True:
+        # Rounding errors must not cost a layer.
+        fitting = [floor((least - head) / each + ROUNDING) for head, _ in heads]
+        if sum(max(0, n) * ranks for n, (_, ranks) in zip(fitting, heads, strict=True)) >= layers:
+            return least
+        # With any more seconds, one rank more has one more layer.
+        least = min(head + (n + 1) * each for n, (head, _) in zip(fitting, heads, strict=True))

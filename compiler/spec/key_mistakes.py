@@ -198,8 +198,9 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
 
     Five sources are tried in order, and the first one with a result is used: the only key of
     ``valid``, the keys of section ``parent``, that continues ``key`` with more words; the option of
-    another tool called ``key``; fields called ``key`` in related sections; keys of ``valid`` that are
-    similar to ``key`` or have its meaning; and the only field of the sections below that continues ``key``.
+    another tool called ``key``; fields called ``key`` in related sections; keys of ``valid`` that
+    are similar to ``key`` or have its meaning; and the only field of the sections below that
+    continues ``key``.
     """
     from parc.compiler.spec.schema import all_fields
 

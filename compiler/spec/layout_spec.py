@@ -127,11 +127,13 @@ class LayoutSpec(StrictModel):
     fits in memory."""
     zero_plus: ZeroPlusSpec | None = None
     """ZeRO++ of DeepSpeed. If absent, ZeRO++ is not used."""
-    cuda_graphs: bool | Auto = "auto"
-    """Capture the parts of each layer whose shapes never change in CUDA graphs, so that the host
-    launches fewer kernels: whole dense layers, and of layers with experts all parts before the
-    dispatch. auto captures them if the framework can, if published runs on this kind of GPU confirm
-    a gain, if the graphs fit in memory, and if the step is then shorter by more than goals.tie."""
+    cuda_graphs: bool | Literal["full_iteration"] | Auto = "auto"
+    """Capture kernels in CUDA graphs, so that the host launches fewer of them. true captures the
+    parts of each layer whose shapes never change: whole dense layers, and of layers with experts
+    all parts before the dispatch. full_iteration captures the forward and backward passes of a
+    whole step in one graph; the run then no longer checks losses and gradients for NaN. auto
+    captures one of them if the framework can, if published runs on this kind of GPU confirm a gain,
+    if the graphs fit in memory, and if the step is then shorter by more than goals.tie."""
     first_stage_layers: Count | Auto = "auto"
     """Number of decoder layers on the first pipeline rank. If no field sets a part of the split,
     PARC balances the stages with estimated times, if that saves more than goals.tie."""

@@ -1,4 +1,4 @@
-"""Implementations of ``parc lint``, ``parc import`` and ``parc calibrate``.
+"""Implementations of the commands that are not part of a compile, such as lint, import and sweep.
 
-They contain no framework's rules or flags; each backend declares its own linter and importers.
+They contain no rules or flags of a framework; each backend declares its own linter and importers.
 """

@@ -117,8 +117,8 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
     ours: dict[str, str] = {}
     files = {path: one for path, one in files.items() if _is_launch_file(path)}
     for path, content in files.items():
-        for other, _, values in _settings_of_frameworks(content, path):
-            ours |= values if other == name else {}
+        for _, _, values in _settings_of_frameworks(content, path, only=name):
+            ours |= values
     scripts = {
         path: content for path, content in files.items() if content.startswith("#!/bin/bash")
     }
@@ -162,12 +162,17 @@ def _is_launch_file(path: str) -> bool:
 
 
 def _settings_of_frameworks(
-    text: str, name: str
+    text: str, name: str, only: str | None = None
 ) -> Iterator[tuple[str, FrameworkSettings, Mapping[str, str]]]:
-    """Yield (framework, settings table, values) for each framework that ``text`` configures."""
+    """Yield (framework, settings table, values) for each framework that ``text`` configures.
+
+    With ``only``, other frameworks are left out.
+    """
     for one in importers_by_backend():
-        values = one.settings.read(text, name) if one.settings is not None else {}
-        if one.settings is not None and values:
+        if one.settings is None or only not in (None, one.settings.framework):
+            continue
+        values = one.settings.read(text, name)
+        if values:
             yield one.settings.framework, one.settings, values
 
 

@@ -105,6 +105,7 @@ PLANS = {
     "part of a host": small_plan(),
     "without torchrun": launch_plan(cluster(2, 2), emit=("megatron", "slurm")),
     "without megatron": with_launch(launch_plan(cluster(2), emit=("torchrun",)), args=("--a b",)),
+    "inherited": with_launch(named_plan(), env_inherited=("HF_TOKEN",)),
     "container": with_slurm(
         named_plan(), container_image="a b.sqsh", container_mounts=("/data:/data", "/x y:/z")
     ),

@@ -152,14 +152,21 @@ def merged(name):
     return tree
 
 
-def mutations(tree):
-    """Yield (section, field, tree) for each section and field that is removed or replaced."""
+JUNK = ("remove", None, 7, "x", [], {})
+"""Values that replace a field; ``remove`` deletes it."""
+
+
+def mutations(tree, turn, turns):
+    """Yield (section, field, tree) for each section and field that is removed or replaced.
+
+    Each field gets one of ``turns`` parts of ``JUNK``, and in the next turn another one.
+    """
     fields = [(section, None) for section in tree]
     fields += [
         (name, field) for name, inner in tree.items() if isinstance(inner, dict) for field in inner
     ]
-    for section, field in fields:
-        for junk in ("remove", None, 7, "x", [], {}):
+    for number, (section, field) in enumerate(fields, turn):
+        for junk in JUNK[number % turns :: turns]:
             changed = deepcopy(tree)
             inner, key = (changed, section) if field is None else (changed[section], field)
             inner[key] = junk
@@ -168,11 +175,22 @@ def mutations(tree):
             yield section, field, changed
 
 
-@pytest.mark.parametrize("name", shipped_families().names())
-def test_no_key_that_a_family_lacks_or_has_wrong_ends_in_a_traceback(name):
-    for section, field, tree in mutations(merged(name)):
+def read_mutations(name, turn, turns):
+    """Read a config of the family ``name`` after each change of its file."""
+    for section, field, tree in mutations(merged(name), turn, turns):
         reading = model_spec_from_config(config_of(name), "x", families=Changed(name, tree))
         assert reading.failed or reading.mapping["layers"] > 0, (section, field)
+
+
+@pytest.mark.parametrize("name", shipped_families().names())
+def test_no_key_that_a_family_lacks_or_has_wrong_ends_in_a_traceback(name):
+    read_mutations(name, shipped_families().names().index(name), 3)
+
+
+@pytest.mark.conformance
+def test_no_key_that_any_family_lacks_or_has_wrong_ends_in_a_traceback():
+    for name in shipped_families().names():
+        read_mutations(name, 0, 1)
 
 
 def test_the_example_of_the_page_is_a_complete_family(tmp_path):

@@ -25,12 +25,12 @@ def hints(document: Spec) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("node", "precisions"), [("dgx-h100", ["fp8"]), ("dgx-b200", ["fp8", "mxfp8"])]
+    ("node", "tp", "precisions"), [("dgx-h100", 2, ["fp8"]), ("dgx-b200", 1, ["fp8", "mxfp8"])]
 )
 def test_the_hint_gives_the_step_time_of_the_fastest_precision(
-    node: str, precisions: list[str]
+    node: str, tp: int, precisions: list[str]
 ) -> None:
-    spec = changed(SPEC, {"cluster.node": node})
+    spec = changed(SPEC, {"cluster.node": node, "layout.tp": tp})
     (found,) = hints(spec)
     plans = {one: plan_of(changed(spec, {"job.precision": one})) for one in precisions}
     seconds = {one: plan.estimate.time.total_seconds for one, plan in plans.items()}

@@ -10,7 +10,8 @@ import pytest
 from tests.cli.specs import parc, write_spec
 
 JUNK = (b"", b"\x00", b"\xff\xfe", b"[]", b"{}", b'{"problem": {}}', b"rank\n", b"=(", b"=(')\n")
-ROUNDS = 40
+ROUNDS = 20
+"""Number of damages per file and seed."""
 FILES = (
     *("plan.json", "rankmap.csv", "rankmap.json", "megatron/args.sh", "slurm/hostfile"),
     *("slurm/job.sbatch", "torchrun/launch.sh", "parc.lock"),
@@ -40,14 +41,12 @@ def damaged(text: bytes, chance: random.Random) -> bytes:
     return b"".join(lines)
 
 
-@pytest.mark.parametrize(
-    "name",
-    FILES,
-)
-def test_a_damaged_file_is_reported_without_a_crash(output: Path, name: str) -> None:
+@pytest.mark.parametrize("seed", ["", pytest.param("2", marks=pytest.mark.conformance)])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_reported_without_a_crash(output: Path, name: str, seed: str) -> None:
     path = output / name
     whole = path.read_bytes()
-    chance = random.Random(name)
+    chance = random.Random(name + seed)
     try:
         for _ in range(ROUNDS):
             path.write_bytes(damaged(whole, chance))

@@ -49,6 +49,11 @@ def transformers_verdicts(cases: list[Case]) -> list[Verdict]:
     return tool_verdicts("torch", "torch/transformers_checker.py", cases)
 
 
+def family_verdicts(cases: list[Case]) -> list[Verdict]:
+    """Run programs of tiny models on CPU ranks."""
+    return tool_verdicts("torch", "torch/family_ranks.py", cases)
+
+
 def kubernetes_verdicts(cases: list[Case]) -> list[Verdict]:
     """Check manifests with the models and schemas of Kubernetes (kubernetes_checker.py)."""
     return tool_verdicts("torch", "kubernetes/kubernetes_checker.py", cases)

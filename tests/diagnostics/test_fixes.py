@@ -114,13 +114,21 @@ def test_a_model_that_megatron_cannot_express_is_sent_to_targets_that_train_it()
     spec = changed(TRAINED, {**FALCON, "job.global_batch": 512})
     (found,) = errors_of(spec)
     assert found.code == "PARC-E07"
-    assert found.finding.help.startswith(
-        "deepspeed and fsdp train this model with your own program"
-    )
-    for target in ("deepspeed", "fsdp"):
-        program = {"emit": [target, "slurm"], "launch": {"program": "train.py"}}
-        plan, _ = planned(changed(spec, program))
+    assert found.finding.help.startswith("fsdp, deepspeed and accelerate train it")
+    assert found.finding.fix == "emit: [fsdp, slurm]"
+    for target in ("deepspeed", "fsdp", "accelerate"):
+        plan, _ = planned(changed(spec, {"emit": [target, "slurm"]}))
         assert plan is not None
+
+
+def test_a_model_without_a_class_in_transformers_is_sent_to_the_users_program() -> None:
+    spec = changed(TRAINED, {"model": "grok-1", "cluster.nodes": 64, "job.global_batch": 512})
+    (found,) = [one for one in errors_of(spec) if one.code == "PARC-E07"]
+    assert found.finding.help.startswith("fsdp, deepspeed and accelerate start your own program")
+    for target in ("deepspeed", "fsdp"):
+        alone = changed(spec, {"emit": [target, "slurm"]})
+        assert "PARC-E10" in {one.code for one in errors_of(alone)}
+        assert planned(changed(alone, {"launch": {"program": "train.py"}}))[0] is not None
 
 
 def test_a_constant_without_an_argument_is_a_warning_and_megatron_is_emitted() -> None:

@@ -223,6 +223,7 @@ CASES: tuple[Case, ...] = (
         "--recompute",
     ),
     ("R13", MEGATRON, (_more("--overlap-param-gather"),), "--overlap-param-gather"),
+    ("R21", MEGATRON, (_more("--cuda-graph-impl full_iteration"),), "--cuda-graph-impl"),
     ("R22", MEGATRON, (_more("--use-megatron-fsdp"),), "--use-megatron-fsdp"),
     ("R22", MEGATRON, (_more("--ckpt-format fsdp_dtensor"),), "--ckpt-format"),
     (

@@ -26,10 +26,10 @@ from tests.placement.random_clusters import Case, irregular, placed, tiny
 
 PER_TEST = 20
 STARTS = [
-    start if start < 100 else pytest.param(start, marks=pytest.mark.conformance)
+    start if start < 60 else pytest.param(start, marks=pytest.mark.conformance)
     for start in range(0, 200, PER_TEST)
 ]
-"""First seeds of the tests: 100 cases in all runs, 100 more in ``make conformance``."""
+"""First seeds of the tests: 60 cases in all runs, 140 more in ``make conformance``."""
 MIB = 2**20
 
 

@@ -13,8 +13,7 @@ from parc.backends.registry import framework
 from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import stage_contents
-from parc.compiler.cost.step.layer_time import recompute_seconds
-from parc.compiler.cost.step.stage_time import cached_layer_time, stage_time
+from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds, stage_time
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -208,11 +207,12 @@ def refined_families(cost_model: CostModel, rows: list[Row]) -> Iterator[tuple[L
     world, best = min((row[2].world if few else 0, row[0]) for row in rows)
     fastest = fastest_exchange(cost_model, all_rules(problem, framework))
     for variant in framework.layout_variants(problem):
-        graphs = (
-            step_time(cost_model, replace(row[2], cuda_graphs=True), is_bound=True).total_seconds
+        captured = (
+            replace(row[2], cuda_graphs=variant.cuda_graphs)
             for row in rows
             if world in (0, row[2].world)
         )
+        graphs = (step_time(cost_model, layout, is_bound=True).total_seconds for layout in captured)
         if variant.refines and min(graphs) * (1 + problem.goals.tie) < best:
             yield from sibling_layouts(
                 LayoutSpace.for_variant(problem, framework, variant, fastest)

@@ -13,6 +13,7 @@ from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.search.balance_stages import PRECISION, StageWork, balanced_counts
 from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.time_cache import seconds_to_hold
 from tests.search.search_reference import cost_model_of
 
 SECONDS = st.sampled_from([0.5, 1.0, 1.7])
@@ -70,6 +71,16 @@ def test_with_interleaving_equal_layers_are_balanced_too(
     # A rank whose chunks all have their fewest layers leaves more to the others.
     assert all(sum(counts) == len(work.layers) for counts in found)
     assert min(map(work.slowest_seconds, found)) <= best * (1 + 2 * PRECISION)
+    heads = [(seconds, 1) for seconds in work.others_of_ranks]
+    assert seconds_to_hold(len(work.layers), 1.0, heads, 0.0) <= best * (1 + PRECISION)
+
+
+@pytest.mark.parametrize(("head", "seconds"), [(0.0, 20.0), (0.3, 20.3), (1.4, 21.0), (9.9, 23.0)])
+def test_no_division_has_a_faster_slowest_rank_than_the_bound(head: float, seconds: float) -> None:
+    work = StageWork(4, (1.0,) * 80, (0.0, 0.0, 0.0, head), (1,) * 4)
+    assert seconds_to_hold(80, 1.0, [(0.0, 3), (head, 1)], 20.0) == pytest.approx(seconds)
+    best = min(map(work.slowest_seconds, balanced_counts(work, [80] * 4)))
+    assert best == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

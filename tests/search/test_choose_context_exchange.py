@@ -55,7 +55,7 @@ def first(changes: dict[str, Any]) -> tuple[CostModel, Layout]:
 def seconds(cost_model: CostModel, layout: Layout, comm: ContextComm, core: float) -> float:
     name, inner = with_all_to_all_size(cost_model.problem, layout, comm)
     made = replace(layout, cp_comm=name, cp_a2a=inner, micro_batch=1)
-    return attention_exchange_seconds(cost_model, made, cost_model.group_spans(made), core)
+    return attention_exchange_seconds(cost_model, made, cost_model.group_spans(made), core).total
 
 
 @pytest.mark.parametrize(

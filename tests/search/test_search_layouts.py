@@ -84,8 +84,8 @@ def _searched(number: int) -> tuple[CostModel, Search | None]:
     return cost_model, search_layouts(cost_model, Sink())
 
 
-LARGE = (20, 33, 34)
-"""Cases of models with experts on 32 to 48 GPUs, whose plain search takes 2 to 5 CPU seconds."""
+LARGE = (6, 12, 20, 25, 33, 34)
+"""Cases of models with experts on many GPUs, whose plain search takes 1 to 5 CPU seconds."""
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ SERVING = {
 }
 JOB, ORDER = "slurm/job.sbatch", "slurm/order_hosts.sh"
 LAUNCHER, SERVER = "torchrun/launch.sh", "vllm/serve.sh"
-LINES = 'export "$name"\n'
+LINES = 'export "${name?}"\n'
 EDITS = [
     (JOB, "--constraint=", "--constraint=v"),
     (JOB, '--exclude="n[1-3]"', "--exclude=n1"),

@@ -6,7 +6,7 @@ A function that returns None or False omits the flag; True emits the flag withou
 from __future__ import annotations
 
 from parc.backends.megatron.capabilities import core_version
-from parc.backends.megatron.graphs import MODULES, captured_parts
+from parc.backends.megatron.graphs import MODULES, captured_parts, captures_step
 from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.expert_mesh import DEFAULT_ORDER
@@ -199,25 +199,42 @@ def fp4_recipe(problem: Problem, layout: Layout) -> str | None:
 
 
 def graph_implementation(problem: Problem, layout: Layout) -> str | None:
-    """Return "transformer_engine" for CUDA graphs of layers; None without CUDA graphs."""
+    """Return how kernels are captured; None without CUDA graphs.
+
+    Megatron 0.17 captures a step with "local" and a scope.
+    """
+    if captures_step(layout):
+        old = parse_version(core_version(problem)) < (0, 18)
+        return "local" if old else "full_iteration"
     return "transformer_engine" if layout.cuda_graphs else None
 
 
 def graph_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
-    """Return the modules that the CUDA graph of a layer contains; None without CUDA graphs."""
-    if not layout.cuda_graphs:
+    """Return the modules that the CUDA graph of a layer contains; None without such graphs."""
+    if not layout.cuda_graphs or captures_step(layout):
         return None
     parts = captured_parts(problem, layout)
     return tuple(module for part, module in MODULES.items() if part in parts)
 
 
 def graph_scope(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
-    """Return the value of ``graph_modules`` for Megatron 0.17, which has this flag only.
+    """Return what Megatron 0.17 captures: the modules of a layer, or a whole step.
 
     Megatron 0.18 renamed the flag and accepts the old name only for compatibility.
     """
-    old = parse_version(core_version(problem)) < (0, 18)
-    return graph_modules(problem, layout) if old else None
+    if parse_version(core_version(problem)) >= (0, 18):
+        return None
+    return ("full_iteration",) if captures_step(layout) else graph_modules(problem, layout)
+
+
+def uses_graph_random_numbers(problem: Problem, layout: Layout) -> bool:
+    """Return True if random states must be of the kind that CUDA graphs can replay."""
+    return bool(layout.cuda_graphs)
+
+
+def omits_nan_check(problem: Problem, layout: Layout) -> bool:
+    """Return True if losses and gradients are not checked for NaN, for which the host waits."""
+    return captures_step(layout)
 
 
 def recompute_granularity(problem: Problem, layout: Layout) -> str | None:

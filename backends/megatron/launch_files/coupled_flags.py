@@ -78,6 +78,14 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
         value="fsdp_dtensor",
     ),
     FlagCoupling(
+        "R21",
+        "--cuda-graph-impl",
+        ("--no-check-for-nan-in-loss-and-grad",),
+        excludes=("--cuda-graph-modules",),
+        why="a graph of a whole step contains all modules and cannot check for NaN",
+        value="full_iteration",
+    ),
+    FlagCoupling(
         "S14",
         "--tp-comm-overlap",
         ("--sequence-parallel",),

@@ -243,7 +243,7 @@ def _full_and_known_layout(
         cp_a2a=pins.cp_a2a or 1,
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
-        cuda_graphs=bool(pins.cuda_graphs),
+        cuda_graphs=pins.cuda_graphs or False,
         gtp=sizes["gtp"],
         egtp=sizes["egtp"],
     )

@@ -144,6 +144,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
     _derive_shared_weights(spec.pop("shards", {}), layout, reading)
+    _derive_graphs(spec.pop("graphs", {}), layout, dynamic, reading)
     # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
     # explicitly.
     pin_megatron_defaults(layout, dynamic)
@@ -266,6 +267,25 @@ def _derive_shared_weights(
             reading.leave_out(text, reading.spans[f"shards.{key}"], hint)
         elif count > size:
             layout[name] = count // size
+
+
+def _derive_graphs(
+    written: dict[str, Any], layout: dict[str, Any], dynamic: set[str], reading: Reading
+) -> None:
+    """Set ``cuda_graphs`` from how and, for Megatron 0.17, what the launch captures."""
+    if "graphs.kind" in dynamic:
+        dynamic.add("layout.cuda_graphs")
+    kind, scope = written.get("kind"), written.get("scope", ())
+    if kind == "full_iteration" or (kind == "local" and "full_iteration" in scope):
+        layout["cuda_graphs"] = "full_iteration"
+    elif kind in ("none", "transformer_engine"):
+        layout["cuda_graphs"] = kind != "none"
+    elif kind is not None:
+        text = f"--cuda-graph-impl {str(kind)[:40]}"
+        hint = "PARC plans none, transformer_engine and full_iteration"
+        reading.leave_out(text, reading.spans["graphs.kind"], hint)
+    if "graphs.kind" in reading.spans:
+        reading.spans["layout.cuda_graphs"] = reading.spans["graphs.kind"]
 
 
 def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:

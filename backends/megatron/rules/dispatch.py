@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.rules.recompute import format_words
+from parc.backends.shared.common_rules import Conflict, conflict_rule
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -48,44 +49,38 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _find_overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """Return (setting that prevents overlapped dispatch, valid settings).
-
-    Both texts are "" if no setting prevents overlapped dispatch.
-    """
+def _overlap_conflict(problem: Problem, layout: Layout) -> Conflict | None:
+    """Return the setting that prevents overlapped dispatch; None if nothing does or it is off."""
     recompute = layout.recompute
+    if not problem.job.moe_overlap or layout.ep == 1:
+        return None
     # TransformerConfig.__post_init__ has the same conditions for
     # overlap_moe_expert_parallel_comm.
     if layout.pp > 1 and layout.vpp == 1:
-        return f"pp {layout.pp} with vpp 1", "pp 1, or vpp above 1"
+        return Conflict(f"pp {layout.pp} with vpp 1", "pp 1, or vpp above 1")
     if recompute.granularity == "full":
-        return "full recompute", "recompute none or selective"
+        return Conflict("full recompute", "recompute none or selective")
     if "moe" in recompute.modules:
         modules = format_words(recompute.modules)
-        return f"recompute of {modules}", "recompute modules without moe, such as [moe_act]"
+        return Conflict(
+            f"recompute of {modules}", "recompute modules without moe, such as [moe_act]"
+        )
     if problem.model.pattern:
-        return "a layer pattern", "a model without model.pattern"
+        return Conflict("a layer pattern", "a model without model.pattern")
     if problem.model.mtp_layers > 1:
-        return f"{problem.model.mtp_layers} MTP layers", "one MTP layer"
+        return Conflict(f"{problem.model.mtp_layers} MTP layers", "one MTP layer")
     version = core_version(problem)
     if problem.model.mtp_layers and layout.pp == 1 and is_in_range(version, None, MTP_NEEDS_PP):
         conflict = f"an MTP layer without a pipeline in version {version}"
-        return conflict, "pp above 1, or version 0.18"
-    return "", ""
+        return Conflict(conflict, "pp above 1, or version 0.18")
+    return None
 
 
-def _violates_dispatch_overlap(problem: Problem, layout: Layout) -> bool:
-    if not problem.job.moe_overlap or layout.ep == 1:
-        return False
-    return bool(_find_overlap_conflict(problem, layout)[0])
-
-
-def _explain_dispatch_overlap(problem: Problem, layout: Layout) -> Finding:
-    conflict, valid_settings = _find_overlap_conflict(problem, layout)
+def _explain_dispatch_overlap(problem: Problem, layout: Layout, conflict: Conflict) -> Finding:
     return Finding(
-        message=f"token dispatch cannot overlap with computation: the plan has {conflict}",
-        label=f"moe_overlap with ep {layout.ep} and {conflict}",
-        help=f"valid with moe_overlap: {valid_settings}",
+        message=f"token dispatch cannot overlap with computation: the plan has {conflict.found}",
+        label=f"moe_overlap with ep {layout.ep} and {conflict.found}",
+        help=f"valid with moe_overlap: {conflict.valid}",
         fix="job.moe_overlap: false",
         causes=(Cause("job.moe_overlap", "moe_overlap is true"),),
     )
@@ -93,10 +88,10 @@ def _explain_dispatch_overlap(problem: Problem, layout: Layout) -> Finding:
 
 DISPATCH_RULES = (
     Rule("M05", ("job.moe_dispatcher", "cluster"), _violates_dispatcher, _explain_dispatcher, ()),
-    Rule(
+    conflict_rule(
         "P15",
         ("layout.vpp", "layout.recompute", "layout.pp", "job.moe_overlap"),
-        _violates_dispatch_overlap,
+        _overlap_conflict,
         _explain_dispatch_overlap,
         ("ep", "pp", "vpp", "recompute"),
     ),

@@ -20,6 +20,7 @@ from parc.backends.megatron.rules.inexpressible_positions import (
     inexpressible_routers,
 )
 from parc.backends.shared.common_rules import always_violated_rule
+from parc.backends.shared.torch.emitted_program import routes_to_train
 from parc.backends.shared.unsupported_features import unusual_features
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
@@ -69,12 +70,12 @@ def _left_out_parts(model: Model) -> Iterator[Fault]:
     """Yield the finding on parts of ``model`` that Megatron would not train, if any (E07)."""
     unusual = tuple(unusual_features(model))
     if unusual:
+        route, fix = routes_to_train(model)
         finding = Finding(
             message=f"Megatron has no flags for some parts of {model.name}",
             label=", ".join(unusual),
-            help="fsdp, deepspeed and accelerate train it with the classes of transformers, if "
-            "model is a Hugging Face config.json",
-            fix="emit: [fsdp, slurm]",
+            help=route,
+            fix=fix,
             targets=("megatron",),
         )
         yield "E07", "model", finding
@@ -84,13 +85,13 @@ def _left_out_parts(model: Model) -> Iterator[Fault]:
 
 def _explain_left_out_parts(model: Model) -> Finding:
     """Return the finding that Megatron would train the model without some of its parts."""
+    route, fix = routes_to_train(model)
+    custom = "model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})"
     return Finding(
         message=f"Megatron's arguments cannot express some parts of {model.name}",
         label=model.left_out,
-        help="deepspeed and fsdp train this model with your own program: set emit and "
-        "launch.program; "
-        "Megatron can train this model only without these parts (family: custom)",
-        fix="model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})",
+        help=f"{route}; Megatron can train this model only without these parts (family: custom)",
+        fix=fix or custom,
         targets=("megatron",),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.memory import stores_low_precision_weights
+from parc.backends.shared.common_rules import Conflict, conflict_rule
 from parc.backends.shared.valid_values import (
     divisors,
     format_setting,
@@ -41,48 +42,45 @@ def _explain_divisibility(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _sharing_conflict(problem: Problem, layout: Layout) -> tuple[str, str, str]:
-    """Return (what the plan has, valid settings, edit of the spec) if sharing cannot work.
-
-    All texts are empty if it works.
-    """
+def _sharing_conflict(problem: Problem, layout: Layout) -> Conflict | None:
+    """Return the setting with which sharing cannot work; None if it works or is not used."""
+    if not layout.shares_weights:
+        return None
     job, version = problem.job, core_version(problem)
     axis = "gtp" if layout.gtp > 1 else "egtp"
     off = f"layout.{axis}: 1"
     if layout.egtp > 1 and problem.model.experts is None:
-        return "egtp above 1, but no experts", "egtp 1", "layout.egtp: 1"
+        return Conflict("egtp above 1, but no experts", "egtp 1", "layout.egtp: 1")
     if parse_version(version) < SINCE:
         newest = ".".join(map(str, SINCE))
-        return f"version {version}, which has no flag for it", f"version {newest} or newer", off
+        text = f"version {version}, which has no flag for it"
+        return Conflict(text, f"version {newest} or newer", off)
     # The wrapper of Megatron-FSDP shards every weight itself, over all data-parallel ranks.
     if layout.zero_stage > 1:
         stage = f"zero_stage {layout.zero_stage}, which shards weights or gradients by itself"
-        return stage, "zero_stage 0 or 1", off
+        return Conflict(stage, "zero_stage 0 or 1", off)
     # initialize_model_parallel: one instance of the distributed optimizer.
     if layout.zero_stage > 0 and layout.dp_replicate > 1:
         copies = f"{layout.dp_replicate} copies of the optimizer state"
-        return copies, "dp_shard auto, one copy of the optimizer state", "layout.dp_shard: auto"
+        valid = "dp_shard auto, one copy of the optimizer state"
+        return Conflict(copies, valid, "layout.dp_shard: auto")
     # validate_args: weights in mxfp8 and nvfp4 are gathered as they are stored.
     stored = layout.zero_stage > 0 and stores_low_precision_weights(job)
     if job.precision in ("mxfp8", "nvfp4") and not stored:
         needs = "zero_stage 1" + (", moment_precision fp32" if job.precision == "nvfp4" else "")
-        return f"precision {job.precision}, with 16-bit weights", needs, off
-    return "", "", ""
+        return Conflict(f"precision {job.precision}, with 16-bit weights", needs, off)
+    return None
 
 
-def _violates_sharing(problem: Problem, layout: Layout) -> bool:
-    return layout.shares_weights and bool(_sharing_conflict(problem, layout)[0])
-
-
-def _explain_sharing(problem: Problem, layout: Layout) -> Finding:
-    conflict, valid_settings, fix = _sharing_conflict(problem, layout)
+def _explain_sharing(problem: Problem, layout: Layout, conflict: Conflict) -> Finding:
     return Finding(
-        message=f"Megatron cannot share weights among data-parallel ranks: the plan has {conflict}",
+        message="Megatron cannot share weights among data-parallel ranks: the plan has "
+        f"{conflict.found}",
         label="generalized tensor parallelism does not work with this setting",
-        help=f"valid with gtp or egtp above 1: {valid_settings}",
-        fix=fix,
+        help=f"valid with gtp or egtp above 1: {conflict.valid}",
+        fix=conflict.fix,
         causes=(Cause("job.precision", f"the precision is {problem.job.precision}"),)
-        if "precision" in conflict
+        if "precision" in conflict.found
         else (),
     )
 
@@ -95,10 +93,10 @@ WEIGHT_SHARD_RULES = (
         _explain_divisibility,
         ("ep", "etp", "egtp", *WORLD_FIELDS),
     ),
-    Rule(
+    conflict_rule(
         "D25",
         ("layout.gtp", "layout.egtp", "versions", "job.precision"),
-        _violates_sharing,
+        _sharing_conflict,
         _explain_sharing,
         ("egtp", "zero_stage", *WORLD_FIELDS),
     ),

@@ -108,10 +108,42 @@ def _explain_no_program(
     return Finding(
         message=f"PARC emits no program for {framework} that builds {problem.model.name}",
         label=f"{has_not}{why}",
-        help="set model to the path of a config.json that transformers supports, or launch.program "
-        "to your own program, which imports the emitted files",
+        help=_other_programs(problem.model),
         fix="launch.program: train.py",
         targets=(framework,),
+    )
+
+
+def _other_programs(model: Model) -> str:
+    """Return what builds a model that the library transformers cannot build."""
+    own = "set launch.program to your own program, which imports the emitted files"
+    repository = transformers_source(model)
+    if model.family in _REMOTE_CODE and repository:
+        return (
+            f"{own}; it can build the model with the code in {repository} "
+            "(AutoModelForCausalLM.from_config with trust_remote_code=True). Read that code "
+            "first, because it runs on every host"
+        )
+    if model.family in (*_REMOTE_CODE, *_NO_CAUSAL_CLASS):
+        return own
+    return f"set model to the path of a config.json that transformers supports; or {own}"
+
+
+def routes_to_train(model: Model) -> tuple[str, str]:
+    """Return (how the targets with transformers train ``model``, the edit of the spec).
+
+    Other frameworks use this as the help of a finding about a model that they cannot train. The
+    edit is "" if one edit is not enough, because the user has to write the program.
+    """
+    if why := why_not_in_transformers(model):
+        return (
+            f"fsdp, deepspeed and accelerate start your own program with it: set emit and "
+            f"launch.program ({why})",
+            "",
+        )
+    return (
+        "fsdp, deepspeed and accelerate train it with the classes of transformers",
+        "emit: [fsdp, slurm]",
     )
 
 

@@ -20,7 +20,7 @@ from parc.backends.shared.serving.import_service import (
     take_extra_arguments,
 )
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE, planned_flags
-from parc.backends.tensorrt_llm.extra_arguments import first_flag_name
+from parc.backends.tensorrt_llm.extra_arguments import canonical_flag_name
 from parc.backends.tensorrt_llm.launch_files.import_config import CONFIG_FORMAT
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
@@ -86,7 +86,7 @@ def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
         start = next((at for at, word in enumerate(statement) if _is_server(word)), None)
         whole = start is None
         found += flags_in_statements(statement, signs) if whole else split_flags(statement[start:])
-    found = [replace(flag, name=first_flag_name(flag.name)) for flag in found]
+    found = [replace(flag, name=canonical_flag_name(flag.name)) for flag in found]
     return [flag for flag in found if flag.name.startswith("--")]
 
 

@@ -55,7 +55,10 @@ other, **open** sources. The tables have these kinds of predictions:
 - **naive**: FLOPs divided by a constant, plus the bubble. The constant is the median of the open
   rows of other sources with the same GPU, precision and model type.
 
-The priors of the fit do not depend on any training run.
+The priors of the fit do not depend on any training run. A *stack* is the set of kernels that a
+framework uses, such as `transformer-engine`; a *class* is a GPU generation with a stack, such as
+`hopper/transformer-engine`. The groups of models (*all*, *all dense*, *all MoE*) leave out small
+models on one host, which have a row of their own.
 """
 LOCKED, OPEN = "Step time, locked sources", "Step time, open sources"
 
@@ -138,9 +141,10 @@ def _mean_error(column: Mapping[str, float], ids: Sequence[str]) -> str:
 SCATTER = """\
 ### Scatter of measurements
 
-{} rows of vTrain's multi-node runs have at least two others that differ in the micro-batch alone.
-PARC errs by {:.1f} % on them. Predictions that know the median factor of these others, which no
-model does, still err by {:.1f} %: the times rise and fall from one micro-batch to the next.
+{} rows of vTrain's multi-node runs have at least two other rows that differ only in the
+micro-batch. PARC's mean error on them is {:.1f} %. Even if each prediction is scaled by the median
+error of these other rows, the mean error is {:.1f} %: the measured times rise and fall from one
+micro-batch to the next.
 """
 
 
@@ -156,10 +160,10 @@ INTERVALS = """\
 Every predicted step time has an interval that is meant to contain the measured time in 80 % of all
 cases. Its half width, as a logarithm, is the 80th percentile of the errors of open rows without
 their source, every source counted once: {}.
-On stacks whose launch time per kernel was not fitted, the interval is wider as far as launches
-determine the step; 80 % of launch times are within a factor of {:.1f}. If the half width is
-determined without the source as well, {:.0f} % of the open rows of dense models and {:.0f} % of
-those of mixtures of experts are inside.
+If the launch time per kernel of a stack was not fitted, the interval is wider, and the more so the
+larger the share of kernel launches in the step is; 80 % of launch times are within a factor of
+{:.1f}. If the half width is also determined without the source, {:.0f} % of the open rows of dense
+models and {:.0f} % of those of mixtures of experts are inside.
 
 The table shows the share of locked rows inside their intervals.
 

@@ -40,9 +40,9 @@ DRAWS = 12
 SECTION = """\
 ### Calibration and intervals of services
 
-Median errors in % before and after `parc calibrate` with three rows of the same benchmark (model,
-GPU, engine, weight format and source), for its other rows. Before the calibration, no constant that
-delays requests is fitted to a row of the source.
+Median errors in % before and after `parc calibrate` with three rows of a benchmark (the rows with
+the same model, GPU, engine, weight format and source), measured on its other rows. Before the
+calibration, no constant for the delay of requests is fitted to a row of the source.
 
 {}
 

@@ -74,11 +74,12 @@ benchmark; *in steady state* shows the error of a simulation that leaves the bur
 Server rows were measured at the largest rate within their limits, where percentiles change by an
 order of magnitude if the rate changes by a few per cent; the fair comparison is *largest rate*: the
 rate at which the simulated percentiles equal the measured ones, divided by the measured rate.
-*Given rate* means that the benchmark chose the rate. Most of these are 200 requests to an idle
-service. Their means are among the rows to which the delays of first tokens are fitted, but no
-percentile is. The first predictions of these rows, before the fit, had errors of 46 (+45) for the
-TTFT p99 and 11 (-5) for the TPOT p99: the benchmarks known until then had slower front ends. Fits
-to the larger table without any row of the same source give 31 (+25) and 11 (-5)."""
+*Given rate* means that the benchmark chose the rate. Most of these benchmarks send 200 requests to
+an idle service. Their mean times are among the rows to which the delays of first tokens are fitted;
+their percentiles are not. The first predictions of these rows, before the fit, had errors of 46
+(+45) for the TTFT p99 and 11 (-5) for the TPOT p99: the benchmarks known until then had slower
+front ends. Fits to a larger set of rows without any row of the same source give 31 (+25) and
+11 (-5)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,16 +37,17 @@ memory."""
 LOADS = """\
 Errors of the time to the first token by load, in %. *median*, *mean* and *bias* (median signed
 error) are those of the shipped constants; the last two columns are median and bias of fits without
-any row of the same source. In a closed loop a fixed number of requests is in the system. The
-levels of closed loops state how many engine steps of 8,192 tokens the prompts of all requests on
-one data-parallel rank need. The lines of loads contain the means of the table of percentiles too,
-except rows of full engines; they are from four sources, of which the table above has none.
+any row of the same source. In a closed loop, the number of requests in the system is constant. The
+rows of closed loops differ in how many engine steps of 8,192 tokens the prompts of all requests on
+one data-parallel rank need. The table also counts the mean times of the benchmarks under
+[99th percentiles](#99th-percentiles), except those of full engines. Their four sources are not in
+the table above; the row *benchmarks with percentiles* shows them alone.
 
-Without the table of percentiles, the open rows here contain few requests at a light load, so that
-they do not determine the time in the front end. Fits to the larger table without any row of the
-same source give a median of 25 % and a bias of +16 % for the table of percentiles. Most of these
-prompts are short or cached. Their first tokens take 35 to 80 ms in the median, and such fits are
-wrong by 13 to 16 ms, the time in the front ends of the sources (8 to 18 ms)."""
+Without these benchmarks, few of the rows here have a light load, so they do not determine the time
+in the front end of the engine. Fits to a larger set of rows, again without any row of the same
+source, give a median of 25 % and a bias of +16 % for the benchmarks with percentiles. Most of their
+prompts are short or cached: the median time to the first token is 35 to 80 ms, and such fits are
+wrong by 13 to 16 ms, about the time in the front ends of these sources (8 to 18 ms)."""
 COLUMNS = "| model | GPU | engine | weights | source | rows | TPOT | TTFT | tokens/s |"
 
 

@@ -50,7 +50,13 @@ MAX_LOAD = 0.6
 GROUP_EXPONENT = 0.3
 """Exponent of the weight of a row, because rows of a source share their errors: n rows count as n
 to the power of 1 - 2 x this."""
-OVERLOADED = "closed loop 5: more requests than the cache holds"
+LOADS = (
+    *("closed loop: a single request", "closed loop: all prompts in one step"),
+    *("closed loop: 2 to 8 steps", "closed loop: more than 8 steps"),
+    *("closed loop: more requests than the cache holds", "offline", "open arrivals"),
+)
+"""Loads, in the order of the page: closed loops from light to heavy, then the others."""
+SINGLE, ONE_STEP, FEW_STEPS, MANY_STEPS, OVERLOADED, OFFLINE, OPEN = LOADS
 OUTLIER = 3.0
 """Error factor under the first fit from which a row is left out of the second (cold starts)."""
 
@@ -85,22 +91,21 @@ def _wait_row(one: ServingPrediction) -> WaitRow:
 
 
 def describe_load(one: ServingPrediction) -> str:
-    """Return the load of a row in words, which sort from light to heavy."""
+    """Return the load of a row, an element of ``LOADS``."""
     traffic, layout = one.row.traffic, one.row.layout
     if traffic.request_rate is not None:
-        return "open arrivals"
+        return OPEN
     if traffic.concurrency is None:
-        return "offline"
+        return OFFLINE
     engine = traffic.concurrency / layout.replicas
     if traffic.concurrency > one.found.max_concurrency:
         return OVERLOADED
     if engine <= 1:
-        return "closed loop 1: a single request"
+        return SINGLE
     tokens = engine / layout.dp * traffic.input_tokens
     if tokens <= CHUNK:
-        return "closed loop 2: all prompts in one step"
-    many = tokens > 8 * CHUNK
-    return "closed loop 4: more than 8 steps" if many else "closed loop 3: 2 to 8 steps"
+        return ONE_STEP
+    return MANY_STEPS if tokens > 8 * CHUNK else FEW_STEPS
 
 
 def wait_rows(rows: Sequence[ServingPrediction]) -> list[WaitRow]:
@@ -133,7 +138,7 @@ def _has_free_slots(one: ServingPrediction) -> bool:
 FULLEST = 0.9
 """Largest fraction of the slots that the requests of a row of the table of percentiles may fill;
 above it, requests wait for slots."""
-UNFITTED_LOADS = ("offline", OVERLOADED)
+UNFITTED_LOADS = (OFFLINE, OVERLOADED)
 """Loads under which the wait depends on more than the fitted constants."""
 
 
@@ -223,9 +228,9 @@ def load_table(predictions: Sequence[ServingPrediction]) -> list[str]:
     ratios = predict_unseen_sources(wait_rows(own))
     lines = ["| load | rows | median | mean | bias | median, unseen source | bias, unseen source |"]
     lines.append("| --- " * 7 + "|")
-    for load in sorted({describe_load(one) for one in rows}):
+    for load in sorted({describe_load(one) for one in rows}, key=LOADS.index):
         lines.append(_line(load, [one for one in rows if describe_load(one) == load], ratios))
-    lines.append(_line("**table of percentiles**", extra, ratios))
+    lines.append(_line("**benchmarks with percentiles**", extra, ratios))
     return [*lines, _line("**all others**", own, ratios)]
 
 

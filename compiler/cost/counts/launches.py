@@ -31,6 +31,9 @@ that of PyTorch takes 33 to 37 us (TransformerEngine issue 2053, Grace)."""
 LOW_PRECISION_MODULE = 2.0
 """Factor for a linear layer in 8 or 4 bit, which also casts its operands and updates their scales
 (TransformerEngine issue 761: more than twice the host time of 16 bit)."""
+COLLECTIVE_LAUNCHES = {"all_reduce": 2.5, "all_gather": 3.7, "reduce_scatter": 3.5}
+"""Launches of one collective of torch.distributed: its call takes 89, 131 or 122 us of host time
+(pytorch issue 138773, torch 2.4), that of a linear layer of PyTorch 33 to 37 us."""
 ATTENTION_MODULES = 2
 """Linear layers of grouped-query attention: query, key and value, and output."""
 LATENT_MODULES = 5
@@ -91,7 +94,7 @@ def forward_launches(model: Model, kind: LayerKind, experts: float, low_precisio
 def replayed_launches(
     model: Model, kind: LayerKind, experts: float, low_precision: bool, parts: frozenset[LayerPart]
 ) -> float:
-    """Return the host launches of the forward pass if a CUDA graph replays ``parts`` of the layer.
+    """Return the host launches of the forward pass if the layer's graph replays ``parts`` of it.
 
     The other arguments are those of ``forward_launches``.
     """

@@ -64,6 +64,19 @@ class ForwardBackward:
     forward: float
     backward: float
 
+    @property
+    def total(self) -> float:
+        """Return the sum of both passes."""
+        return self.forward + self.backward
+
+    def scaled(self, factor: float) -> ForwardBackward:
+        """Return both passes, multiplied by ``factor``."""
+        return ForwardBackward(factor * self.forward, factor * self.backward)
+
+    def __add__(self, other: ForwardBackward) -> ForwardBackward:
+        """Return the sum of two activities, by pass."""
+        return ForwardBackward(self.forward + other.forward, self.backward + other.backward)
+
 
 def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
     """Return the (m, n, k) shapes of one layer's attention projections on one rank.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil, floor
 
 from parc.compiler.cost.memory.activations import (
     LayerActivations,
@@ -12,8 +13,12 @@ from parc.compiler.cost.memory.activations import (
 )
 from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
+    largest_layer_parameters,
     low_precision_copy_bytes,
     optimizer_step_bytes,
+    table_gradients,
+    table_parameters,
+    unreduced_gradient_bytes,
     weight_gradient_optimizer_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
@@ -21,7 +26,7 @@ from parc.compiler.cost.memory.workspaces import (
     constant_workspace_bytes,
     gathered_key_value_bytes,
     graph_buffer_bytes,
-    graph_node_bytes,
+    graph_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     residual_stream_bytes,
@@ -223,6 +228,39 @@ def _activation_and_logits_bytes(
     return max(kept + max(working - logits, 0.0), step - logits), logits
 
 
+def waiting_gradient_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
+) -> float:
+    """Return the bytes by which whole gradients that wait for their reduction increase the peak.
+
+    The result is 0 for programs that free whole gradients at once.
+    """
+    queue = unreduced_gradient_bytes(cost_model, layout, load, program)
+    if not queue:
+        return 0.0
+    # The queue is empty before a backward pass and after it (Megatron-FSDP, megatron_fsdp.py,
+    # _root_post_backward), and fills while the pass frees logits and the activations of layers. In
+    # the backward pass of the k-th layer, the gradients of k layers wait at most, and k - 1 layers
+    # are freed. The sum is largest at the first layer, at the last one, or when the queue is full.
+    kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, program)
+    logits = logits_bytes(cost_model, layout, load, program)
+    each = program.state.gradient * largest_layer_parameters(cost_model, layout, load)
+    tables = program.state.gradient * table_gradients(cost_model, layout, load, program)
+    layers = ceil(load.layers / layout.vpp)
+    if layers == 0 or each == 0.0:
+        return queue
+    full = (queue - tables) / each
+    counts = {min(max(count, 1), layers) for count in (1, floor(full), ceil(full), layers)}
+    freed = kept / load.layers
+    layer_peak = max(min(queue, tables + n * each) - (n - 1) * freed for n in counts)
+    # Gradients of the output projection exist together with the logits.
+    head = load.loss * program.state.gradient * table_parameters(cost_model, layout, load)
+    if load.embedding and not cost_model.problem.model.tied_embeddings:
+        head /= 2
+    head_peak = min(queue, max(head, tables))
+    return max(0.0, layer_peak - max(logits - working, 0.0), head_peak - max(working - logits, 0.0))
+
+
 def communicator_and_context_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return (bytes of communicators, bytes of the driver context).
 
@@ -248,9 +286,10 @@ def stage_memory(
     weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
         cost_model, layout, load, program
     )
+    gradients += waiting_gradient_bytes(cost_model, layout, load, stage, program)
     workspace = constant_workspace_bytes(cost_model, layout, program)
     workspace += kept + load.loss * output_projection_buffer_bytes(cost_model, layout, program)
-    workspace += graph_node_bytes(cost_model, layout, load)
+    workspace += graph_bytes(cost_model, layout, load)
     activations, logits = _activation_and_logits_bytes(cost_model, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(cost_model, layout)
     return StageMemory(
@@ -298,8 +337,9 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
         )
         uncertain = sum(others)
         uncertain += each.load.loss * output_projection_buffer_bytes(cost_model, layout, program)
-        uncertain += graph_node_bytes(cost_model, layout, each.load)
+        uncertain += graph_bytes(cost_model, layout, each.load)
         static = weights + gradients + optimizer + end.others * uncertain
+        static += waiting_gradient_bytes(cost_model, layout, each.load, each.first, program)
         most = max(most, static + factor * dynamic)
     # Terms that are equal on all stages are added after the maximum, once per layout.
     equal = constant_workspace_bytes(cost_model, layout, program)

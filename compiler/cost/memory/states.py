@@ -31,7 +31,6 @@ def weight_gradient_optimizer_bytes(
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
     weights += table_excess_bytes(cost_model, layout, load, program)
-    gradients += unreduced_gradient_bytes(cost_model, layout, load, program)
     return weights, gradients, optimizer
 
 
@@ -41,8 +40,8 @@ def unreduced_gradient_bytes(
     """Return the bytes of whole gradients that wait for their reduction at ZeRO-2 and 3.
 
     The gradients that were reduced last, and those that are being computed, are counted in addition
-    to ``ProgramMemory.waiting_gradients``. They are counted in full at the memory peak, although
-    most of them replace activations that the backward pass has freed by then.
+    to ``ProgramMemory.waiting_gradients``. The result is the largest number during a backward pass,
+    before and after which it is 0.
     """
     if layout.zero_stage < 2 or not program.waiting_gradients:
         return 0.0
@@ -50,12 +49,11 @@ def unreduced_gradient_bytes(
     parts = zip(cost_model.stage_parameters(layout, load), shards, strict=True)
     # A chunk reduces all its gradients before another chunk of the stage computes its own.
     whole = sum(part for part, ranks in parts if ranks > 1) / layout.vpp
-    least, per_rank = program.bucket_parameters
-    bucket = max(least, per_rank * shards[0])
+    bucket = _bucket_parameters(layout, program)
     if layout.zero_stage == 3:
-        largest = _largest_layer(cost_model, layout, load)
+        largest = largest_layer_parameters(cost_model, layout, load)
         most = max(program.waiting_gradients, 2 * largest) + 2 * largest
-        most += _table_gradients(cost_model, layout, load, (bucket, largest))
+        most += table_gradients(cost_model, layout, load, program)
     elif program.buckets_first_stage_only and not load.embedding:
         most = whole
     else:
@@ -63,24 +61,31 @@ def unreduced_gradient_bytes(
     return program.state.gradient * min(whole, most)
 
 
-def _table_gradients(
-    cost_model: CostModel, layout: Layout, load: StageContents, sizes: tuple[float, float]
+def _bucket_parameters(layout: Layout, program: ProgramMemory) -> float:
+    """Return the number of gradients that are reduced together."""
+    least, per_rank = program.bucket_parameters
+    return max(least, per_rank * layout.dp_shard * layout.cp)
+
+
+def table_gradients(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the number of gradients of vocabulary matrices that ZeRO-3 stores besides layers.
 
     The gradients of the embedding are the last ones. Those of the output projection wait for them
-    if both are in one bucket. ``sizes`` is (parameters of a bucket, of the largest layer).
+    if both are in one bucket.
     """
     if not load.embedding:
         return 0.0
-    bucket, largest = sizes
+    bucket = _bucket_parameters(layout, program)
+    largest = largest_layer_parameters(cost_model, layout, load)
     tables = table_parameters(cost_model, layout, load)
     separate = load.loss and not cost_model.problem.model.tied_embeddings
     each = tables / 2 if separate else tables
     return tables if separate and each < bucket else max(each - largest, 0.0)
 
 
-def _largest_layer(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+def largest_layer_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
     """Return the number of parameters on a rank of the largest layer of a stage."""
     kinds = load.layers_by_kind(cost_model.problem.model)
     return max((sum(cost_model.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
@@ -126,7 +131,7 @@ def gathered_weight_bytes(
     # With a pipeline, some programs keep all weights gathered; these count as weights.
     if layout.pp > 1 and program.state.gathered:
         return 0.0
-    largest = _largest_layer(cost_model, layout, load)
+    largest = largest_layer_parameters(cost_model, layout, load)
     table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
     model, unit = cost_model.problem.model, program.unit_bytes
     ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0

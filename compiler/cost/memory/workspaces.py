@@ -17,6 +17,9 @@ residual stream: a graph has fixed buffers for its input, its output and the gra
 (pytorch/pytorch, issue 83490). Without graphs, the input and the output are saved anyway."""
 NODE_BYTES = 10e3
 """Device memory per kernel of a CUDA graph (NVIDIA/cccl, pull request 3768: about 10 KB)."""
+INPUT_BYTES = 8 + 8 + 8 + 4
+"""Bytes per token of the fixed input of a graph of a whole step: token, label and position in 64
+bits, and the mask of the loss in 32 bits (Megatron-LM, full_cuda_graph.py, StaticBufferLoader)."""
 COMMUNICATOR_BYTES = 0.6e9
 """Bytes of NCCL buffers per communicator in use: 544 MB for two ranks and 688 MB for three or four,
 measured on A100 GPUs that NVLink connects (NVIDIA/nccl, issue 964)."""
@@ -148,32 +151,37 @@ def output_projection_buffer_bytes(
 def graph_buffer_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
     """Return the bytes of the buffers of one layer's CUDA graph, per micro-batch in flight.
 
-    The result is 0 if no part of the layer is captured.
+    The result is 0 if no part of the layer is captured, and if one graph contains all layers: it
+    passes tensors from layer to layer as the run without graphs does.
     """
-    if not _captured_launches(cost_model, layout, kind):
+    problem, graphs = cost_model.problem, cost_model.captured_graphs(layout)
+    low = problem.job.is_low_precision
+    if not graphs.per_layer or not captured_launches(problem.model, kind, low, graphs.parts):
         return 0.0
     return GRAPH_BUFFERS * residual_stream_bytes(cost_model, layout)
 
 
-def graph_node_bytes(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
-    """Return the bytes that the driver needs for the CUDA graphs of a pipeline stage."""
+def graph_bytes(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the bytes that the CUDA graphs of a pipeline stage need besides activations.
+
+    These are the kernels of the graphs, which the driver stores, and for a graph of a whole step
+    its input: the sequences of all micro-batches. The activations of such a graph are as large as
+    those without graphs, which ``torch.cuda.graph`` frees before the capture.
+    """
     if not layout.cuda_graphs:
         return 0.0
-    counts = load.layers_by_kind(cost_model.problem.model)
+    problem, graphs = cost_model.problem, cost_model.captured_graphs(layout)
+    low = problem.job.is_low_precision
     launches = sum(
-        count * _captured_launches(cost_model, layout, kind) for kind, count in counts.items()
+        count * captured_launches(problem.model, kind, low, graphs.parts)
+        for kind, count in load.layers_by_kind(problem.model).items()
     )
     # The backward pass has two kernels per kernel of the forward pass.
-    nodes = 3 * launches * cost_model.captured_graphs(layout).micro_batches
-    return NODE_BYTES * nodes
-
-
-def _captured_launches(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
-    """Return the launches of a layer's forward pass that its CUDA graph replays."""
-    if not layout.cuda_graphs:
-        return 0.0
-    problem, parts = cost_model.problem, cost_model.captured_graphs(layout).parts
-    return captured_launches(problem.model, kind, problem.job.is_low_precision, parts)
+    nodes = 3 * launches * graphs.micro_batches
+    if graphs.per_layer:
+        return NODE_BYTES * nodes
+    tokens = problem.job.sequence_length * layout.micro_batch * graphs.micro_batches
+    return NODE_BYTES * nodes + INPUT_BYTES * tokens
 
 
 def placeholder_gradient_bytes(

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from parc.backends.base import Framework, GraphCapture
 from parc.compiler.cost.counts import params
+from parc.compiler.cost.kernels.gemm import GemmFit
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
+from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
 from parc.compiler.cost.kernels.scaling import NONE, SCALINGS, scaling_of_job
 from parc.compiler.cost.setup.calibrated_parameters import (
     calibrated_efficiency,
@@ -91,6 +93,8 @@ class CostModel:
         """
         self.problem = problem
         self.framework = framework
+        # Checked once: Python 3.11 compares an object with a protocol name by name.
+        self._graph_capture = framework if isinstance(framework, GraphCapture) else None
         self.kernels = kernels
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         self.efficiency = calibrated_efficiency(row, problem.calibration)
@@ -100,18 +104,33 @@ class CostModel:
         self.links = Links.from_cluster(problem.cluster, kernels, self.efficiency)
         self.scaling = SCALINGS.get(scaling_of_job(problem.job), NONE)
         self.gemm = kernels.gemm_fit(problem.job.precision).without_gaps_and_casts()
-        # The output projection stays in 16 bit for every precision of the layers.
+        # The output projection has 16 bit for every precision of the layers.
         self.head_gemm = kernels.gemm_fit("bf16").without_gaps_and_casts()
         self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
         self._chunks: dict[int, tuple[PipelineSplit, DistinctChunks]] = {}
 
-    @property
-    def gemm_factor(self) -> float:
-        """Return the time of GEMMs in a training step, divided by that of isolated kernels."""
+    def step_gemm_seconds(
+        self, isolated_seconds: Callable[[GemmFit], ForwardBackward]
+    ) -> ForwardBackward:
+        """Return the forward and backward times in seconds of the layers' GEMMs in a training step.
+
+        ``isolated_seconds`` returns the times of the same GEMMs as isolated kernels with a fit. In
+        8 or 4 bit, no pass is faster than in 16 bit by more than the ratio of the peak rates.
+        """
+        wide, factor = self.head_gemm, self.efficiency.gemm
         if not self.problem.job.is_low_precision:
-            return self.efficiency.gemm
-        return self.efficiency.gemm_low * self.scaling.gemm_factor
+            return isolated_seconds(self.gemm).scaled(factor)
+        # The factors and shares of both formats are measured on one GPU type. On another one, whose
+        # memory or SMs are faster relative to its peak, their ratio can exceed that of the peaks.
+        least = factor * wide.flops_per_second / self.gemm.flops_per_second
+        bound = isolated_seconds(wide).scaled(least)
+        narrow = isolated_seconds(self.gemm).scaled(
+            self.efficiency.gemm_low * self.scaling.gemm_factor
+        )
+        return ForwardBackward(
+            max(narrow.forward, bound.forward), max(narrow.backward, bound.backward)
+        )
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result of ``compute()``. The function is called only once per ``key``.
@@ -129,9 +148,9 @@ class CostModel:
 
         They are empty if the framework captures none (``GraphCapture`` of ``backends/base.py``).
         """
-        if not layout.cuda_graphs or not isinstance(self.framework, GraphCapture):
+        if not layout.cuda_graphs or self._graph_capture is None:
             return NO_GRAPHS
-        return self.framework.captured_graphs(self.problem, layout)
+        return self._graph_capture.captured_graphs(self.problem, layout)
 
     def group_spans(self, layout: Layout) -> GroupSpans:
         """Return how the process groups of ``layout`` are distributed over NVLink domains."""

@@ -77,10 +77,12 @@ class Links:
         # GPUs of a group share a NIC, each group then takes the first NIC of the host, because none
         # is near to both ends of its ring (graph/search.cc, ncclTopoSearchRecNet). Groups of one
         # GPU, and of all GPUs of the host, take the NICs next to their GPUs. Runs on hosts with a
-        # NIC per GPU do not show the effect.
+        # NIC per GPU do not show the effect. One busy NIC per host reaches its data-sheet rate:
+        # ``network`` is what remains of it if all NICs send through the fabric at the same time.
         shared = None
         if row.is_from_2021 and 1 < node.nics < node.gpus:
-            shared = replace(network, gb_per_s_per_gpu=rate / node.nics)
+            alone = max(node.network_gb_per_s_per_gpu / node.nics, 0.05)
+            shared = replace(network, gb_per_s_per_gpu=alone)
         return cls(
             domain=min(node.nvlink_or_host_gpus, max(cluster.gpus, 1)),
             fits={

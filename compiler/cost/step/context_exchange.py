@@ -7,12 +7,14 @@ Variants (``cp_comm``): ring (p2p), gather (all_gather), Ulysses (a2a), and a ri
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
+from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.memory.workspaces import key_value_bytes
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.ir import LayerKind, Layout
 
+NOTHING = ForwardBackward(0.0, 0.0)
 MERGE_BYTES = 10
 """Bytes moved per output element and ring step: a 16-bit partial output is read, the fp32 sum is
 read and written."""
@@ -33,20 +35,26 @@ def query_output_bytes(cost_model: CostModel, layout: Layout) -> float:
     return 2 * layout.tokens(cost_model.problem.job.sequence_length) * width / layout.tp
 
 
-def all_gather_exchange_seconds(cost_model: CostModel, layout: Layout, groups: GroupSpans) -> float:
-    """Return the exposed seconds of all-gather context parallelism per layer and micro-batch.
+def all_gather_exchange_seconds(
+    cost_model: CostModel, layout: Layout, groups: GroupSpans
+) -> ForwardBackward:
+    """Return the exposed seconds of all-gather context parallelism per layer, by pass.
 
     All keys and values are gathered before the attention core, and their gradients are scattered
     after it, as in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
     """
     nbytes = layout.cp * key_value_bytes(cost_model, layout)
     links = cost_model.links
-    gather = links.collective_seconds("all_gather", nbytes, groups.cp)
-    return gather + links.collective_seconds("reduce_scatter", nbytes, groups.cp)
+    return ForwardBackward(
+        links.collective_seconds("all_gather", nbytes, groups.cp),
+        links.collective_seconds("reduce_scatter", nbytes, groups.cp),
+    )
 
 
-def ulysses_exchange_seconds(cost_model: CostModel, layout: Layout, group: GroupSpan) -> float:
-    """Return the exposed seconds of Ulysses context parallelism per layer and micro-batch.
+def ulysses_exchange_seconds(
+    cost_model: CostModel, layout: Layout, group: GroupSpan
+) -> ForwardBackward:
+    """Return the exposed seconds of Ulysses context parallelism per layer, by pass.
 
     Queries, keys and values pass through all-to-alls before the attention core. The attention
     output passes through one all-to-all after the core (DeepSpeed-Ulysses, arXiv:2309.14509,
@@ -55,13 +63,14 @@ def ulysses_exchange_seconds(cost_model: CostModel, layout: Layout, group: Group
     """
     nbytes = key_value_bytes(cost_model, layout) + query_output_bytes(cost_model, layout)
     # Forward and backward send the same bytes.
-    return 2 * cost_model.links.collective_seconds("all_to_all", nbytes, group)
+    each = cost_model.links.collective_seconds("all_to_all", nbytes, group)
+    return ForwardBackward(each, each)
 
 
 def ring_exchange_seconds(
     cost_model: CostModel, layout: Layout, groups: GroupSpans, core: float
-) -> float:
-    """Return the exposed seconds of ring context parallelism per layer and micro-batch.
+) -> ForwardBackward:
+    """Return the exposed seconds of ring context parallelism per layer, by pass.
 
     In each step of the ring, a rank sends keys and values to the next rank. These transfers overlap
     with the attention core. ``core`` is the time of the core's forward pass in seconds.
@@ -77,15 +86,17 @@ def ring_exchange_seconds(
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
     hop = cost_model.links.message_seconds(key_value_bytes(cost_model, layout), groups.cp_stride)
-    # The first term is the forward pass. Backward, keys and values and their gradients are sent.
-    exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
-    return exposed + 3 * merge
+    # In the backward pass, keys and values and their gradients are sent.
+    return ForwardBackward(
+        max(0.0, steps * hop - core) + merge,
+        max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core) + 2 * merge,
+    )
 
 
 def attention_exchange_seconds(
     cost_model: CostModel, layout: Layout, groups: GroupSpans, core: float
-) -> float:
-    """Return the exposed time in seconds of context parallelism in one attention layer.
+) -> ForwardBackward:
+    """Return the exposed seconds of context parallelism in one attention layer, by pass.
 
     The time is per micro-batch; without context parallelism it is 0. ``core`` is the forward time
     of the attention core in seconds.
@@ -96,7 +107,7 @@ def attention_exchange_seconds(
     # in fewer steps (TransformerEngine, attention/dot_product_attention/context_parallel.py,
     # AttnFuncWithCPAndKVP2P).
     if layout.cp == 1:
-        return 0.0
+        return NOTHING
     if layout.cp_comm == "all_gather":
         return all_gather_exchange_seconds(cost_model, layout, groups)
     if layout.cp_comm == "a2a":
@@ -107,23 +118,24 @@ def attention_exchange_seconds(
 
 def mixer_exchange_seconds(
     cost_model: CostModel, layout: Layout, kind: LayerKind, core: float
-) -> float:
-    """Return the exposed time in seconds of context parallelism in one layer of type ``kind``.
+) -> ForwardBackward:
+    """Return the exposed seconds of context parallelism in one layer of type ``kind``, by pass.
 
     The time is per micro-batch. ``core`` is the forward time of the layer's attention core in
     seconds. In recurrent layers, ranks use an all-to-all, after which each rank has all tokens for
     a part of the heads.
     """
     if layout.cp == 1 or kind.mixer == "none":
-        return 0.0
+        return NOTHING
     groups = cost_model.group_spans(layout)
-    seconds = 0.0
+    seconds = NOTHING
     if kind.attends:
         seconds = attention_exchange_seconds(cost_model, layout, groups, core)
     if not kind.recurrent:
         return seconds
     nbytes = recurrence_exchange_bytes(cost_model, layout, kind)
-    return seconds + 2 * cost_model.links.collective_seconds("all_to_all", nbytes, groups.cp)
+    swapped = cost_model.links.collective_seconds("all_to_all", nbytes, groups.cp)
+    return seconds + ForwardBackward(swapped, swapped)
 
 
 def recurrence_exchange_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.counts.launches import (
+    COLLECTIVE_LAUNCHES,
     forward_launches,
     replayed_launches,
     unfused_launches,
@@ -26,7 +27,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
 from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
+from parc.compiler.cost.step.context_exchange import NOTHING, mixer_exchange_seconds
 from parc.compiler.cost.step.gradients import (
     gradient_accumulation_seconds,
     gradient_sum_bytes,
@@ -48,7 +49,6 @@ from parc.compiler.cost.step.weight_gathers import (
 )
 from parc.compiler.ir import LayerKind, Layout, Model
 
-ZERO = ForwardBackward(0.0, 0.0)
 LAUNCH_NORM = 4.0
 """Norm that combines the host's launch time and the device time (1: sum, 8: about the maximum);
 assumed."""
@@ -76,10 +76,12 @@ class LayerTime:
     """Exposed tensor-parallel collectives of the forward pass, including gathers of weights that
     data-parallel ranks share."""
     tp_backward: float
-    cp: float
+    cp_forward: float
+    """Exposed communication of context parallelism in the forward pass."""
+    cp_backward: float
     ep: float
     launch_forward: float
-    """Part of ``forward`` that grows in proportion to the host's launch time."""
+    """Part of the forward pass that grows in proportion to the host's launch time."""
     launch_backward: float
 
     @property
@@ -93,6 +95,11 @@ class LayerTime:
         return self.tp_forward + self.tp_backward
 
     @property
+    def cp(self) -> float:
+        """Return the exposed seconds of context parallelism, forward plus backward."""
+        return self.cp_forward + self.cp_backward
+
+    @property
     def total(self) -> float:
         """Return the sum of computation and exposed communication in seconds."""
         return self.compute + self.tp + self.cp + self.ep
@@ -101,11 +108,9 @@ class LayerTime:
     def forward_pass(self) -> float:
         """Return the time in seconds of the forward pass, including exposed communication.
 
-        Half of the time of dispatch and combine and a third of the context-parallel time belong to
-        the forward pass.
+        Half of the time of dispatch and combine belongs to the forward pass.
         """
-        # A ring sends twice as many bytes in the backward pass as in the forward pass.
-        return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
+        return self.forward + self.tp_forward + self.cp_forward + self.ep / 2
 
 
 def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
@@ -123,8 +128,8 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
     casts = cast_bytes(shapes, cost_model.scaling)
-    forward = cost_model.gemm_factor * gemms.forward + core.forward + scan.forward + stream
-    backward = cost_model.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
+    forward = gemms.forward + core.forward + scan.forward + stream
+    backward = gemms.backward + core.backward + scan.backward + 2 * stream
     forward += row.stream * casts.forward / rate
     backward += row.stream * casts.backward / rate
     backward += gradient_accumulation_seconds(
@@ -133,34 +138,73 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     if layout.shares_weights:
         backward += gradient_sum_seconds(cost_model, layout, kind)
     launch = launch_seconds(cost_model, layout, kind)
+    calls = collective_launch_seconds(cost_model, layout, kind)
     if kind.routed:
         own = routed_expert_seconds(cost_model, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
-    # If the device is faster than the host can launch kernels, the launches determine the time.
-    groups = cost_model.group_spans(layout)
-    forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
-    backward = overlapped_seconds(backward, BACKWARD_LAUNCH * launch, LAUNCH_NORM)
-    # The derivatives of ``overlapped_seconds`` by the logarithm of the launch time.
-    launch_forward = forward * (launch / forward) ** LAUNCH_NORM
-    launch_backward = backward * (BACKWARD_LAUNCH * launch / backward) ** LAUNCH_NORM
-    if layout.offload.activations:
-        # Copies overlap with the kernels of one layer: to the host in the forward pass, and back in
-        # the backward pass. If the copies take longer, they determine the time of the layer.
-        copies = activation_copy_seconds(cost_model, layout, kind)
-        forward, backward = max(forward, copies), max(backward, copies)
     tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
-    weights = exposed_weight_seconds(cost_model, layout, kind, ForwardBackward(forward, backward))
-    return LayerTime(
-        forward=forward,
-        core=core.forward,
-        backward=backward,
-        tp_forward=row.tp * tp.forward + weights.forward,
-        tp_backward=row.tp * tp.backward + weights.backward,
-        cp=mixer_exchange_seconds(cost_model, layout, kind, core.forward),
-        ep=dispatch_seconds(cost_model, layout, groups, forward + backward) if kind.routed else 0.0,
-        launch_forward=launch_forward,
-        launch_backward=launch_backward,
+    cp = mixer_exchange_seconds(cost_model, layout, kind, core.forward)
+    copies = (
+        activation_copy_seconds(cost_model, layout, kind) if layout.offload.activations else 0.0
     )
+    ahead = _pass_time((forward, row.tp * tp.forward, cp.forward), launch + calls.forward, copies)
+    back = _pass_time(
+        (backward, row.tp * tp.backward, cp.backward),
+        BACKWARD_LAUNCH * launch + calls.backward,
+        copies,
+    )
+    # Whatever else overlaps with a pass overlaps with the whole of it.
+    window = ForwardBackward(ahead.total, back.total)
+    weights = exposed_weight_seconds(cost_model, layout, kind, window)
+    groups = cost_model.group_spans(layout)
+    return LayerTime(
+        forward=ahead.compute,
+        core=core.forward,
+        backward=back.compute,
+        tp_forward=ahead.tp + weights.forward,
+        tp_backward=back.tp + weights.backward,
+        cp_forward=ahead.cp,
+        cp_backward=back.cp,
+        ep=dispatch_seconds(cost_model, layout, groups, window.total) if kind.routed else 0.0,
+        launch_forward=ahead.launch,
+        launch_backward=back.launch,
+    )
+
+
+class _PassTime(NamedTuple):
+    """Time in seconds of the forward or of the backward pass of one layer, by term."""
+
+    compute: float
+    tp: float
+    cp: float
+    launch: float
+    """Derivative of the time of the pass by the logarithm of the launch time."""
+
+    @property
+    def total(self) -> float:
+        """Return the time of the pass in seconds."""
+        return self.compute + self.tp + self.cp
+
+
+def _pass_time(device: tuple[float, float, float], launch: float, copies: float) -> _PassTime:
+    """Return the time of the forward or of the backward pass of one layer, by term.
+
+    ``device`` contains the seconds in which the device computes, and waits for tensor-parallel and
+    for context-parallel communication. The host launches these kernels in ``launch`` seconds.
+    ``copies`` is the time in seconds of copies between device and host, 0 for none.
+    """
+    # If the device is faster than the host can launch kernels, the launches determine the time.
+    # Communication too runs on the device while the host launches the next kernels. Therefore a
+    # pass never takes longer if computation becomes faster, although it then hides less.
+    # Copies overlap with the kernels of one layer: to the host in the forward pass, and back in the
+    # backward pass. If the copies take longer, they determine the time.
+    compute, tp, cp = device
+    first, second, whole = (
+        max(overlapped_seconds(seconds, launch, LAUNCH_NORM), copies)
+        for seconds in (compute, compute + tp, compute + tp + cp)
+    )
+    slope = whole * (launch / whole) ** LAUNCH_NORM if whole else 0.0
+    return _PassTime(first, second - first, whole - second, slope)
 
 
 def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
@@ -173,7 +217,12 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
     low = cost_model.problem.job.is_low_precision
     if layout.cuda_graphs:
-        parts = cost_model.captured_graphs(layout).parts
+        graphs = cost_model.captured_graphs(layout)
+        if not graphs.per_layer:
+            # The host launches one graph per step. The gaps between the kernels of a graph are
+            # part of the kernel times.
+            return 0.0
+        parts = graphs.parts
         replayed = cost_model.cached(
             ("replayed", kind, local, parts),
             lambda: replayed_launches(model, kind, local, low, parts),
@@ -185,17 +234,37 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     return row.launch_seconds * launches
 
 
+def collective_launch_seconds(
+    cost_model: CostModel, layout: Layout, kind: LayerKind
+) -> ForwardBackward:
+    """Return the seconds in which the host launches the tensor-parallel collectives of a layer.
+
+    CUDA graphs contain the collectives that they capture.
+    """
+    if layout.tp == 1 or layout.cuda_graphs:
+        return NOTHING
+    exchanges = dense_collectives(cost_model, layout, kind)
+    exchanges += expert_collectives(cost_model, layout, kind)
+    calls = [(COLLECTIVE_LAUNCHES[one.operation], one) for one in exchanges]
+    return ForwardBackward(
+        sum(launches * one.forward for launches, one in calls),
+        sum(launches * one.backward for launches, one in calls),
+    ).scaled(cost_model.efficiency.launch_seconds)
+
+
 def _cached_gemm_seconds(
     cost_model: CostModel, shape: GemmShape, sum_bytes: float
 ) -> ForwardBackward:
-    """Return the forward and backward times in seconds of a GEMM of shape (m, n, k).
+    """Return the forward and backward times in seconds of a GEMM of shape (m, n, k) in a step.
 
     ``sum_bytes`` is the traffic per weight gradient. The times are computed once per shape.
     """
     # Many layers and layouts have GEMMs of the same shape.
     return cost_model.cached(
         ("gemm", shape, sum_bytes),
-        lambda: gemm_forward_backward_seconds(cost_model.gemm, [shape], sum_bytes),
+        lambda: cost_model.step_gemm_seconds(
+            lambda fit: gemm_forward_backward_seconds(fit, [shape], sum_bytes)
+        ),
     )
 
 
@@ -230,7 +299,7 @@ def _recurrence_seconds(
     """
     part = recurrence_of_layer(cost_model.problem.model, kind)
     if part is None:
-        return ZERO
+        return NOTHING
     own = tokens / layout.tp
     scan = scan_seconds(cost_model.kernels, part, own)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
@@ -246,7 +315,7 @@ def _attention_core_seconds(
     Both times are zero for layers without attention.
     """
     if not kind.attends:
-        return ZERO
+        return NOTHING
     key = ("core", kind.variant, layout.tp, layout.cp, layout.micro_batch)
     model = cost_model.problem.model.with_shapes_of(kind)
     return cost_model.cached(
@@ -284,7 +353,7 @@ def _exposed_tp_seconds(
     experts with etp > 1, are exposed.
     """
     if layout.tp == 1:
-        return ZERO
+        return NOTHING
     groups = cost_model.group_spans(layout)
     dense = dense_collectives(cost_model, layout, kind)
     forward, backward = collective_forward_backward_seconds(cost_model, dense, groups.tp)
@@ -328,57 +397,3 @@ def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -
     added = gradient_accumulation_seconds(cost_model, layout, vocab * model.hidden)
     added += exposed_table_seconds(cost_model, layout, gemm)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added
-
-
-def recompute_seconds(
-    cost_model: CostModel, layout: Layout, layer: LayerTime, kind: LayerKind
-) -> float:
-    """Return the time in seconds of forward work that a recomputed layer repeats.
-
-    Full recompute repeats the forward pass with its communication. Selective recompute repeats the
-    attention core, and other modules in proportion to their FLOPs. If the experts are recomputed,
-    dispatch and combine are repeated as well.
-    """
-    recompute = layout.recompute
-    if recompute.granularity == "none":
-        return 0.0
-    if recompute.granularity == "full":
-        return layer.forward_pass
-    key = ("shares", recompute.modules, kind)
-    # The fractions depend only on the model, so that all layouts share them.
-    share = cost_model.cached(
-        key, lambda: _recomputed_module_fraction(cost_model, recompute.modules, kind)
-    )
-    again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
-    return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
-
-
-def _recomputed_module_fraction(
-    cost_model: CostModel, modules: tuple[str, ...], kind: LayerKind
-) -> float:
-    """Return the fraction of a layer's forward computation that ``modules`` need."""
-    return sum(_module_fraction(cost_model, name, kind) for name in modules)
-
-
-def _module_fraction(cost_model: CostModel, module: str, kind: LayerKind) -> float:
-    """Return the fraction of a layer's forward computation that ``module`` needs, by FLOPs.
-
-    The result is 0.03 for modules without matrix products.
-    """
-    # ``mlp_in`` is an MLP without its last product, which a compiler removes from the recomputation
-    # because no gradient needs it; ``attn_out`` is the output projection.
-    job, model = cost_model.problem.job, cost_model.problem.model
-    flops = layer_flops(model, kind, 1.0, job.sequence_length)
-    total = flops.total or 1.0
-    if module in (("mlp",) if kind.routed else ("moe", "shared_experts")):
-        return 0.0
-    table = {
-        "core_attn": 0.0,  # its seconds are added separately
-        "mlp": flops.mlp / total,
-        "mlp_in": flops.mlp / total * (2 / 3 if model.ffn.gated else 1 / 2),
-        "attn_out": 2 * model.attention.heads * model.attention.head_dim * model.hidden / total,
-        "moe": (flops.experts + flops.mlp) / total,
-        "shared_experts": flops.mlp / total,
-        "mla_up_proj": 0.5 * flops.attention_projections / total,
-    }
-    return table.get(module, 0.03)

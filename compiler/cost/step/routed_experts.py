@@ -71,7 +71,7 @@ def routed_expert_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
         routed_traffic_bytes(cost_model, layout, tokens),
     )
     gpu, row = cost_model.problem.cluster.gpu, cost_model.efficiency
-    factor = cost_model.gemm_factor * GROUPED_GEMMS * (FUSED_GEMMS if row.fused_experts else 1.0)
+    factor = GROUPED_GEMMS * (FUSED_GEMMS if row.fused_experts else 1.0)
     stream = row.stream * SCATTERED / (gpu.memory_gb_per_s * 1e9)
     return ForwardBackward(
         factor * gemms.forward + stream * moved.forward,
@@ -84,14 +84,16 @@ def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
 
     The times are computed once per shape.
     """
-    model, fit = cost_model.problem.model, cost_model.gemm
+    model = cost_model.problem.model
     assert model.experts is not None
     shapes = expert_gemm_shapes(model, layout, tokens)
     local = model.experts.count / layout.ep
     sum_bytes = gradient_sum_bytes(cost_model, layout)
     return cost_model.cached(
         ("grouped", local, sum_bytes, *shapes),
-        lambda: expert_gemm_seconds(fit, local, shapes, sum_bytes),
+        lambda: cost_model.step_gemm_seconds(
+            lambda fit: expert_gemm_seconds(fit, local, shapes, sum_bytes)
+        ),
     )
 
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.schedules.simulation import StageSeconds
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
-from parc.compiler.cost.step.layer_time import (
-    LayerTime,
-    layer_time,
-    output_head_seconds,
-    recompute_seconds,
-)
+from parc.compiler.cost.step.layer_time import LayerTime, layer_time, output_head_seconds
 from parc.compiler.ir import LayerKind, Layout, ModelChunk
 
 
@@ -107,3 +103,57 @@ def _seconds_of_chunk(
     # A recomputation always precedes the input gradient, which other ranks wait for.
     weight = max(0.0, (backward - whole.recompute) / 2)
     return StageSeconds(forward, backward - weight, weight)
+
+
+def recompute_seconds(
+    cost_model: CostModel, layout: Layout, layer: LayerTime, kind: LayerKind
+) -> float:
+    """Return the time in seconds of forward work that a recomputed layer repeats.
+
+    Full recompute repeats the forward pass with its communication. Selective recompute repeats the
+    attention core, and other modules in proportion to their FLOPs. If the experts are recomputed,
+    dispatch and combine are repeated as well.
+    """
+    recompute = layout.recompute
+    if recompute.granularity == "none":
+        return 0.0
+    if recompute.granularity == "full":
+        return layer.forward_pass
+    key = ("shares", recompute.modules, kind)
+    # The fractions depend only on the model, so that all layouts share them.
+    share = cost_model.cached(
+        key, lambda: _recomputed_module_fraction(cost_model, recompute.modules, kind)
+    )
+    again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
+    return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
+
+
+def _recomputed_module_fraction(
+    cost_model: CostModel, modules: tuple[str, ...], kind: LayerKind
+) -> float:
+    """Return the fraction of a layer's forward computation that ``modules`` need."""
+    return sum(_module_fraction(cost_model, name, kind) for name in modules)
+
+
+def _module_fraction(cost_model: CostModel, module: str, kind: LayerKind) -> float:
+    """Return the fraction of a layer's forward computation that ``module`` needs, by FLOPs.
+
+    The result is 0.03 for modules without matrix products.
+    """
+    # ``mlp_in`` is an MLP without its last product, which a compiler removes from the recomputation
+    # because no gradient needs it; ``attn_out`` is the output projection.
+    job, model = cost_model.problem.job, cost_model.problem.model
+    flops = layer_flops(model, kind, 1.0, job.sequence_length)
+    total = flops.total or 1.0
+    if module in (("mlp",) if kind.routed else ("moe", "shared_experts")):
+        return 0.0
+    table = {
+        "core_attn": 0.0,  # its seconds are added separately
+        "mlp": flops.mlp / total,
+        "mlp_in": flops.mlp / total * (2 / 3 if model.ffn.gated else 1 / 2),
+        "attn_out": 2 * model.attention.heads * model.attention.head_dim * model.hidden / total,
+        "moe": (flops.experts + flops.mlp) / total,
+        "shared_experts": flops.mlp / total,
+        "mla_up_proj": 0.5 * flops.attention_projections / total,
+    }
+    return table.get(module, 0.03)

@@ -14,10 +14,10 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.stage_time import cached_layer_time
 from parc.compiler.ir import Layout
 
-DENSE_SPREAD = 0.1
+DENSE_SPREAD = 0.097
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs."""
-EXPERTS_SPREAD = 0.25
+EXPERTS_SPREAD = 0.22
 """The same for mixtures of experts."""
 UNMEASURED_SPREAD = 0.2
 """The same for a stack and GPU generation without published runs."""

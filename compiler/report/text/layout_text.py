@@ -24,7 +24,9 @@ def format_layout(layout: Layout) -> str:
     shown += format_cp_exchange(layout) + format_zero_and_offload(layout)
     shown.append(f"micro-batch {layout.micro_batch}")
     shown.append(f"recompute {format_recompute(layout.recompute)}")
-    shown += ["CUDA graphs"] if layout.cuda_graphs else []
+    if layout.cuda_graphs:
+        whole = layout.cuda_graphs == "full_iteration"
+        shown.append("CUDA graph of the step" if whole else "CUDA graphs")
     return ", ".join(shown)
 
 

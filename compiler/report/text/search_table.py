@@ -37,6 +37,8 @@ REASON_TITLES = {"R17": "Memory might not suffice at the high end of its interva
 """Diagnostic code -> title for the layouts that the search drops under it, if this differs from the
 title of the diagnostic."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
+GRAPHS = {False: "no", True: "layers", "full_iteration": "step"}
+"""Value of ``layout.cuda_graphs`` -> text of the table."""
 CANDIDATE_HEAD = (
     *(
         "rank",
@@ -143,7 +145,7 @@ def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[st
         *(str(getattr(layout, name)) for name in DEGREES),
         format_recompute(layout.recompute),
         layout.split.form,
-        "yes" if layout.cuda_graphs else "no",
+        GRAPHS[layout.cuda_graphs],
         format_seconds(candidate.step_seconds),
         format_seconds(added) if added else "-",
         # Adding 0.0 turns -0.0 into 0.0.
@@ -305,6 +307,8 @@ def _simpler_properties(chosen: Layout, other: Layout) -> Iterator[str]:
         yield f"it stores its state with {state} instead of {other_state}"
     if other.cuda_graphs and not chosen.cuda_graphs:
         yield "it needs no CUDA graphs"
+    elif other.cuda_graphs == "full_iteration" != chosen.cuda_graphs:
+        yield "it captures layers and not the whole step in CUDA graphs"
     first, second = chosen.recompute, other.recompute
     recompute = f"{format_recompute(first)} instead of {format_recompute(second)}"
     if second.method == "block" and first.method != "block":

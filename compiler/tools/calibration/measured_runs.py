@@ -367,7 +367,7 @@ def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
         cp_a2a=pins.cp_a2a or 1,
         offload=pins.offload or NO_OFFLOAD,
         zero_plus=pins.zero_plus or NO_ZERO_PLUS,
-        cuda_graphs=bool(pins.cuda_graphs),
+        cuda_graphs=pins.cuda_graphs or False,
     )
 
 

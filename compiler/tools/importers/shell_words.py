@@ -233,7 +233,9 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
             if match is not None and match[1] not in kept:
                 values.setdefault(match[1], match[2])
     expanded = ((_expand_word(word.text, values, kept), word) for word in scanner.words)
-    return [replace(word, text=text) for text, word in expanded if text]
+    return [
+        word if text == word.text else replace(word, text=text) for text, word in expanded if text
+    ]
 
 
 def split_last_values(

@@ -103,6 +103,11 @@ LAYOUTS: tuple[tuple[str, dict[str, Any], str], ...] = (
         {"cuda_graphs": True},
         f"{GRAPHS} +--cuda-graph-modules attn moe_router moe_preprocess",
     ),
+    (
+        "dense",
+        {"cuda_graphs": "full_iteration"},
+        "+--cuda-graph-impl full_iteration +--te-rng-tracker +--no-check-for-nan-in-loss-and-grad",
+    ),
     ("dense", {"zero_stage": 0}, "---overlap-param-gather ---use-distributed-optimizer"),
     ("dense", {"dp_replicate": 3, "dp_shard": 1}, "+--num-distributed-optimizer-instances 3"),
     (

@@ -81,7 +81,7 @@ def _add_recipe_settings(dice: Random, spec: Spec) -> None:
         job["tp_overlap"] = True
     barred = ("full", "'moe'", "layernorm", "offload")
     if dice.random() < 0.4 and not any(one in str(spec["layout"]) for one in barred):
-        spec["layout"]["cuda_graphs"] = True
+        spec["layout"]["cuda_graphs"] = _graphs(spec)
     if dice.random() < 0.4:
         job |= {"checkpoint_dir": "/save", "async_checkpoint": dice.random() < 0.5}
     if dice.random() < 0.3:
@@ -96,6 +96,15 @@ def _add_recipe_settings(dice: Random, spec: Spec) -> None:
             {"omit": ["--manual-gc", "--manual-gc-interval"]},
         ]
     )
+
+
+def _graphs(spec: Spec) -> bool | str:
+    """Return CUDA graphs of layers, or of a whole step for every second spec that allows it."""
+    pins, job = spec["layout"], spec["job"]
+    waits = pins["pp"] > 1 and pins["vpp"] == 1
+    if "experts" in spec["model"] or job["precision"] == "fp16" or waits:
+        return True
+    return "full_iteration" if spec["model"]["layers"] % 2 else True
 
 
 def _dispatch(dice: Random, pins: Spec, routed: bool) -> Spec:

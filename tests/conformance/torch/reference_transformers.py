@@ -46,13 +46,17 @@ def main() -> None:
 def built(hf_model: Any, config: Path) -> Any:
     """Return the model with the weights that the run starts from.
 
-    Under ZeRO-3 transformers skips torch's initialization and draws only its own.
+    Under ZeRO-3 transformers skips torch's initialization and draws only its own. It gathers one
+    module at a time, so that a module cannot set the weights of its children, which are empty then.
     """
     if config.exists() and json.loads(config.read_text())["zero_optimization"]["stage"] == 3:
         from transformers import initialization
 
         with initialization.no_init_weights():
             model = hf_model.build_model()
+        for one in model.modules():
+            if hasattr(one, "_init_weights"):
+                one._init_weights = without_children(one._init_weights)
         model.initialize_weights()
         model.tie_weights()  # no_init_weights left it out
         return model
@@ -60,6 +64,21 @@ def built(hf_model: Any, config: Path) -> Any:
     if hasattr(hf_model, "initialize"):
         hf_model.initialize(model)
     return model
+
+
+def without_children(initialize: Any) -> Any:
+    """Return ``initialize`` for modules whose children have empty weights during the call."""
+
+    def initialize_alone(module: Any) -> None:
+        own = {id(one) for one in module.parameters(recurse=False)}
+        hidden = [(one, one.data) for one in module.parameters() if id(one) not in own]
+        for weight, values in hidden:
+            weight.data = values.new_empty(0)
+        initialize(module)
+        for weight, values in hidden:
+            weight.data = values
+
+    return initialize_alone
 
 
 def schedule_of(config: Path, optimizer: Any) -> Any:

@@ -8,11 +8,20 @@ import pytest
 
 from parc.compiler.cost.memory.peak import (
     HIGH,
+    logits_bytes,
     memory_model_at_zero_stage,
     memory_of_all_stages,
+    micro_batch_activation_bytes,
     peak_bytes,
     peak_stage,
     stage_memory,
+    waiting_gradient_bytes,
+)
+from parc.compiler.cost.memory.states import (
+    largest_layer_parameters,
+    table_gradients,
+    table_parameters,
+    unreduced_gradient_bytes,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
@@ -96,3 +105,41 @@ def test_less_recompute_needs_more_memory(found: tuple[CostModel, list[Layout]])
     for layout in (replace(one, recompute=NO_RECOMPUTE) for one in layouts):
         kept = peak_stage(cost_model, layout).activations_bytes
         assert peak_stage(cost_model, replace(layout, recompute=full)).activations_bytes <= kept
+
+
+@pytest.mark.parametrize("recompute", [NO_RECOMPUTE, Recompute("full", (), "uniform", 1)])
+@pytest.mark.parametrize("micro_batch", [1, 4])
+def test_waiting_gradients_replace_what_a_backward_pass_frees(
+    recompute: Recompute, micro_batch: int
+) -> None:
+    cost_model = cost_model_of(
+        {
+            "parc": 1,
+            "name": "waiting",
+            "model": "llama-3-70b",
+            "cluster": {"node": "dgx-h100", "nodes": 16},
+            "job": {"sequence_length": 4096, "global_batch": 512},
+            "layout": {"tp": 1, "pp": 1, "cp": 1, "zero_stage": 3, "micro_batch": 1},
+            "goals": {"memory_headroom": "0%"},
+        }
+    )
+    search = search_layouts(cost_model, Sink())
+    assert search is not None
+    layout = replace(search.ranked[0].layout, recompute=recompute, micro_batch=micro_batch)
+    program = memory_model_at_zero_stage(cost_model, 3)
+    (stage,) = cost_model.equal_stage_groups(layout.split)
+    load, where = stage.load, (cost_model, layout, stage.load)
+    kept, working = micro_batch_activation_bytes(*where, stage.first, program)
+    logits, queue = logits_bytes(*where, program), unreduced_gradient_bytes(*where, program)
+    layer = 4 * largest_layer_parameters(*where)
+    # The peak of a backward pass, layer by layer.
+    head = 4 * table_parameters(*where) / 2
+    tables = 4 * table_gradients(*where, program)
+    peak = kept + logits + min(head, queue)
+    for done in range(1, load.layers + 1):
+        waiting = min(queue, tables + done * layer)
+        peak = max(peak, kept * (1 - (done - 1) / load.layers) + working + waiting)
+    alone = kept + max(logits, working)
+    added = waiting_gradient_bytes(*where, stage.first, program)
+    assert added == pytest.approx(peak - alone)
+    assert 0 < added < queue

@@ -29,7 +29,7 @@ from parc.compiler.cost.memory.peak import memory_model_at_zero_stage, peak_byte
 from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
 from parc.compiler.cost.memory.workspaces import (
     communicator_bytes,
-    graph_node_bytes,
+    graph_bytes,
     output_projection_buffer_bytes,
     placeholder_gradient_bytes,
     weight_shapes,
@@ -353,7 +353,12 @@ def test_graphs_add_buffers_per_micro_batch_in_flight_and_nodes_per_captured_mic
     assert after.activations_bytes - before.activations_bytes == pytest.approx(buffers)
     # 29 launches forward and twice as many backward, of 10 KB each, for each micro-batch of a step.
     nodes = layers * 3 * 29 * graphs.micro_batches(plan.problem.job.global_batch) * 10e3
-    assert graph_node_bytes(cost_model, graphs, load) == pytest.approx(nodes)
+    assert graph_bytes(cost_model, graphs, load) == pytest.approx(nodes)
     assert after.workspace_bytes - before.workspace_bytes == pytest.approx(nodes)
     alone = replace(graphs, pp=1)
-    assert graph_node_bytes(cost_model, alone, load) == pytest.approx(layers * 3 * 29 * 10e3)
+    assert graph_bytes(cost_model, alone, load) == pytest.approx(layers * 3 * 29 * 10e3)
+    # One graph of a step needs no buffers between layers, but fixed input: 28 bytes per token.
+    step = replace(eager, cuda_graphs="full_iteration")
+    inputs = 8192 * 28 * step.micro_batches(plan.problem.job.global_batch)
+    assert graph_bytes(cost_model, step, load) == pytest.approx(nodes + inputs)
+    assert peak_stage(cost_model, step).activations_bytes == before.activations_bytes

@@ -82,7 +82,11 @@ def test_only_nics_of_several_gpus_are_shared(stack: str, count: int, share: flo
         assert links.shared_nic is None
     else:
         assert links.shared_nic is not None
-        assert links.shared_nic.gb_per_s_per_gpu == links.network.gb_per_s_per_gpu * share
+        # The only busy NIC of a host reaches its data-sheet rate.
+        rate = cluster.node.network_gb_per_s_per_gpu
+        assert (
+            links.shared_nic.gb_per_s_per_gpu == rate * share > links.network.gb_per_s_per_gpu / 4
+        )
 
 
 def test_an_all_to_all_is_limited_by_the_bytes_that_leave_the_domain() -> None:

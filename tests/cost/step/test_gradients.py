@@ -29,7 +29,8 @@ from parc.compiler.cost.step.gradients import (
     gradient_sum_bytes,
     largest_stage_parameters,
 )
-from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
+from parc.compiler.cost.step.layer_time import layer_time
+from parc.compiler.cost.step.stage_time import recompute_seconds
 from parc.compiler.cost.step.step_time import (
     exposed_hops,
     stage_boundary_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parc.compiler.cost.counts.flops import layer_flops
-from parc.compiler.cost.step.layer_time import _module_fraction
+from parc.compiler.cost.step.stage_time import _module_fraction
 from parc.compiler.ir import DENSE, ROUTED, LayerKind
 from tests.search.search_reference import cost_model_of
 

@@ -98,18 +98,23 @@ def _serve_in_sequence(
     prefill: SimulatedPool, decode: SimulatedPool, arrivals: Iterator[Request]
 ) -> Iterator[Request]:
     """Yield whole requests in the order in which they end in the decode pool."""
-    answers: dict[Request, int] = {}
+    # Request to the prefill pool -> number of tokens that the decode pool generates.
+    responses: dict[Request, int] = {}
+    # Request to the decode pool -> its arrival at the prefill pool.
     starts: dict[Request, float] = {}
 
     def prompts() -> Iterator[Request]:
         for one in arrivals:
             prompt = Request(one.arrival, one.prompt, 1, one.cached)
-            answers[prompt] = one.output
+            responses[prompt] = one.output
             yield prompt
 
     def transfers() -> Iterator[Request]:
         for prompt in serve(prefill.engines, prefill.front, prompts()):
-            rest = Request(prompt.finish, prompt.prompt, answers.pop(prompt), prompt.prompt - 1)
+            # The decode pool has the KV cache of the prompt, but computes the last prompt token
+            # again, because the logits of that token are not transferred.
+            cached = prompt.prompt - 1
+            rest = Request(prompt.finish, prompt.prompt, responses.pop(prompt), cached)
             starts[rest] = prompt.arrival
             yield rest
 
