@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import AnyPlan, AnyProblem, Plan, ServingProblem
+from parc.compiler.ir import AnyPlan, AnyProblem, Plan, ServingPlan, ServingProblem
 from parc.compiler.pipeline import emit_plan, plan_job, resolve_spec
 from parc.compiler.report.json.plan_json import plan_artifact
+from parc.compiler.search.choose_step_tokens import with_step_tokens
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import fragment_yaml
 from parc.compiler.tools.importers.import_files import import_files
@@ -33,9 +34,16 @@ def imported_spec(plan_json: str) -> str:
     return fragment_yaml(found.fragment, found.kinds, sink)
 
 
-def with_interval(problem: AnyProblem, plan: AnyPlan) -> AnyProblem:
-    """Return ``problem`` with the checkpoint interval of ``plan`` if its spec leaves it to PARC."""
-    if isinstance(problem, ServingProblem) or problem.job.checkpoint_interval is not None:
+def with_choices(problem: AnyProblem, plan: AnyPlan) -> AnyProblem:
+    """Return ``problem`` with two values of ``plan`` if its spec leaves them to PARC.
+
+    They are the checkpoint interval and the maximum number of tokens per step.
+    """
+    if isinstance(problem, ServingProblem):
+        assert isinstance(plan, ServingPlan)
+        chosen = plan.search.step_tokens
+        return problem if chosen is None else with_step_tokens(problem, chosen.chosen)
+    if problem.job.checkpoint_interval is not None:
         return problem
     assert isinstance(plan, Plan)
     interval = plan.run.best_checkpoint_steps
@@ -49,7 +57,7 @@ def test_the_imported_plan_of_an_example_is_the_same_problem(name: str) -> None:
     sink = Sink()
     again = resolve_spec(SpecSource("again.yaml", text, ROOT / "examples" / name), (), sink)
     assert again is not None
-    assert with_interval(again, plan) == plan.problem
+    assert with_choices(again, plan) == plan.problem
     # Compiling a problem is deterministic, so that a few examples suffice for the bytes.
     if WALK or name in ("gpt2-small", "llama-2-70b-serve"):
         copy = plan_job(again, sink)
@@ -70,7 +78,7 @@ def test_the_imported_plan_of_a_random_spec_is_the_same_problem() -> None:
         again = imported_spec(plan_artifact(plan).text)
         copy = resolve_spec(SpecSource("again.yaml", again, ROOT), (), Sink())
         assert copy is not None
-        assert with_interval(copy, plan) == plan.problem, tree
+        assert with_choices(copy, plan) == plan.problem, tree
         same += 1
         if WALK:
             second = plan_job(copy, Sink())

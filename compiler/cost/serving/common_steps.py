@@ -1,4 +1,4 @@
-"""Steps of an engine whose data-parallel ranks run them together, under Poisson arrivals.
+"""Steps of an engine whose data-parallel ranks run them together.
 
 Each step takes as long as on the slowest rank, and a prompt on one rank delays the requests of all
 ranks. The engines give a new request to the rank with the fewest requests or to the next rank in
@@ -9,11 +9,17 @@ shared by all ranks and take a time proportional to K:
     S = d + W p_own L + K p_shared
 
 Here d is the time of a step without prompts, and L the time of the slowest prompt of a wave,
-divided by the mean time. The prompts of a step arrive during the step before, so that K has a
-Poisson distribution with the mean rate x S. Steps with prompts are long, and therefore follow one
-another: the two states "no prompts" and "prompts" form a Markov chain, whose stationary
-distribution gives the mean of S and of S^2. ``tests/cost/serving`` compares the result with the
-event simulation.
+divided by the mean time. K has a Poisson distribution:
+
+- Poisson arrivals: the prompts of a step arrive during the step before, so that the mean of K is
+  rate x S. Steps with prompts are long, and therefore follow one another: the two states "no
+  prompts" and "prompts" form a Markov chain, whose stationary distribution gives the mean of S and
+  of S^2.
+- A closed loop: the prompts of a step replace requests that have ended. Requests of different
+  lengths end after different numbers of steps, so that the mean of K is the same for short and long
+  steps: the number of other requests divided by the number of steps of a request.
+
+``tests/cost/serving`` compares the results with the event simulation.
 """
 
 from __future__ import annotations
@@ -57,6 +63,8 @@ class CommonSteps:
     """Distribution of the prompt lengths."""
     quadratic: float
     """Fraction of ``own_seconds`` that is proportional to the square of the length: attention."""
+    is_closed: bool = False
+    """True in a closed loop, False under Poisson arrivals."""
 
     def slowest_of(self, prompts: float) -> float:
         """Return the mean time of the slowest of ``prompts`` prompts, divided by the mean time."""
@@ -101,18 +109,16 @@ class CommonSteps:
         if starts <= 0:
             return 0.0, 0.0, 0.0
         chunks = self._chunks()
-        prompts, most = starts * chunks, self.step_prompts * chunks
+        prompts = starts * chunks
         share = -expm1(-prompts)
+        if self.is_closed:
+            waves = mean_waves(prompts, self.ranks) / share
+            return share, *self._seconds_together(prompts / share, waves, chunks)
         added = square = 0.0
         for _ in range(CHAIN_ROUNDS):
             together = max(prompts / share, 1.0)
-            waves = min(mean_waves(together, self.ranks) / -expm1(-together), max(most, 1.0))
-            one, squared = self._slowest_moments(min(together / waves, self.ranks))
-            # The sum of the prompts of one rank varies less than a single prompt.
-            slowest = min(waves * (1 + (one - 1) / sqrt(waves)), most)
-            own = self.own_seconds * slowest / chunks
-            added = own + self.shared_seconds * together / chunks
-            square = added * added + own * own * (squared / one**2 - 1) / waves
+            waves = mean_waves(together, self.ranks) / -expm1(-together)
+            added, square = self._seconds_together(together, waves, chunks)
             mean = decode + share * added
             # Probabilities that prompts follow a step without prompts, and a step with prompts.
             after_idle = -expm1(-prompts * decode / mean)
@@ -124,6 +130,23 @@ class CommonSteps:
                 break
             share = 0.5 * (share + found)
         return share, added, square
+
+    def _seconds_together(
+        self, together: float, waves: float, chunks: float
+    ) -> tuple[float, float]:
+        """Return the mean seconds that prompts add to a step, and the mean of their square.
+
+        The step has ``together`` prompts in ``waves`` waves, on average. Each prompt runs in
+        ``chunks`` steps.
+        """
+        most = self.step_prompts * chunks
+        waves = min(waves, max(most, 1.0))
+        one, squared = self._slowest_moments(min(together / waves, self.ranks))
+        # The sum of the prompts of one rank varies less than a single prompt.
+        slowest = min(waves * (1 + (one - 1) / sqrt(waves)), most)
+        own = self.own_seconds * slowest / chunks
+        added = own + self.shared_seconds * together / chunks
+        return added, added * added + own * own * (squared / one**2 - 1) / waves
 
 
 def mean_waves(prompts: float, ranks: int, *, complete: bool = False) -> float:

@@ -19,6 +19,11 @@ half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
   steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
 
 If an engine has several data-parallel ranks, they run their steps together (``common_steps.py``).
+In a closed loop of equal requests, their prompts start in the same steps, because all requests
+start together and end after equally many steps. They also do if an option of the benchmark holds
+prompts back (TensorRT-LLM waits for a prompt on each rank). Otherwise, the ranks have prompts in
+different steps.
+
 If a prompt is longer than a step, prompts follow one another, and wait as in an M/G/1 queue.
 
 With only one prompt per step, half of the others of the same step come later; without decoding
@@ -35,7 +40,7 @@ length stay together in all rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
@@ -69,6 +74,13 @@ class StepSeconds:
     """Part of ``prefill`` in work that all data-parallel ranks of the engine share."""
     quadratic: float = 0.0
     """Fraction of the rest of ``prefill`` that is proportional to the square of the length."""
+    starts: float = 0.0
+    """Number of prompts that start per step on all data-parallel ranks, apart from those that start
+    on all ranks at once."""
+
+    def aligned(self, ranks: int) -> float:
+        """Return the time that prompts add if one starts on each of ``ranks`` ranks at once."""
+        return self.prefill + (ranks - 1) * self.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +100,8 @@ class RequestQueue:
     """Probability that the engine runs a step when the request arrives; under Poisson arrivals, a
     step in which requests decode."""
     ranks: int = 1
-    """Data-parallel ranks of the engine that run their steps together; only under Poisson arrivals,
-    because a closed loop keeps all ranks equally busy."""
+    """Data-parallel ranks of the engine that run their steps together; 1 if each step has equally
+    many prompts on all ranks (``aligned_starts``)."""
     waited: float = 1.0
     """Fraction of the prompts that start in the same step for which the request waits: between 0.5
     if a step has one prompt, and 1 if a step has many."""
@@ -108,6 +120,10 @@ class RequestQueue:
     spread: float = 1.0
     """Fraction of the other running requests whose prompts run at any time."""
 
+    aligned_starts: bool = False
+    """True if the prompts of different data-parallel ranks start in the same steps: in a closed
+    loop of equal requests, or if an option of the engine holds prompts back."""
+
     @property
     def chunks(self) -> float:
         """Number of steps in which a prompt of mean length runs."""
@@ -123,11 +139,21 @@ class RequestQueue:
         return max(running - 1, 0.0) if self.rate is None else running
 
     def prompts_while_decoding(self, running: float) -> float:
-        """Return the number of prompts that delay the decode steps of a request.
+        """Return the number of prompts of its rank that delay the decode steps of a request.
 
         ``running`` is the mean number of decoding requests of the rank over time.
         """
         return self.behind + self.spread * self.others(running)
+
+    def prompts_of_all_ranks(self, running: float) -> float:
+        """Return the number of prompts of all ranks that run at any time while a request decodes.
+
+        ``running`` is the mean number of decoding requests of a rank over time.
+        """
+        if self.rate is not None:
+            return running * self.ranks
+        busy_ranks = (self.arrivals + 1) / self.present
+        return self.spread * max(running * busy_ranks - 1, 0.0)
 
 
 def closed_loop_queue(
@@ -155,10 +181,13 @@ def closed_loop_queue(
         busy=busy,
         waited=_waited_share(setup, traffic),
         dense=0.0 if setup.engine.scheduling.prefill_first else 1 / _ending_steps(traffic),
+        lengths=traffic.lengths,
         square=mean_square(traffic),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
         spread=later_rounds * (1 - companions / others) if others else 1.0,
+        # Requests of equal length that start together end together, on all ranks.
+        aligned_starts=arrivals.option_steps > 0 or (_ending_steps(traffic) == 1 and ranks > 1),
     )
 
 
@@ -229,14 +258,15 @@ def seconds_until_prompt_runs(
     """
     front = seconds_outside_steps(setup, model)
     front += setup.engine.arrivals.admission_seconds * queue.arrivals
-    return front + queue.prompts * seconds.prefill + _seconds_in_steps(queue, seconds)
+    front += queue.prompts * seconds.aligned(queue.ranks)
+    return front + _seconds_in_steps(queue, seconds)
 
 
 def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the wait in seconds for the running step and for other prompts of the own step."""
     prefill, step = seconds.prefill, seconds.step
+    common = _seconds_in_common_steps(queue, seconds) if queue.ranks > 1 else 0.0
     if queue.rate is not None:
-        common = _seconds_in_common_steps(queue, seconds) if queue.ranks > 1 else 0.0
         if queue.chunks > 1:
             return max(_seconds_behind_chunks(queue, seconds), common)
         if queue.ranks > 1:
@@ -247,6 +277,8 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     # Seconds per step in which prompts run, on average and in the steps before the own one.
     prompts = step - seconds.decode
     ahead = max(step, seconds.decode + queue.dense * prefill)
+    if queue.ranks > 1:
+        return queue.steps * ahead + common
     seen = max(step + queue.square * prefill * prompts / step, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
 
@@ -268,7 +300,7 @@ def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
 def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the same wait for an engine whose data-parallel ranks run their steps together."""
     own, ranks = seconds.prefill - seconds.shared, queue.ranks
-    rate = queue.ranks * (queue.rate or 0.0)
+    rate = seconds.starts / seconds.step if queue.rate is None else ranks * queue.rate
     common = _common_steps(queue, seconds)
     seen = queue.busy * common.seen_seconds(seconds.decode, rate * seconds.step)
     others = rate * seen
@@ -277,14 +309,21 @@ def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float
     return 0.5 * seen + own * (slower + queue.waited * waves) + seconds.shared * others
 
 
-def seconds_of_prompts(queue: RequestQueue, seconds: StepSeconds, starts: float) -> float:
-    """Return the seconds that prompts add to a mean step.
+def with_prompts(
+    queue: RequestQueue, seconds: StepSeconds, running: float, steps: float
+) -> StepSeconds:
+    """Return the times with the mean step of a request, which contains prompts of others.
 
-    ``starts`` is the number of prompts per step and rank.
+    ``running`` is the mean number of decoding requests of a rank over time. A request decodes in
+    ``steps`` steps.
     """
     if queue.ranks == 1:
-        return starts * seconds.prefill
-    return _common_steps(queue, seconds).added_seconds(seconds.decode, starts * queue.ranks)
+        prompts = queue.prompts_while_decoding(running) / steps * seconds.prefill
+        return replace(seconds, step=seconds.decode + prompts)
+    starts = queue.prompts_of_all_ranks(running) / steps
+    prompts = _common_steps(queue, seconds).added_seconds(seconds.decode, starts)
+    prompts += queue.behind / steps * seconds.aligned(queue.ranks)
+    return replace(seconds, step=seconds.decode + prompts, starts=starts)
 
 
 def _common_steps(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
@@ -296,4 +335,5 @@ def _common_steps(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
         queue.step_prompts,
         queue.lengths,
         seconds.quadratic,
+        is_closed=queue.rate is None,
     )

@@ -27,8 +27,8 @@ from parc.compiler.cost.serving.request_waits import (
     closed_loop_queue,
     mean_square,
     poisson_queue,
-    seconds_of_prompts,
     seconds_until_prompt_runs,
+    with_prompts,
 )
 from parc.compiler.cost.serving.stages import fullest_stage_memory
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds, mean_visible_prompt_keys
@@ -261,7 +261,8 @@ def steady_state(
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
-        first = max(first, queue.present * serial - steps * step)
+        least = seconds.aligned(queue.ranks) + decode.total_seconds / queue.step_prompts
+        first = max(first, queue.present * least - steps * step)
     return SteadyState(running, decode, step, serial, first, first + steps * step)
 
 
@@ -271,24 +272,23 @@ def _steady_steps(
     """Return queue and steps with ``running`` decoding requests (see ``steady_state``)."""
     setup, ranks = deployment.setup, deployment.layout.dp
     context = traffic.input_tokens + traffic.output_tokens / 2
-    present = running
+    present = running if queue.rate is None else queue.others(running) + 1
     if queue.rate is not None:
-        present = queue.others(running) + 1
-        # In a decode pool, the transfer of a cache delays only its own rank.
-        busy = -math.expm1(-running * ranks)
-        has_prompts = setup.pool != "decode" and not setup.prefill_apart
-        queue = replace(queue, busy=busy, ranks=ranks if has_prompts else 1)
-        if has_prompts:  # decoding requests use up a part of the tokens of a step
-            used = present * (1 + setup.draft_tokens) / traffic.computed_input_tokens
-            queue = replace(queue, step_prompts=max(queue.step_prompts - used, LEAST_STEP_PROMPTS))
+        queue = replace(queue, busy=-math.expm1(-running * ranks))
+    # In a decode pool, the transfer of a cache delays only its own rank.
+    has_prompts = setup.pool != "decode" and not setup.prefill_apart
+    if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
+        # Decoding requests use up a part of the tokens of a step.
+        limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
+        left = (limit - present * (1 + setup.draft_tokens)) / traffic.computed_input_tokens
+        queue = replace(queue, ranks=ranks, step_prompts=max(left, LEAST_STEP_PROMPTS))
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
     seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])
     if setup.prefill_apart:
         return queue, decode, seconds
-    starts = queue.prompts_while_decoding(running) / max(decode_steps(setup, traffic), 1.0)
-    step = seconds.decode + seconds_of_prompts(queue, seconds, starts)
-    return queue, decode, replace(seconds, step=step)
+    steps = max(decode_steps(setup, traffic), 1.0)
+    return queue, decode, with_prompts(queue, seconds, running, steps)
 
 
 def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:

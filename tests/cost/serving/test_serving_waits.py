@@ -240,6 +240,47 @@ def test_data_parallel_ranks_delay_each_other_as_in_the_simulation(
     assert found.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.2)
 
 
+@pytest.mark.parametrize(("prompt", "concurrency"), [(2000, 32), (8000, 64)])
+def test_data_parallel_ranks_of_a_closed_loop_have_prompts_in_different_steps(
+    prompt: int, concurrency: int
+) -> None:
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES["vllm"])
+    layout = ServingLayout(1, dp=8, ep=8)
+    asked = (model("qwen3-235b-a22b"), cluster("hgx-h200"), setup, layout)
+    traffic = Traffic(prompt, 200, concurrency, lengths=Lengths(range_ratio=0.3))
+    deployment = build_deployment(*asked)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=600))
+    assert simulated is not None
+    assert found.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.05)
+    assert found.tokens_per_second == pytest.approx(simulated.tokens_per_second, rel=0.05)
+    # Equal requests start together in all rounds, so that the ranks have prompts in the same steps.
+    equal = estimate_deployment(deployment, replace(traffic, lengths=EQUAL))
+    assert equal.tpot_seconds < 0.8 * found.tpot_seconds
+
+
+def test_a_single_request_does_not_wait_for_prompts_of_idle_ranks() -> None:
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=without_delays("vllm"))
+    layout = ServingLayout(1, dp=8, ep=8)
+    asked = (model("qwen3-235b-a22b"), cluster("hgx-h200"), setup, layout)
+    for lengths in (EQUAL, Lengths(range_ratio=0.1)):
+        deployment, traffic = build_deployment(*asked), Traffic(2000, 100, 1.0, lengths=lengths)
+        found = estimate_deployment(deployment, traffic)
+        simulated = simulate(deployment, traffic, Sampling(requests=20))
+        assert simulated is not None
+        assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.1)
+
+
+def test_an_option_that_holds_prompts_back_aligns_the_ranks() -> None:
+    engine, traffic = ENGINES["trtllm"], Traffic(1000, 500, lengths=Lengths(range_ratio=0.1))
+    waiting = replace(engine, arrivals=replace(engine.arrivals, option_steps=10.0))
+    aligned = [
+        closed_loop_queue(ServingSetup(engine=one), traffic, 8, 4).aligned_starts
+        for one in (engine, waiting)
+    ]
+    assert aligned == [False, True]
+
+
 def test_the_mean_number_of_waves_follows_from_the_poisson_distribution() -> None:
     random = Random(3)
     for prompts, ranks in ((0.5, 8), (6.0, 4), (50.0, 8)):

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves Qwen/Qwen3-Next-80B-A3B-Instruct with vLLM 0.33: one engine of tp 1, pp 1, dp 5, ep 5.
+# Serves Qwen/Qwen3-Next-80B-A3B-Instruct with vLLM 0.33: 2 engines of tp 4, pp 1, ep 4.
 # Additional arguments are passed to vllm serve. Rank map: rankmap.csv.
 set -euo pipefail
 
@@ -17,9 +17,10 @@ NODE_RANK=${NODE_RANK:-0}
 # Arguments of all processes on all hosts.
 common=(
   # parallelism
-  --tensor-parallel-size 1
+  --tensor-parallel-size 4
   --pipeline-parallel-size 1
-  --data-parallel-size 5
+  --decode-context-parallel-size 2
+  --distributed-executor-backend mp
   # experts
   --enable-expert-parallel
   # formats
@@ -43,8 +44,9 @@ start() {
 }
 
 case $NODE_RANK in
-  0) # gpu01: ranks 0-4, API on 8000
-    start 0,1,2,3,4 --port 8000 --data-parallel-rpc-port 29550 "$@"
+  0) # gpu01: ranks 0-7, API on 8000, 8001
+    start 0,1,2,3 --port 8000 "$@"
+    start 4,5,6,7 --port 8001 "$@"
     ;;
 esac
 
