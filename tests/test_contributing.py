@@ -100,7 +100,7 @@ def test_a_recipe_has_steps_files_commands_and_a_check(title: str) -> None:
     steps = [int(number) for number in re.findall(r"^(\d)\. ", recipe, re.MULTILINE)]
     assert steps == list(range(1, len(steps) + 1))
     assert len(steps) >= 4
-    assert re.search(r"^Look at ", recipe, re.MULTILINE)
+    assert re.search(r"^Check ", recipe, re.MULTILINE)
     assert re.search(r"`python -m (pytest|parc)", recipe)
     assert "tests/" in recipe
     assert [one for one in EXPECTED[title] if one not in recipe] == []
