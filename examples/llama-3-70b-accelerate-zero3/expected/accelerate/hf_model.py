@@ -23,7 +23,11 @@ def model_config() -> PreTrainedConfig:
     if source.endswith(".json"):  # relative to the folder of the spec, in or above this folder
         folders = (Path.cwd(), *Path(__file__).resolve().parents)
         source = next((str(one / source) for one in folders if (one / source).is_file()), source)
-    config = AutoConfig.from_pretrained(source).get_text_config()
+    if "family" in MODEL:  # the config names a class that only the repository contains, a copy of this one
+        values = PreTrainedConfig.get_config_dict(source)[0] | {"model_type": MODEL["family"]}
+        config = AutoConfig.for_model(**values)
+    else:
+        config = AutoConfig.from_pretrained(source).get_text_config()
     for name, key in SIZES.items():
         if getattr(config, name) != MODEL[key]:
             found = getattr(config, name)
