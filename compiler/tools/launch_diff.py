@@ -30,7 +30,7 @@ _LONG = {
     **{"-w": "--nodelist", "-x": "--exclude", "-C": "--constraint", "-o": "--output"},
     **{"-e": "--error"},
 }
-_INHERITED = re.compile(r'^for name in ([^\n;]+); do\n +export "\$name"$', re.M)
+_INHERITED = re.compile(r'^for name in ([^\n;]+); do\n +export "\$\{name\?\}"$', re.M)
 """Matches the loop of a launch script over the variables that it takes from its environment."""
 _LAUNCH_FILES = (".sh", ".sbatch", ".json", ".yaml")
 """Endings of emitted files that a launch uses."""

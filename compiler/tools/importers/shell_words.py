@@ -49,7 +49,7 @@ ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
 _VARIABLE = re.compile(
-    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?[-=]([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
+    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?[-=]([^{}$]{0,200})|:?\?[^{}$]{0,200})?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
 )
 _SETS_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63}):?=([^{}$]{0,200})\}")
 """Matches ``${NAME:=value}``, which also sets the variable, unless it already has a value."""
