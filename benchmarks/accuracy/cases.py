@@ -13,6 +13,12 @@ Values that the source does not state are filled by these rules, in this order. 
 - ``recompute``: the cheapest level that fits the device at the low end of PARC's memory band.
 - ``micro_batch``: the one of 1, 2, 4, 8 that PARC predicts to be fastest among those that fit.
 - ``global_batch``: 16 micro-batches per replica; such a row is scored on tokens/s.
+
+Two facts about runs of NeMo AutoModel are part of their rows. Its load balancer for benchmarks
+(FakeBalancedGate, components/moe/layers.py) sends each token to consecutive experts, so that the
+models of these runs (``-local-routing``) have a group of experts for each choice. Its pipelines run
+once per accumulation step, so that a row with pipelines is one such step, with its share of the
+time (tier B).
 """
 
 from __future__ import annotations
@@ -38,6 +44,7 @@ MICRO_BATCHES = (1, 2, 4, 8)
 STACKS = {
     "composer-fsdp": "torch-native",
     "torchtitan": "torch-native",
+    "automodel-torch-attention": "torch-native",
     "nanotron": "nanotron",
     "jax": "jax",
 }
