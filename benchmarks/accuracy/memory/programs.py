@@ -22,6 +22,10 @@ FIXED_SEGMENTS_FRAGMENTATION = 0.2
 """Fraction of the bytes of activations and logits that torch's allocator loses without expandable
 segments, which torchtitan's run script switches on. Two readings that were started without the
 script fit 0.18 and 0.2."""
+ENGINE_LOSS_BYTES = 2.0
+"""Bytes per logit of TransformerEngine's fused loss (``--cross-entropy-fusion-impl te``): until
+version 2.17, the gradient replaces the 16-bit logits in the forward pass and is saved for the
+backward pass (triton/cross_entropy.py). Megatron's own fused loss needs ``FUSED_LOSS_BYTES``."""
 FAMILIES = {
     "fp8_parameters": "megatron",
     "fsdp2": "torch",
@@ -107,6 +111,9 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = replace(program, placeholder_bytes=0.0)
     if "bf16_moments" in features:
         program = with_bf16_moments(program, precision)
+    if "no_transposes" in features:
+        # disable_parameter_transpose_cache: 8-bit weights are transposed when they are used.
+        program = replace(program, state=replace(program.state, weight=1.0))
     # ``compiled_layers``: the loss runs uncompiled, as in torchtitan until April 2025.
     if "compiled" in features or "compiled_layers" in features:
         program = replace(
@@ -138,6 +145,8 @@ def _with_workspaces(
 
 def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
     """Return ``program`` with the bytes per logit that ``features`` imply."""
+    if "engine_loss" in features:
+        return replace(program, loss_bytes=ENGINE_LOSS_BYTES, loss_kept_bytes=ENGINE_LOSS_BYTES)
     loss = program.loss_bytes
     if "fused_loss" in features:
         loss = FUSED_LOSS_BYTES

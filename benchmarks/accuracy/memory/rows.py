@@ -12,6 +12,10 @@ December 2024, parallelisms/pipelining_utils.py, build_pipeline_schedule).
 Sizes of Megatron's release tests follow from their arguments; their number of ranks, which the
 repository does not state, follows from the bytes that stay allocated between two steps.
 
+Megatron-Bridge's documents state gigabytes of 1e9 bytes, also where they write GiB: their figures
+have the five digits that its log prints (train_utils.py, report_memory). Until May 2026 it logged
+the last pipeline stage alone (Megatron-Bridge, pull request 3645).
+
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.
 """
@@ -61,6 +65,9 @@ from parc.compiler.spec.model_spec import ModelSpec
 PATH = Path(__file__).parent.parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
+DEFERRED_MICRO_BATCHES = 22
+"""Micro-batches whose weight gradient of the output projection Megatron-Bridge's recipes of Llama 3
+defer (``wgrad_deferral_limit``)."""
 Words = dict[str, str]
 
 
@@ -173,17 +180,30 @@ def stage_of(row: Words) -> StageMemory:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
         # but the output projection reads (sequence, batch).
         program = replace(program, output_copies=1.0)
-    if "local" in row["runtime"].split():
-        # Megatron's own attention keeps a buffer for its scores (get_global_memory_buffer).
-        heads = model.attention.heads // layout.tp
-        scores = 2.0 * heads * layout.micro_batch * spec.sequence_length**2
-        program = replace(program, workspace_bytes=program.workspace_bytes + scores)
+    extra = _extra_buffer_bytes(row["runtime"].split(), model, layout, spec)
+    program = replace(program, workspace_bytes=program.workspace_bytes + extra)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
         stage_memory(cost_model, layout, stage_contents(model, layout.split, rank), rank, program)
         for rank in ranks
     ]
     return max(stages, key=lambda stage: stage.total_bytes)
+
+
+def _extra_buffer_bytes(features: list[str], model: Model, layout: Layout, spec: JobSpec) -> float:
+    """Return the bytes of buffers that depend on the layout and that PARC's own programs lack."""
+    nbytes = 0.0
+    if "local" in features:
+        # Megatron's own attention keeps a buffer for its scores (get_global_memory_buffer).
+        heads = model.attention.heads // layout.tp
+        nbytes += 2.0 * heads * layout.micro_batch * spec.sequence_length**2
+    if "deferred_head" in features:
+        # The last stage keeps the inputs and the output gradients of the output projection until
+        # the pipeline drains (tensor_parallel/layers.py, grad_output_buffer).
+        count = min(DEFERRED_MICRO_BATCHES, layout.micro_batches(spec.global_batch))
+        tokens = layout.tokens(spec.sequence_length)
+        nbytes += count * 2.0 * tokens * (model.hidden + model.vocab) / layout.tp
+    return nbytes
 
 
 def words_of(text: str) -> Words:
