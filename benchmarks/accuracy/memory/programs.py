@@ -30,6 +30,7 @@ FAMILIES = {
     "fp8_parameters": "megatron",
     "fsdp2": "torch",
     "torchtitan": "torch",
+    "torchtitan_2024": "torch",
     "bf16_adam": "torch",
 }
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
@@ -48,6 +49,17 @@ def nanotron() -> ProgramMemory:
         loss_bytes=14.0,
         workspace_bytes=64.0 * 2**20,
     )
+
+
+def torchtitan_2024() -> ProgramMemory:
+    """Return the memory model of torchtitan from December 2024 to March 2025.
+
+    Embedding, final norm and output projection are in the root FSDP unit (parallelize_llama.py,
+    apply_fsdp). The 16-bit logits are freed before the backward pass (train.py, ``del pred``), but
+    the fp32 gradient of the logits does not fit into their place, so that torch reserves 14 bytes
+    per logit although 12 are allocated.
+    """
+    return replace(fsdp2_memory(), name="torchtitan 2024", root_bytes=2.0)
 
 
 def bf16_adam() -> ProgramMemory:
@@ -97,6 +109,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "deepspeed": lambda: deepspeed_zero_memory(precision),
         "fsdp2": fsdp2_memory,
         "torchtitan": torchtitan_memory,
+        "torchtitan_2024": torchtitan_2024,
         "nanotron": nanotron,
         "bf16_adam": bf16_adam,
     }[name]()
@@ -105,6 +118,9 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = unfused(program)
     if "eager" in features:
         program = replace(program, last_product=True)
+    if "fp8_gathered" in features:
+        # enable_fsdp_float8_all_gather: a pipeline keeps gathered weights in 8 bits.
+        program = replace(program, state=replace(program.state, gathered=1.0))
     if "bf16_gradients" in features:
         program = with_gradient_bytes(program, 2.0, precision)
     if "separate_gradients" in features:
