@@ -60,6 +60,7 @@ LIMITS = {
     "Megatron release tests": (0.03, 1.0),
     "Megatron-Bridge": (0.02, 1.0),
     "ms-swift": (0.05, 0.85),
+    "ms-swift fp8": (0.075, 0.0),
     "nanotron": (0.06, 0.55),
     "torchtitan": (0.02, 1.0),
     "torchtitan issues": (0.045, 0.5),
