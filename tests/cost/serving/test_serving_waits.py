@@ -308,6 +308,23 @@ def test_the_slowest_of_several_prompts_takes_longer_if_their_lengths_differ() -
     assert varied.slowest_of(8) == pytest.approx(sum(samples) / len(samples), rel=0.03)
 
 
+@pytest.mark.parametrize("prompts", [1, 5, 8])
+@pytest.mark.parametrize(("most", "quadratic"), [(0.6, 0.0), (1.3, 0.35), (100.0, 0.8)])
+def test_the_slowest_prompt_is_that_of_samples_with_parts_of_prompts_and_attention(
+    most: float, quadratic: float, prompts: int
+) -> None:
+    random, sigma = Random(2), sqrt(log(1.25))
+    varied = CommonSteps(8, 1.0, 0.0, most, Lengths(input_cv=0.5, range_ratio=0.0), quadratic)
+
+    def seconds() -> float:
+        length = min(random.lognormvariate(-(sigma**2) / 2, sigma), most)
+        return (1 - quadratic) * length + quadratic * length**2
+
+    slowest = sum(max(seconds() for _ in range(prompts)) for _ in range(20_000))
+    mean = sum(seconds() for _ in range(20_000))
+    assert varied.slowest_of(prompts) == pytest.approx(slowest / mean, rel=0.03)
+
+
 @pytest.mark.parametrize("rate", [0.5, 2.0])
 def test_a_prompt_that_fills_several_steps_waits_for_decode_steps_and_prompts(rate: float) -> None:
     setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES["vllm"], max_batched_tokens=512)
