@@ -86,8 +86,8 @@ def _program(case: Case) -> ProgramMemory:
 
     Low-precision recipes store quantised parameters (fp8-param-gather). Those of NeMo and MLPerf
     also use 16-bit gradients (they disable grad_reduce_in_fp32), as do those of Megatron-Bridge in
-    any precision. llm-foundry's loss is fused and overwrites the logits with their gradient. Weights,
-    gradients and moments of NeMo AutoModel have 16 bits.
+    any precision. llm-foundry's loss is fused and overwrites the logits with their gradient. NeMo
+    AutoModel has weights, gradients and moments of 16 bits.
     """
     generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
