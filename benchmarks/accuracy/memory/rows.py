@@ -66,9 +66,6 @@ from parc.compiler.spec.model_spec import ModelSpec
 PATH = Path(__file__).parent.parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
-DEFERRED_MICRO_BATCHES = 22
-"""Micro-batches whose weight gradient of the output projection Megatron-Bridge's recipes of Llama 3
-defer (``wgrad_deferral_limit``)."""
 Words = dict[str, str]
 
 
@@ -210,15 +207,20 @@ def _kept_output_bytes(features: list[str], model: Model, layout: Layout, spec: 
     """Return the bytes of the last stage's outputs that some programs keep until the step ends.
 
     Megatron's ``--defer-embedding-wgrad-compute`` keeps inputs and output gradients of the output
-    projection (tensor_parallel/layers.py, grad_output_buffer). Pipelines of torch keep the logits
+    projection (tensor_parallel/layers.py, grad_output_buffer) for the number of micro-batches after
+    the colon of the word ``deferred_head``. Pipelines of torch keep the logits
     of all micro-batches, unless ``return_outputs`` is false (pipelining/stage.py, output_chunks).
     """
     count = layout.micro_batches(spec.global_batch)
-    each = 2.0 * layout.tokens(spec.sequence_length) / layout.tp
-    if "deferred_head" in features:
-        return min(DEFERRED_MICRO_BATCHES, count) * each * (model.hidden + model.vocab)
+    tokens = 2.0 * layout.tokens(spec.sequence_length)
+    logits = tokens * model.vocab / layout.tp
+    for feature in features:
+        name, _, limit = feature.partition(":")
+        if name == "deferred_head":
+            inputs = tokens * model.hidden / (layout.tp if layout.sequence_parallel else 1)
+            return min(int(limit), count) * (logits + inputs)
     if "torchtitan_2024" in features and layout.pp > 1:
-        return count * each * model.vocab
+        return count * logits
     return 0.0
 
 

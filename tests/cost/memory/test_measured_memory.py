@@ -57,6 +57,7 @@ three GPU generations."""
 LIMITS = {
     "Megatron CI": (0.01, 1.0),
     "Megatron CI 2026": (0.015, 0.92),
+    "Megatron-FSDP CI": (0.01, 1.0),
     "Megatron release tests": (0.03, 1.0),
     "Megatron-Bridge": (0.02, 1.0),
     "ms-swift": (0.05, 0.85),
