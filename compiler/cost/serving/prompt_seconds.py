@@ -38,13 +38,14 @@ def prompt_seconds(
     total = decode.total_seconds
     if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
         alone = _alone_seconds(deployment, traffic, 1.0)
+        part = _quadratic_fraction(deployment, traffic, alone)
         if not queue.prefill_first or 2 * computed > limit:
-            return StepSeconds(alone, total, total, alone=alone)
+            return StepSeconds(alone, total, total, quadratic=part, alone=alone)
         shared = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
         together = prompts_together(queue, (total, shared, alone - shared), starts)
         together = min(together, limit / computed)
         prefill = alone - shared + shared / together
-        return StepSeconds(prefill, total, total, alone=alone, together=together)
+        return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
     context = traffic.input_tokens + traffic.output_tokens / 2
     span = _mean_computed_keys(deployment, traffic)
     # In engines that run prompts first, the decoding requests of the same rank wait.
@@ -55,17 +56,15 @@ def prompt_seconds(
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
     prefill = max(mixed.total_seconds - total, 0.0) * computed / chunk
     if queue.ranks == 1:
-        return StepSeconds(prefill, total, total)
+        part = _quadratic_fraction(deployment, traffic, prefill)
+        return StepSeconds(prefill, total, total, quadratic=part)
     # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
     mean = min(max(starts, 1 / queue.ranks) * computed, limit)
     others = seconds_through_all_stages(deployment, StepBatch(running, context, mean, span))
     shared = (others.shared_seconds - decode.shared_seconds) * computed / (mean * queue.ranks)
     beside_shared = mixed.shared_seconds - decode.shared_seconds
     own = max(mixed.total_seconds - total - beside_shared, 0.0) * computed / chunk
-    quadratic = 0.0
-    if traffic.lengths.input_cv and own:  # lengths of a uniform distribution differ little
-        core = seconds_through_all_stages(deployment, StepBatch(beside, context, chunk))
-        quadratic = min((mixed.attention - core.attention) * computed / chunk / own, 1.0)
+    quadratic = _quadratic_fraction(deployment, traffic, own)
     return StepSeconds(own + shared, total, total, shared, quadratic)
 
 
@@ -77,6 +76,23 @@ def step_token_limit(deployment: Deployment) -> int:
 def prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:
     """Return the number of prompts that start per decode step of ``running`` requests."""
     return running * deployment.setup.accepted_tokens / max(traffic.output_tokens, 1.0)
+
+
+def _quadratic_fraction(deployment: Deployment, traffic: Traffic, prefill: float) -> float:
+    """Return the fraction of a prompt's ``prefill`` seconds that grows with its squared length.
+
+    It is the time of the attention core, and 0 if lengths hardly vary.
+    """
+    if not traffic.lengths.input_cv or not prefill:
+        return 0.0
+    chunk = min(traffic.computed_input_tokens, step_token_limit(deployment))
+    span = _mean_computed_keys(deployment, traffic)
+    whole, core = (
+        seconds_through_all_stages(deployment, StepBatch(0.0, 0.0, chunk, keys))
+        for keys in (span, 0.0)
+    )
+    seconds = (whole.attention - core.attention) * traffic.computed_input_tokens / chunk
+    return min(seconds / prefill, 1.0)
 
 
 def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> float:

@@ -45,7 +45,7 @@ length stay together in all rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, sqrt
 
 from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
@@ -95,6 +95,16 @@ class StepSeconds:
     def request_step(self) -> float:
         """Mean time between two decode steps of a request."""
         return self.step * (1 + self.paused)
+
+    def square(self, queue: RequestQueue) -> float:
+        """Return the mean square of the time of a prompt, divided by the square of its mean.
+
+        The part that is proportional to the square of the length has the moments of the square of a
+        lognormal variable: E[l^3] = E[l^2]^3 and E[l^4] = E[l^2]^6 if E[l] = 1.
+        """
+        length, linear = queue.square, 1 - self.quadratic
+        mixed = 2 * linear * self.quadratic * length**2
+        return linear**2 * length + mixed + self.quadratic**2 * length**4
 
     def aligned(self, ranks: int) -> float:
         """Return the time that prompts add if one starts on each of ``ranks`` ranks at once."""
@@ -303,20 +313,20 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
         if queue.ranks > 1:
             return common
         load = min(queue.rate * prefill, BUSIEST)
-        seen = queue.busy * step + queue.square * prefill * load / (1 - load * load)
+        seen = queue.busy * step + seconds.square(queue) * prefill * load / (1 - load * load)
         return (0.5 + queue.waited * load) * seen
     # Seconds per step in which prompts run, on average and in the steps before the own one.
     prompts = step - seconds.decode
     ahead = max(step, seconds.decode + queue.dense * prefill)
     if queue.ranks > 1:
         return queue.steps * ahead + common
-    seen = max(step + queue.square * prefill * prompts / step, ahead)
+    seen = max(step + seconds.square(queue) * prefill * prompts / step, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
 
 
 def _seconds_in_separate_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the same wait for one rank whose steps contain either prompts or decoding requests."""
-    prefill, decode, square = seconds.prefill, seconds.decode, queue.square
+    prefill, decode, square = seconds.prefill, seconds.decode, seconds.square(queue)
     if queue.rate is None:
         # Per decode step, ``prompts`` seconds of steps with ``together`` prompts each.
         prompts = seconds.step - decode
@@ -344,14 +354,16 @@ def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
     served = alone if queue.ranks == 1 else max(alone, queue.chunks * seconds.step)
     load = min((queue.rate or 0.0) * served, BUSIEST)
     behind: float = load ** (sqrt(2 * (queue.ranks + 1)) - 1) / (queue.ranks * (1 - load))
-    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * queue.square / 2
+    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * seconds.square(
+        queue
+    ) / 2
 
 
 def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the same wait for an engine whose data-parallel ranks run their steps together."""
     own, ranks = seconds.prefill - seconds.shared, queue.ranks
     rate = seconds.starts / seconds.step if queue.rate is None else ranks * queue.rate
-    common = _common_steps(queue, seconds)
+    common = steps_of_all_ranks(queue, seconds)
     seen = queue.busy * common.seen_seconds(seconds.decode, rate * seconds.step)
     others = rate * seen
     slower = common.slowest_of(min(others + 1, ranks)) - 1
@@ -359,28 +371,7 @@ def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float
     return 0.5 * seen + own * (slower + queue.waited * waves) + seconds.shared * others
 
 
-def with_prompts(
-    queue: RequestQueue, seconds: StepSeconds, running: float, steps: float
-) -> StepSeconds:
-    """Return the times with the mean step of a request, which contains prompts of others.
-
-    ``running`` is the mean number of decoding requests of a rank over time. A request decodes in
-    ``steps`` steps.
-    """
-    if queue.ranks == 1:
-        prompts = queue.prompts_while_decoding(running) / steps * seconds.prefill
-        return replace(seconds, step=seconds.decode + prompts)
-    starts = queue.prompts_of_all_ranks(running) / steps
-    paused = 0.0
-    if queue.prefill_first:
-        paused = queue.chunks * queue.prompts_while_decoding(running) / steps
-        starts /= 1 + paused
-    prompts = _common_steps(queue, seconds).added_seconds(seconds.decode, starts)
-    prompts += queue.behind / steps * seconds.aligned(queue.ranks)
-    return replace(seconds, step=seconds.decode + prompts, starts=starts, paused=paused)
-
-
-def _common_steps(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
+def steps_of_all_ranks(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
     """Return the steps that all data-parallel ranks of an engine run together."""
     return CommonSteps(
         queue.ranks,

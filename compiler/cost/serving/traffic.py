@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
+from parc.compiler.cost.serving.mean_step import with_prompts
 from parc.compiler.cost.serving.memory import (
     kv_bytes_per_token,
     request_cache_bytes,
@@ -28,7 +29,6 @@ from parc.compiler.cost.serving.request_waits import (
     closed_loop_queue,
     poisson_queue,
     seconds_until_prompt_runs,
-    with_prompts,
 )
 from parc.compiler.cost.serving.stages import fullest_stage_memory
 from parc.compiler.cost.serving.step import StepBatch, seconds_through_all_stages

@@ -380,3 +380,29 @@ def test_prompts_of_their_own_steps_delay_decoding_as_in_the_simulation(
     # The fixed part of a step counts twice for prompts that run in steps of their own.
     first, mixed = (one.tpot_seconds for one in estimates)
     assert first / mixed > {128: 1.15, 500: 1.01, 4000: 0.99}[prompts]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_prompts_that_arrive_during_the_own_prompt_delay_the_first_tokens(engine: str) -> None:
+    # A prompt takes as long as 100 steps, and another one follows it in a quarter of all cases.
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES[engine])
+    asked = (model("qwen3-32b"), cluster("hgx-h100"), setup, ServingLayout(2))
+    deployment, traffic = build_deployment(*asked), Traffic(16000, 100, None, 0.24, lengths=EQUAL)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=3000))
+    assert simulated is not None
+    assert found.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.1)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_long_prompts_delay_others_more_because_attention_grows_with_their_square(
+    engine: str,
+) -> None:
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES[engine])
+    asked = (model("llama-3.1-8b"), cluster("hgx-h100"), setup, ServingLayout())
+    lengths = Lengths(range_ratio=0.0, input_cv=0.8, output_cv=0.8)
+    deployment, traffic = build_deployment(*asked), Traffic(12000, 300, None, 0.5, lengths=lengths)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=4000))
+    assert simulated is not None
+    assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.2)
