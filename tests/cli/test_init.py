@@ -80,9 +80,6 @@ def test_a_model_without_a_program_gets_one_of_the_user() -> None:
 def test_each_site_of_the_catalog_compiles(name: str, kind: str, gpus: str) -> None:
     words = ["--model", "qwen3-0.6b", "--kind", kind, "--preset", name]
     words += ["--gpus", gpus] if gpus else []
-    words += (
-        [] if "node" in Library().entry("sites", name).get("cluster", {}) else ["--gpu", "h100"]
-    )
     result = parc("init", *words)
     assert result.exit_code == 0, result.output
     assert f"site: {name}\n" in result.stdout

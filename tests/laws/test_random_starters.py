@@ -30,8 +30,6 @@ def random_options(dice: random.Random) -> list[str]:
     hardware = dice.choice(["--gpu", "--gpu", "--preset", ""])
     if hardware:
         words += [hardware, dice.choice(catalog.names("sites" if "set" in hardware else "gpus"))]
-    if "hyperpod-eks" in words:  # it has several instance types, and therefore no node type
-        words += ["--gpu", dice.choice(catalog.names("gpus"))]
     if dice.random() < 0.5:
         words += ["--gpus", str(dice.choice([1, 16, 64, 144, 576]))]
     return words
