@@ -21,8 +21,9 @@ from parc.compiler.cost.serving.simulation.requests import (
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.cost.serving.simulation.step_times import Keys, StepTimes, build_step_times
+from parc.compiler.cost.serving.steady_state import seconds_through_all_stages
 from parc.compiler.cost.serving.step import StepBatch
-from parc.compiler.cost.serving.traffic import estimate_deployment, seconds_through_all_stages
+from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir.serving import (
     Lengths,
     ServiceStatistics,
