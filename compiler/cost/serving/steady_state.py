@@ -88,7 +88,8 @@ def steady_state(
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(seconds.prefill, transfer)
-    seconds = replace(seconds, prefill=serial)
+    if serial != seconds.prefill:
+        seconds = replace(seconds, prefill=serial)
     first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
@@ -116,15 +117,17 @@ def _steady_steps(
     setup = deployment.setup
     if batch is None:
         batch = batch_seconds(deployment, traffic, running, queue)
-    if queue.rate is not None:
-        queue = replace(queue, busy=-math.expm1(-running * deployment.layout.dp))
+    # Probability that a request decodes on any rank of the engine.
+    busy = queue.busy if queue.rate is None else -math.expm1(-running * deployment.layout.dp)
     ranks = _ranks_with_prompts(deployment, queue)
     if ranks is not None:
         # Decoding requests use up a part of the tokens of a step.
         limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
         left = limit - batch.present * (1 + setup.draft_tokens)
         prompts = max(left / traffic.computed_input_tokens, LEAST_STEP_PROMPTS)
-        queue = replace(queue, ranks=ranks, step_prompts=prompts)
+        queue = replace(queue, busy=busy, ranks=ranks, step_prompts=prompts)
+    elif busy != queue.busy:
+        queue = replace(queue, busy=busy)
     decode, parts = batch.decode, batch.prompt
     seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])
     if setup.prefill_apart:
