@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.largest_load import estimate_largest_load
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.cost.serving.simulation.stop_rule import StopRule
@@ -106,20 +106,54 @@ def _without_idle_replicas(problem: ServingProblem, counts: Sequence[int]) -> Se
     return counts[: bisect_right(counts, concurrency)] or counts[:1]
 
 
+def evaluate_at_largest_load(
+    problem: ServingProblem, layout: ServingLayout, most: float
+) -> ServingEstimate | None:
+    """Return the estimate of ``layout`` at the largest load within the latency limits.
+
+    The result is None if the limits are met, but the objective value (``objective_value``) is above
+    ``most`` at every load.
+    """
+    if problem.minimizes_gpus:
+        return evaluate_service(problem, layout)
+    counts = allowed_replica_counts(problem, layout)
+    complete = replace(layout, replicas=counts[-1])
+    gpus = 1.0
+    if problem.goals.maximize == "lowest-cost":
+        gpus = _occupied_gpus(problem, complete)
+    # Both objectives are inversely proportional to the tokens per second (``objective_value``).
+    least_rate = gpus / most / problem.service.traffic.output_tokens
+    return _estimate_largest_load(problem, complete, least_rate)
+
+
 def _estimate_with_replicas(
     problem: ServingProblem, layout: ServingLayout, replicas: int
 ) -> ServingEstimate:
     """Return the estimate of ``layout`` with ``replicas`` replicas."""
-    service = problem.service
-    stages = layout.stages if layout.pp == 1 else stage_layers(problem, layout)
-    complete = replace(layout, replicas=replicas, stages=stages)
-    deployment = build_deployment(problem.model, problem.cluster, service.setup, complete)
+    complete = replace(layout, replicas=replicas)
     if not is_load_searched(problem):
-        return estimate_deployment(deployment, service.traffic)
+        return estimate_deployment(_deployment(problem, complete), problem.service.traffic)
+    found = _estimate_largest_load(problem, complete)
+    assert found is not None  # only a least rate excludes a layout
+    return found
+
+
+def _estimate_largest_load(
+    problem: ServingProblem, layout: ServingLayout, least_rate: float = 0.0
+) -> ServingEstimate | None:
+    """Return the result of ``estimate_largest_load`` for the limits of the spec."""
     goals = problem.goals
     limits = (goals.ttft_seconds, goals.tpot_seconds, goals.e2e_seconds)
     ttft, tpot, e2e = (float("inf") if limit is None else limit for limit in limits)
-    return estimate_largest_load(deployment, service.traffic, (ttft, tpot, e2e))
+    deployment, traffic = _deployment(problem, layout), problem.service.traffic
+    return estimate_largest_load(deployment, traffic, (ttft, tpot, e2e), least_rate)
+
+
+def _deployment(problem: ServingProblem, layout: ServingLayout) -> Deployment:
+    """Return the deployment of ``layout``, with the layers of its stages."""
+    stages = layout.stages if layout.pp == 1 else stage_layers(problem, layout)
+    complete = replace(layout, stages=stages)
+    return build_deployment(problem.model, problem.cluster, problem.service.setup, complete)
 
 
 def estimate_at(

@@ -7,10 +7,10 @@ all GPUs are slow or invalid, and a layout on 256 GPUs is faster.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Container, Iterator
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from math import ceil, log2
 
@@ -51,7 +51,9 @@ def search_with_idle_hosts(cost_model: CostModel, sink: Sink) -> Search | None:
     there are no candidates.
     """
     found = Sink(sink.positions)
-    search = search_layouts(cost_model, found)
+    search = _search_of_problem(cost_model.problem, cost_model.framework, cost_model)
+    if search is None:
+        search = search_layouts(cost_model, found)  # again, to explain why nothing is valid
     if not may_leave_hosts_idle(cost_model.problem) or _has_other_cause(found):
         sink.extend(found)
         return search
@@ -193,12 +195,35 @@ def _fewest_model_ranks(cost_model: CostModel) -> int:
     return ceil(size / memory_limit_bytes(cost_model))
 
 
-# Cached, because the points of a sweep over the number of hosts try the same smaller numbers.
-@lru_cache(maxsize=256)
-def _search_of_problem(problem: Problem, framework: Framework) -> Search | None:
-    """Return the result of the layout search for ``problem``; None without layouts."""
+_recent: OrderedDict[tuple[Problem, Framework], Search | None] = OrderedDict()
+"""Results of the latest searches, because the points of a sweep over the number of hosts search the
+same smaller numbers, and those of other points."""
+MAX_RECENT = 1024
+"""Largest number of these results."""
+
+
+def _search_of_problem(
+    problem: Problem, framework: Framework, cost_model: CostModel | None = None
+) -> Search | None:
+    """Return the result of the layout search for ``problem``; None without layouts.
+
+    ``cost_model`` is that of the problem, if it exists.
+    """
+    cluster = problem.cluster
+    # Nothing leaves a single rack, so the width of its uplinks does not matter. The search does not
+    # read the text of the spec.
+    wired = () if len(cluster.racks) == 1 else cluster.wired_hosts
+    cluster = replace(cluster, wired_hosts=wired)
+    key = replace(problem, cluster=cluster, spec_json="", digest=""), framework
+    if key in _recent:
+        _recent.move_to_end(key)
+        return _recent[key]
     # Without a sink, because errors of a hypothetical cluster must not be reported.
-    return search_layouts(cost_model_for(problem, framework), None)
+    found = search_layouts(cost_model or cost_model_for(*key), None)
+    _recent[key] = found
+    if len(_recent) > MAX_RECENT:
+        _recent.popitem(last=False)
+    return found
 
 
 def _with_equal_domains(cluster: Cluster) -> list[Cluster]:
@@ -234,10 +259,7 @@ def _with_hosts(cluster: Cluster, names: Container[str]) -> Cluster:
         for rack in cluster.racks
     ]
     racks = [rack for rack in racks if rack.hosts]
-    # Nothing leaves a single rack, so the width of its uplinks does not matter. Without it, equal
-    # parts of clusters of different sizes share one cached search.
-    wired = () if len(racks) == 1 else cluster.wired_hosts
-    return replace(cluster, racks=tuple(racks), wired_hosts=wired)
+    return replace(cluster, racks=tuple(racks))
 
 
 def _seconds(search: Search) -> float:

@@ -14,6 +14,7 @@ from parc.backends.base import Engine
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.evaluate_service import (
     choose_best_stage_split,
+    evaluate_at_largest_load,
     evaluate_service,
     first_missed_limit,
     is_load_searched,
@@ -42,9 +43,9 @@ HIGHER_LIMIT = 1.25
 NOTABLE_GAIN = 1.2
 """Smallest factor by which such a deployment must be better, so that it is reported."""
 BOUND_SLACK = 1.1
-"""Factor by which the objective of a layout without latency limits may exceed that of the worst
-kept layout before the layout is left out. The objective without limits is only approximately a
-bound, because the two estimates use different formulas for waiting times."""
+"""Factor by which the objective of a layout may exceed that of the worst kept layout before the
+layout is left out. Layouts within 3 % of the best one count as equal, and the objective without
+limits is only approximately a bound: the two estimates use different formulas for waiting times."""
 
 _STAGE_FIELDS = frozenset(("pp", "stages", "replicas"))
 """Layout fields that have several values for each combination of the sizes inside a stage."""
@@ -74,12 +75,12 @@ def search_serving_layouts(
     if problem.goals.has_latency_limit and (
         problem.service.traffic.is_load_given or is_load_searched(problem)
     ):
-        simulated = simulate_finalists(problem, order, larger=lambda: evaluated.larger_estimates)
+        simulated = simulate_finalists(problem, order, others=lambda: evaluated.other_estimates)
         seconds = partial(request_seconds, problem)
         tried = order or sorted((one for _, one in evaluated.too_slow), key=seconds)
         step_tokens, finalists = choose_step_tokens(problem, engine, tried, simulated)
         if order and not finalists:
-            fastest = min((*order, *evaluated.larger_estimates), key=seconds)
+            fastest = min((*order, *evaluated.other_estimates), key=seconds)
             report_missed_in_simulation(problem, fastest, sink)
             return None
         places = {replace(one.layout, replicas=1) for one in finalists}
@@ -103,24 +104,25 @@ def search_serving_layouts(
     return order[0], search
 
 
-@dataclass(frozen=True)  # without slots, so that the estimates of ``larger`` can be cached
+@dataclass(frozen=True)  # without slots, so that the estimates of ``others`` can be cached
 class _Evaluated:
     """Layouts of a search: valid ones, those that miss a limit of the goals, and all rejected."""
 
     problem: ServingProblem
     valid: list[ServingEstimate]
-    larger: list[ServingLayout]
-    """Further valid layouts if GPUs are minimized. They need more GPUs than ``KEPT`` of the valid
-    ones, and more than another one of the same tensor-parallel size."""
+    others: list[ServingLayout]
+    """Further valid layouts. ``KEPT`` of the valid ones and another one of the same tensor-parallel
+    size need fewer GPUs or, if the load is searched, have an objective value that is better by the
+    factor ``BOUND_SLACK``."""
     too_slow: list[tuple[str, ServingEstimate]]
     """(name of the missed limit, estimate) pairs."""
     dropped: Counter[str]
     """Number of rejected layouts by rule code or name of a limit."""
 
     @cached_property
-    def larger_estimates(self) -> list[ServingEstimate]:
-        """Estimates of ``larger``."""
-        return [evaluate_service(self.problem, one) for one in self.larger]
+    def other_estimates(self) -> list[ServingEstimate]:
+        """Estimates of ``others``."""
+        return [evaluate_service(self.problem, one) for one in self.others]
 
 
 def _evaluate_layouts(
@@ -139,9 +141,9 @@ def _evaluate_layouts(
         else:
             found.dropped[broken] += 1
     if is_load_searched(problem):
-        estimates = _estimates_at_largest_load(problem, possible)
+        estimates = _estimates_at_largest_load(problem, possible, found.others)
     elif problem.minimizes_gpus:
-        estimates = _estimates_on_fewest_gpus(problem, possible, found.larger)
+        estimates = _estimates_on_fewest_gpus(problem, possible, found.others)
     else:
         estimates = (evaluate_service(problem, one) for one in possible)
     for estimate in estimates:
@@ -157,9 +159,9 @@ def _evaluate_layouts(
 
 
 def _estimates_on_fewest_gpus(
-    problem: ServingProblem, layouts: list[ServingLayout], larger: list[ServingLayout]
+    problem: ServingProblem, layouts: list[ServingLayout], others: list[ServingLayout]
 ) -> Iterator[ServingEstimate]:
-    """Yield the estimates of ``layouts``, and add the layouts of ``_Evaluated.larger`` to it."""
+    """Yield the estimates of ``layouts``, and add the layouts of ``_Evaluated.others`` to it."""
     best: list[float] = []
     best_of_tp: dict[int, float] = {}
     for layout in layouts:
@@ -169,7 +171,7 @@ def _estimates_on_fewest_gpus(
         if first_missed_limit(problem, found) is None:
             gpus = objective_value(problem, found)[0]
             if gpus > most:
-                larger.append(layout)
+                others.append(layout)
                 continue
             insort(best, gpus)
             best_of_tp[layout.tp] = min(best_of_tp.get(layout.tp, math.inf), gpus)
@@ -177,9 +179,13 @@ def _estimates_on_fewest_gpus(
 
 
 def _estimates_at_largest_load(
-    problem: ServingProblem, layouts: list[ServingLayout]
+    problem: ServingProblem, layouts: list[ServingLayout], others: list[ServingLayout]
 ) -> Iterator[ServingEstimate]:
-    """Yield the estimates of ``layouts``, without layouts that cannot be among the best."""
+    """Yield the estimates of ``layouts``, without layouts that cannot be among the best.
+
+    Layouts that meet the limits but serve less load than ``_Evaluated.others`` allows are added to
+    ``others``.
+    """
     # The load without latency limits is an upper bound of the load within the limits, and is much
     # faster to estimate.
     goals = replace(problem.goals, latency_limits=())
@@ -187,12 +193,20 @@ def _estimates_at_largest_load(
     bounds = [(evaluate_service(unlimited, one), one) for one in layouts]
     bounds.sort(key=lambda pair: objective_value(unlimited, pair[0]))
     best: list[float] = []
+    best_of_tp: dict[int, float] = {}
     for bound, layout in bounds:
-        if len(best) >= KEPT and objective_value(problem, bound)[0] > best[KEPT - 1] * BOUND_SLACK:
+        kept = best[KEPT - 1] * BOUND_SLACK if len(best) >= KEPT else math.inf
+        if objective_value(problem, bound)[0] > kept:
             return
-        found = evaluate_service(problem, layout)
+        most = max(kept, best_of_tp.get(layout.tp, math.inf) * BOUND_SLACK)
+        found = evaluate_at_largest_load(problem, layout, most)
+        if found is None:
+            others.append(layout)
+            continue
         if first_missed_limit(problem, found) is None:
-            insort(best, objective_value(problem, found)[0])
+            value = objective_value(problem, found)[0]
+            insort(best, value)
+            best_of_tp[layout.tp] = min(best_of_tp.get(layout.tp, math.inf), value)
         yield found
 
 

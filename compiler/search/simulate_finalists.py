@@ -61,20 +61,20 @@ def simulate_finalists(
     problem: ServingProblem,
     order: Sequence[ServingEstimate],
     most: float = math.inf,
-    larger: Callable[[], Sequence[ServingEstimate]] = tuple,
+    others: Callable[[], Sequence[ServingEstimate]] = tuple,
 ) -> list[ServingEstimate]:
     """Return the estimates of ``order`` that meet all limits in the simulation, best first.
 
     ``order`` is sorted by ``rank_services``. Only the ``FINALISTS`` best estimates are simulated,
     and if all of them miss a limit, the ``FASTEST`` others with the shortest request times; the
-    others include those of ``larger``. The result may have less load or more replicas than
+    others include those of ``others``. The result may have less load or more replicas than
     ``order``. Estimates whose objective value exceeds ``most`` are left out.
     """
     adjusted = adjust_to_limits(problem, order[:FINALISTS], most)
     if adjusted:
         return adjusted
-    others = (*order[FINALISTS:], *larger())
-    fastest = sorted(others, key=lambda found: request_seconds(problem, found))[:FASTEST]
+    slower = (*order[FINALISTS:], *others())
+    fastest = sorted(slower, key=lambda found: request_seconds(problem, found))[:FASTEST]
     return adjust_to_limits(problem, fastest, most)
 
 

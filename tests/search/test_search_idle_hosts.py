@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import parc
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Problem
+from parc.compiler.ir import Problem, Search
 from parc.compiler.search import search_idle_hosts
 from parc.compiler.search.search_idle_hosts import (
     MIN_GAIN,
@@ -187,6 +189,34 @@ def test_host_counts_without_a_layout_do_not_use_up_the_trials(
     found = search_idle_hosts._try_parts_of_cluster(cost_model, [4, 3, 2, 1])
     assert tried == [4, 3, 2, 1]
     assert len(found) == 2
+
+
+def test_equal_clusters_of_a_sweep_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_idle_hosts, "_recent", OrderedDict())
+    searched: list[int] = []
+
+    def search(cost_model: CostModel, sink: Sink | None) -> Search | None:
+        searched.append(cost_model.problem.cluster.nodes)
+        return search_layouts(cost_model, sink)
+
+    monkeypatch.setattr(search_idle_hosts, "search_layouts", search)
+    specs = [changed(SMALL, {"cluster.nodes": nodes}) for nodes in (2, 3, 4, 5, 5)]
+    found = [search_with_idle_hosts(cost_model_of(spec), Sink()) for spec in specs]
+    assert len(searched) == len(set(searched))
+    monkeypatch.setattr(search_idle_hosts, "_recent", OrderedDict())
+    assert search_with_idle_hosts(cost_model_of(specs[-1]), Sink()) == found[-1]
+    # Another batch is another problem.
+    search_with_idle_hosts(cost_model_of(changed(SMALL, {"job.global_batch": 320})), Sink())
+    assert searched.count(5) == 3
+
+
+def test_the_number_of_results_that_are_kept_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    recent: OrderedDict[Any, Any] = OrderedDict()
+    monkeypatch.setattr(search_idle_hosts, "_recent", recent)
+    monkeypatch.setattr(search_idle_hosts, "MAX_RECENT", 2)
+    for nodes in (1, 2, 1, 4):
+        search_with_idle_hosts(cost_model_of(changed(SMALL, {"cluster.nodes": nodes})), Sink())
+    assert [key[0].cluster.nodes for key in recent] == [1, 4]
 
 
 @pytest.mark.parametrize(

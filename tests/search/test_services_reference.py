@@ -5,6 +5,7 @@ PARC_SERVICES=1000 sets the number of random services.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import pytest
 from parc.backends.registry import engine
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingEstimate, ServingSearch
+from parc.compiler.search import search_serving_layouts as search_module
 from parc.compiler.search.search_serving_layouts import search_serving_layouts
 from tests.search.services_reference import use_reference
 from tests.search.serving_specs import problem_of, spec
@@ -72,3 +74,40 @@ def test_the_search_agrees_with_a_plain_search_of_all_layouts() -> None:
         skipped = everything.enumerated - found.enumerated
         assert sum(dict(everything.dropped).values()) - sum(dict(found.dropped).values()) == skipped
     assert chosen >= COUNT * 2 // 3
+
+
+def random_service_without_load(dice: random.Random) -> dict[str, Any]:
+    """Return the spec of a random service whose load is the largest one within two limits."""
+    traffic = {"input_tokens": dice.choice((300, 2000)), "output_tokens": dice.choice((50, 400))}
+    goals = {
+        "ttft": f"{dice.choice((500, 1000, 4000))}ms",
+        "tpot": f"{dice.choice((20, 40, 80))}ms",
+        "maximize": dice.choice(("throughput", "lowest-cost")),
+    }
+    tree = spec(dice.choice(MODELS[1:]), dice.choice(NODES), dice.choice((2, 3)), goals=goals)
+    job = {**tree["job"], "traffic": traffic}
+    return {**tree, "job": job}
+
+
+def test_layouts_that_are_left_out_by_their_load_would_not_be_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Simulations only reduce the load of the best layouts, and take most of the time.
+    monkeypatch.setattr(search_module, "simulate_finalists", lambda _, order, *a, **b: order)
+    monkeypatch.setattr(search_module, "choose_step_tokens", lambda *args: (None, args[3]))
+    left_out = 0
+    for seed in range(1, 1 + COUNT // 10):
+        tree = random_service_without_load(random.Random(seed))
+        fast, sink = search(tree)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search_module, "BOUND_SLACK", math.inf)
+            plain, plain_sink = search(tree)
+        assert sink.diagnostics == plain_sink.diagnostics, seed
+        if fast is None or plain is None:
+            assert fast is plain, seed
+            continue
+        assert fast[0] == plain[0], seed
+        assert fast[1].ranked == plain[1].ranked, seed
+        assert fast[1].rejected == plain[1].rejected, seed
+        left_out += sum(dict(plain[1].dropped).values()) - sum(dict(fast[1].dropped).values())
+    assert left_out

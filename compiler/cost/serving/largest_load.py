@@ -3,69 +3,126 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.request_waits import BUSIEST, poisson_queue
+from parc.compiler.cost.serving.steady_state import decode_steps, steady_state
 from parc.compiler.cost.serving.traffic import (
     LEAST_RUNNING,
-    decode_steps,
     estimate_deployment,
     layout_memory,
     max_running_requests,
-    steady_state,
 )
 from parc.compiler.ir.serving import ServingEstimate, Traffic
 
-LOAD_ROUNDS = 20
-"""Number of bisections to find the largest load: its error is below 2e-5, because the number of
-decoding requests is between 1e-3 and about 1e5, and each bisection halves the logarithm."""
-LOAD_MARGIN = 0.999
-"""Fraction of the largest load that is returned. ``estimate_deployment`` solves Little's law
-numerically for a given rate; its error must not push a latency above a limit."""
+LOAD_TOLERANCE = 2e-5
+"""Relative error of the number of decoding requests at the largest load."""
+LOAD_MARGINS = (0.999, 0.997, 0.99, 0.97, 0.9)
+"""Fractions of the largest load, of which the first one that meets the limits is returned.
+``estimate_deployment`` solves Little's law numerically for a given rate. Close to saturation, small
+errors of the step time change the number of decoding requests, and so the latencies, by much
+more."""
 
 
 def estimate_largest_load(
-    deployment: Deployment, traffic: Traffic, limits: tuple[float, float, float]
-) -> ServingEstimate:
+    deployment: Deployment,
+    traffic: Traffic,
+    limits: tuple[float, float, float],
+    least_rate: float = 0.0,
+) -> ServingEstimate | None:
     """Return the estimate at the largest request rate whose latencies are within ``limits``.
 
     ``limits`` are the largest mean times in seconds: to the first token, per output token, and of a
     request. Arrivals are Poisson-distributed, and the lengths are those of ``traffic``. If even a
-    single request misses a limit, the estimate is that of a rate close to 0, and misses it too.
+    single request misses a limit, the estimate is that of a rate close to 0, and misses it too. The
+    result is None if the limits are met, but not at ``least_rate`` requests per second.
     """
     offline = replace(traffic, concurrency=None, request_rate=None)
     ranks = deployment.layout.dp * deployment.layout.replicas
-    setup, steps = deployment.setup, decode_steps(deployment.setup, offline)
     slots = max_running_requests(deployment, layout_memory(deployment), offline)
     if slots < 1:
         return estimate_deployment(deployment, offline)
 
-    def rate_with(running: float) -> tuple[float, bool]:
-        """Return (requests per second of a rank, True if their latencies are within the limits).
+    def rate_with(running: float) -> tuple[float, float]:
+        return _rate_and_largest_ratio(deployment, offline, (*limits, slots), running)
 
-        ``running`` is the number of requests that decode. It determines the duration of a step, and
-        Little's law then determines the rate.
-        """
-        unqueued = steady_state(deployment, traffic, running, poisson_queue(setup, traffic, 0.0))
-        rate = (
-            running / (steps * unqueued.step_seconds) if steps else running / unqueued.first_seconds
-        )
-        queue = poisson_queue(setup, traffic, rate)
-        queued = steady_state(deployment, traffic, running, queue)
-        is_within = (
-            rate * queued.prefill_seconds < BUSIEST
-            and rate * queued.request_seconds <= slots
-            and queued.first_seconds <= limits[0]
-            and queued.step_seconds / setup.accepted_tokens <= limits[1]
-            and queued.request_seconds <= limits[2]
-        )
-        return rate, is_within
+    running = _largest_running(rate_with, slots, least_rate / ranks)
+    if running is None:
+        return None
+    largest = rate_with(running)[0] * ranks
+    later = max(offline.output_tokens - 1, 0.0)
+    for margin in LOAD_MARGINS:
+        rate = largest * margin
+        found = estimate_deployment(deployment, replace(offline, request_rate=rate))
+        seconds = found.ttft_seconds + later * found.tpot_seconds
+        latencies = (found.ttft_seconds, found.tpot_seconds, seconds)
+        if running == LEAST_RUNNING or all(map(operator.le, latencies, limits)):
+            break
+    return replace(found, solved_request_rate=rate)
 
-    low, high = LEAST_RUNNING, slots
-    for _ in range(LOAD_ROUNDS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if rate_with(middle)[1] else (low, middle)
-    found = rate_with(low)[0] * ranks * LOAD_MARGIN
-    estimate = estimate_deployment(deployment, replace(offline, request_rate=found))
-    return replace(estimate, solved_request_rate=found)
+
+def _rate_and_largest_ratio(
+    deployment: Deployment,
+    traffic: Traffic,
+    limits: tuple[float, float, float, float],
+    running: float,
+) -> tuple[float, float]:
+    """Return (requests per second of a rank, largest ratio of a latency or load to its limit).
+
+    ``running`` is the number of requests that decode. It determines the duration of a step, and
+    Little's law then determines the rate. ``limits`` are those of ``estimate_largest_load`` and the
+    largest number of requests of a rank.
+    """
+    setup, steps = deployment.setup, decode_steps(deployment.setup, traffic)
+    alone = steady_state(deployment, traffic, running, poisson_queue(setup, traffic, 0.0))
+    rate = running / (steps * alone.step_seconds) if steps else running / alone.first_seconds
+    queue = poisson_queue(setup, traffic, rate)
+    queued = steady_state(deployment, traffic, running, queue)
+    return rate, max(
+        rate * queued.prefill_seconds / BUSIEST,
+        rate * queued.request_seconds / limits[3],
+        queued.first_seconds / limits[0],
+        queued.step_seconds / setup.accepted_tokens / limits[1],
+        queued.request_seconds / limits[2],
+    )
+
+
+def _largest_running(
+    rate_with: Callable[[float], tuple[float, float]], most: float, least_rate: float
+) -> float | None:
+    """Return the largest number of decoding requests, below ``most``, that meets all limits.
+
+    If none does, the result is ``LEAST_RUNNING``. ``rate_with`` returns (request rate, largest
+    ratio of a latency to its limit) for a number of decoding requests; both rise with it. The
+    result is None if the limits are met, but only at rates below ``least_rate``.
+    """
+    # Regula falsi on the logarithms, in which latencies of queues are almost straight lines.
+    low, high = math.log(LEAST_RUNNING), math.log(most)
+    below = math.log(rate_with(LEAST_RUNNING)[1])
+    if below > 0 or high <= low:
+        return LEAST_RUNNING
+    rate, ratio = rate_with(most)
+    above = math.log(ratio)
+    if above <= 0:
+        return most
+    shortest = LOAD_TOLERANCE / 2  # each point is this far from both ends, so that they close in
+    widths = [math.inf, math.inf]
+    while high - low > LOAD_TOLERANCE:
+        if rate < least_rate:
+            return None
+        widths.append(high - low)
+        point = (low + high) / 2
+        if widths[-1] < widths[-3] / 2:
+            secant = low + (high - low) * below / (below - above)
+            point = min(max(secant, low + shortest), high - shortest)
+        point_rate, ratio = rate_with(math.exp(point))
+        value = math.log(ratio)
+        # Illinois: an end that stays gets half of its value, so that the secant passes the root.
+        if value <= 0:
+            low, below, above = point, value, above / 2
+        else:
+            high, above, below, rate = point, value, below / 2, point_rate
+    return math.exp(low)

@@ -213,14 +213,16 @@ def _indexer_seconds(deployment: Deployment, batch: StepBatch) -> float:
     selected tokens.
     """
     model, layout = deployment.model, deployment.layout
+    indexer = model.attention.indexer
+    if indexer is None:
+        return 0.0
     # Layers that share selected keys score nothing.
     share = sum(
         part
         for one, part in model.attention_models
         if one.attention.indexer is not None and not one.attention.indexer.shared
     )
-    indexer = model.attention.indexer
-    if indexer is None or not share:
+    if not share:
         return 0.0
     rates = (one.attention.compression for one, _ in model.attention_models)
     rate = next((part.rate for part in rates if part is not None), 1)
