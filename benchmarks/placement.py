@@ -62,13 +62,14 @@ def measure_gaps(cases: int) -> None:
         gains.append(exposed["name order"] / max(placement.proof.exposed_seconds, 1e-12))
     gaps.sort()
     print(f"{cases} irregular clusters of 64 to 2,048 hosts")
-    print(f"  gap to the bound   median {median(gaps):.2%}, mean {mean(gaps):.2%}")
+    print(f"  gap to the bound   median {median(gaps) * 100:.2f} %, mean {mean(gaps) * 100:.2f} %")
     print(
-        f"  three quarters     {gaps[cases * 3 // 4]:.2%}, nine tenths {gaps[cases * 9 // 10]:.2%}"
+        f"  three quarters     {gaps[cases * 3 // 4] * 100:.2f} %, "
+        f"nine tenths {gaps[cases * 9 // 10] * 100:.2f} %"
     )
     print("  " + ", ".join(f"{count} {name}" for name, count in sorted(quality.items())))
     met = sum(not gap for gap in bytes_)
-    print(f"  uplink bytes       bound reached by {met}, gap {median(bytes_):.0%} (median)")
+    print(f"  uplink bytes       bound reached by {met}, gap {median(bytes_) * 100:.0f} % (median)")
     print(
         f"  name order exposes {median(gains):.2f} times as much (median), {max(gains):.1f} at most"
     )

@@ -49,6 +49,13 @@ OPENINGS = re.compile(
 )
 """Words that must not open a docstring: they start a relative clause or a fragment."""
 
+PERCENT = re.compile(r"(?<!like )\b\d[\d.,]*%(?!\d)")
+"""Percentage without a space. Messages name a value of the spec as in "a percentage, like 8%"."""
+CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+"""Blocks and spans of code in Markdown."""
+SPEC_VALUES = "compiler/resolve/resolve_features.py"
+"""File that prints percentages as values of the spec, which have no space: 8%."""
+
 ACCEPTED: dict[str, str] = {
     "tests/check_language.py": "lists the patterns",
     "tests/test_language.py": "has examples of the patterns",
@@ -96,13 +103,36 @@ def docstring_findings(path: Path, text: str) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}:{line}: docstring of {name} opens with '{opening}'"
 
 
+def percent_findings(path: Path, text: str) -> Iterator[str]:
+    """Yield a line per percentage of a page without a space: 5.6 %. Code is left out."""
+    prose = CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
+    for number, line in enumerate(prose.splitlines(), 1):
+        for match in PERCENT.finditer(line):
+            yield f"{path.relative_to(ROOT)}:{number}: '{match[0]}': write '{match[0][:-1]} %'"
+
+
+def percent_format_findings(path: Path, text: str) -> Iterator[str]:
+    """Yield a line per f-string that formats a percentage without a space."""
+    for node in ast.walk(ast.parse(text)):
+        spec = node.format_spec if isinstance(node, ast.FormattedValue) else None
+        last = spec.values[-1] if isinstance(spec, ast.JoinedStr) and spec.values else None
+        if isinstance(last, ast.Constant) and str(last.value).endswith("%"):
+            yield f"{path.relative_to(ROOT)}:{node.lineno}: ':{last.value}': use format_percent"
+
+
 def findings() -> list[str]:
     """Return all findings of the project, in the order of its files."""
     found = []
     for path in checked_files():
         found += word_findings(path, path.read_text("utf-8"))
+    for path in (*ROOT.glob("*.md"), *files("docs", "backends")):
+        if path.suffix == ".md":
+            found += percent_findings(path, path.read_text("utf-8"))
     for path in python_files(*PACKAGE_FOLDERS, "tests", "benchmarks"):
         found += docstring_findings(path, path.read_text("utf-8"))
+    for path in python_files(*PACKAGE_FOLDERS, "benchmarks"):
+        if path != ROOT / SPEC_VALUES:
+            found += percent_format_findings(path, path.read_text("utf-8"))
     return found
 
 

@@ -25,6 +25,14 @@ def completions(*words: str) -> list[tuple[str, str]]:
     return [(item.type, item.value) for item in found]
 
 
+def test_a_placeholder_in_a_page_is_explained_on_it() -> None:
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        text = page.read_text("utf-8")
+        assert "OWNER/" not in text or text.count("`OWNER/parc` on this page stands for ") == 1, (
+            page
+        )
+
+
 def test_commands_options_values_and_topics_are_completed() -> None:
     assert completions("ch") == [("plain", "check")]
     assert completions("check", "--fail") == [("plain", "--fail-on")]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.check_language import docstring_findings, word_findings
+from tests.check_language import (
+    docstring_findings,
+    percent_findings,
+    percent_format_findings,
+    word_findings,
+)
 from tests.project_files import ROOT
 
 PATH = ROOT / "compiler" / "example.py"
@@ -27,3 +32,20 @@ def test_a_docstring_that_opens_with_a_relative_clause_is_found() -> None:
     good = 'def f():\n    """Return the remaining ranks."""\n'
     assert len(list(docstring_findings(PATH, bad))) == 1
     assert list(docstring_findings(PATH, good)) == []
+
+
+@pytest.mark.parametrize("text", ["The error is 5.6%.", "| +9.6% |", "```\n1%\n```\n3%"])
+def test_a_percentage_without_a_space_is_found(text: str) -> None:
+    assert len(list(percent_findings(PATH, text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["5.6 %", "`memory_headroom: 8%`", "a percentage, like 8%, or 0.08", "array 1-8%1"]
+)
+def test_a_value_of_the_spec_may_have_no_space(text: str) -> None:
+    assert list(percent_findings(PATH, text)) == []
+
+
+def test_a_format_of_a_percentage_without_a_space_is_found() -> None:
+    assert len(list(percent_format_findings(PATH, 'f"{share:.1%} of all"'))) == 1
+    assert list(percent_format_findings(PATH, 'f"{share * 100:.1f} % of all"')) == []

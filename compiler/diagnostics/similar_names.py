@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 _MAX_LENGTH = 64
 """Maximum length of a compared word in characters. Longer words are hardly misspelled names, and
 comparing them is slow."""
-
-
 _WORDS = re.compile(r"[a-z0-9]+")
 _CUTOFF = 0.6
 """Smallest similarity (ratio of difflib) of a suggested name; the default of difflib."""
@@ -59,18 +57,16 @@ def close_matches(
 
 
 def suggest_entries(word: str, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return (at most three ``names`` that ``word`` may mean, the one that it can only mean).
+    """Return (at most three ``names`` that ``word`` may mean, the only name that it can mean).
 
     The second value is empty if ``word`` may mean several entries or something else. Names with the
     parts of ``word``, such as h200-sxm-141gb for h200, precede names with a similar spelling.
     """
-    from difflib import get_close_matches
-
     word = word[:_MAX_LENGTH].lower()
     parts = set(_WORDS.findall(word))
     longer = [name for name in names if parts and parts <= set(_WORDS.findall(name))]
     longer.sort(key=len)
-    near = get_close_matches(word, names, n=3, cutoff=0.5)
+    near = close_matches(word, names, 3, 0.5)
     if len(longer) == 1 and any(character.isdigit() for character in word):
         return (longer[0],), longer[0]
     misspelled = next((name for name in near if _is_misspelling(word, name)), "")

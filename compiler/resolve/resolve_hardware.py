@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from parc.compiler.catalog.find_generation import find_generation
 from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu, nodes_with_gpu
-from parc.compiler.catalog.library import CatalogEntry, Library, look_up_entry
+from parc.compiler.catalog.library import LABELS, CatalogEntry, Library, look_up_entry
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.ir import Fabric, Generation, Gpu, NodeType
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.resolve.check_hardware import check_gpu, check_node, check_rails
@@ -105,10 +106,34 @@ def _facts_of_component(
         return value
     name, at = (value, at) if isinstance(value, str) else (value.base or "", f"{at}.base")
     entry = look_up_entry(kind, name, library, sink, at)
-    base = _validate_entry(entry, shape, sink, at) if entry else None
+    base = _facts_of_entry(entry, shape, library, (sink, at)) if entry else None
     if base is None or isinstance(value, str):
         return base
     return _apply_part_changes(base, value)
+
+
+def _facts_of_entry(
+    entry: CatalogEntry, shape: type[Part], library: Library, where: tuple[Sink, str]
+) -> Part | None:
+    """Return the facts of ``entry``, a file with the key ``base`` included; None after an error."""
+    facts = _validate_entry(entry, shape, *where)
+    if facts is None or facts.base is None:
+        return facts
+    # Only a catalog entry, because two files could name each other.
+    names = library.names(entry.kind)
+    if facts.base not in names:
+        near = " or ".join(did_you_mean(facts.base, names))
+        message = (
+            f"{entry.label}: base: the catalog has no {LABELS[entry.kind]} {facts.base[:60]!r}"
+        )
+        help_text = (
+            f"did you mean {near}?" if near else f"`parc catalog {entry.kind}` lists the names"
+        )
+        entry.report("base", Finding(message, help=help_text), *where)
+        return None
+    # Without a name in the file, the name shows the catalog entry, whose kernel timings apply.
+    changes = facts.model_copy(update={"name": entry.facts.get("name")})
+    return _facts_of_component(entry.kind, changes, shape, library, where)
 
 
 def _validate_entry(entry: CatalogEntry, shape: type[Part], sink: Sink, at: str) -> Part | None:

@@ -79,7 +79,7 @@ class JobSpec(StrictModel):
     # An integer is a number of steps; a float or a percentage is a fraction.
     warmup_steps: NonNegativeInt | Percent = 0.01
     """Number of steps during which the learning rate rises linearly from 0, or a percentage of
-    job.lr_decay_steps: 1%."""
+    job.lr_decay_steps, such as `1%`."""
     lr_decay: Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"] = "cosine"
     """Decay of the learning rate after the warm-up. wsd (warm-up, stable, decay) keeps the peak
     learning rate, then decays it linearly during the last wsd_decay_steps steps."""
@@ -136,12 +136,13 @@ class GoalsSpec(StrictModel):
     fixed.
     """
     memory_headroom: Percent = 0.02
-    """Percentage of device memory that must stay free: 8%. A layout fits if the high end of its
-    memory interval is at most the device memory minus this headroom. The default, 2%, covers the
-    memory that the driver reserves (torch reports 79.1 of 80 GiB)."""
+    """Percentage of device memory that must stay free, such as `8%`. A layout fits if the high end
+    of its memory interval is at most the device memory minus this headroom. The default, 2 %,
+    covers the memory that the driver reserves (torch reports 79.1 of 80 GiB)."""
     tie: Percent = TIE
-    """Difference between predicted step times up to which layouts count as equally fast: 1%. Of
-    the layouts that tie with the fastest one, PARC chooses the simplest. 0% chooses the fastest."""
+    """Difference between predicted step times up to which layouts count as equally fast, 1 % by
+    default. Of the layouts that tie with the fastest one, PARC chooses the simplest. `0%` chooses
+    the fastest."""
     idle_hosts: Literal["allow", "forbid"] = "allow"
     """Use of fewer hosts than the cluster has. allow uses fewer hosts if this makes a step at least
     5 % shorter, or if no layout on all hosts is valid and fits into memory; forbid uses all hosts.

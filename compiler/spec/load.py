@@ -59,7 +59,7 @@ def validate_spec_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
 
     root = _root_model(tree)
     try:
-        # from JSON, because in strict mode pydantic rejects a Python list for a tuple field
+        # From JSON, because pydantic in strict mode rejects a Python list for a tuple field.
         spec = root.model_validate_json(json.dumps(tree))
         return None if sink.failed() else spec
     except ValidationError as invalid:
@@ -77,7 +77,7 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
     job = tree.get("job")
     if not isinstance(job, dict) or job.get("kind") != "serve":
         return Spec
-    # imported here, because pydantic builds the models of serving on import
+    # Imported here, because pydantic builds the models of serving on import.
     from parc.compiler.spec.service_spec import ServingSpec
 
     return ServingSpec

@@ -33,7 +33,7 @@ class SpeculativeSpec(StrictModel):
     """Number of draft tokens per request and step."""
     acceptance: Percent | Auto = "auto"
     """Percentage of the draft tokens that the model accepts if it has accepted all tokens before
-    them. auto is 85% for mtp, 75% for eagle3, 65% for eagle and draft-model, and 40% for ngram;
+    them. auto is 85 % for mtp, 75 % for eagle3, 65 % for eagle and draft-model, and 40 % for ngram;
     measure it with your requests, because it depends on them."""
     checkpoint: str | None = None
     """Checkpoint of the draft: a repository on a model hub, or a folder that exists on all hosts.
@@ -108,7 +108,7 @@ class TrafficSpec(StrictModel):
     """Distribution of the lengths of prompts and answers around their means."""
     prefix_hit: Percent = 0.0
     """Percentage of the tokens of each prompt that the prefix cache stores, so that they are not
-    computed: 30%."""
+    computed, such as `30%`."""
     trace: str | None = None
     """File with recorded requests, relative to the spec, whose times and lengths the simulation
     replays: JSON lines with seconds, input_tokens and output_tokens; JSON lines of Mooncake
@@ -278,11 +278,11 @@ class ServingGoalsSpec(StrictModel):
     """Upper limit on the mean time from the arrival of a request to its last token: 10s, or {p99:
     20s}."""
     goodput: Share | None = None
-    """Minimum percentage of requests that must meet all limits: 95%. If set, single values
-    of ttft, tpot and e2e, such as ttft: 2s, limit each request instead of the mean."""
+    """Minimum percentage of requests that must meet all limits, such as `95%`. If set, single
+    values of ttft, tpot and e2e, such as ttft: 2s, limit each request instead of the mean."""
     memory_headroom: Percent = 0.08
-    """Percentage of device memory that the engine must leave free: 8%. If it is not set, PARC
-    increases the default where the buffers of an engine need more."""
+    """Percentage of device memory that the engine must leave free, such as `8%`. If it is not set,
+    PARC increases the default where the buffers of an engine need more."""
     limits: ServingLimitsSpec | None = None
     """Limits on the parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""
 

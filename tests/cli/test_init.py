@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import parc as parc_module
 from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu
 from parc.compiler.catalog.library import Library
 from tests.cli.specs import parc
@@ -73,9 +74,13 @@ def test_a_model_without_a_program_gets_one_of_the_user() -> None:
     assert "program: train.py" in result.stdout
 
 
+@pytest.mark.parametrize("gpus", ["8", ""], ids=["8", "chosen"])
+@pytest.mark.parametrize("kind", ["train", "serve"])
 @pytest.mark.parametrize("name", Library().names("sites"))
-def test_each_site_of_the_catalog_compiles(name: str) -> None:
-    result = parc("init", "--model", "qwen3-0.6b", "--preset", name, "--gpus", "8")
+def test_each_site_of_the_catalog_compiles(name: str, kind: str, gpus: str) -> None:
+    words = ["--model", "qwen3-0.6b", "--kind", kind, "--preset", name]
+    words += ["--gpus", gpus] if gpus else []
+    result = parc("init", *words)
     assert result.exit_code == 0, result.output
     assert f"site: {name}\n" in result.stdout
     facts = Library().entry("sites", name)
@@ -127,13 +132,13 @@ def test_a_site_file_and_a_list_of_hosts_are_combined(
     words = ("init", "--model", "qwen3-0.6b", "--preset", "site.yaml", "--from-slurm", "nodes.txt")
     both = parc(*words).stdout
     assert "site: site.yaml\n" in both
-    assert "node: aws-p5\n" in both  # and not the usual host with this GPU
+    assert "node:" not in both  # the node type of the site, not the usual host with this GPU
     assert "partition" not in both.partition("# launch:")[0]
     Path("nodes.txt").write_text(Path("nodes.txt").read_text().replace("long,gpu", "gpu", 1))
     assert "  slurm: {partition: gpu}\n" in parc(*words).stdout
     # A list without a GPU type: the features of the hosts, or the node type of the site, have it.
     Path("nodes.txt").write_text(nodes.replace("gpu:h100:8", "gpu:8"))
-    assert "node: aws-p5\n" in parc(*words).stdout
+    assert "node:" not in parc(*words).stdout
     assert "add the type, such as --gpu h100" in parc("init", *words[-2:]).stderr
     features = nodes.replace("gpu:h100:8", "gpu:8\n   AvailableFeatures=ib,h200,gpu")
     Path("nodes.txt").write_text(features)
@@ -142,6 +147,98 @@ def test_a_site_file_and_a_list_of_hosts_are_combined(
     with Path("site.yaml").open("a") as site:
         site.write("launch: {slurm: {partition: long}}\n")
     assert "{partition: gpu}" not in parc(*words).stdout
+
+
+OWN_NODE = """\
+gpu: h200-sxm-141gb
+gpus_per_node: 8
+nvlink_domain: 8
+link_gb_per_s: 450
+link_kind: nvlink
+nics: 4
+nic_speed: 400
+cpu_cores: 96
+fabric: infiniband-ndr
+"""
+
+
+@pytest.mark.parametrize(
+    ("site", "gpus", "node"),
+    [
+        ("{node: node.yaml}", 8, None),
+        ("{node: node.yaml}", 4, "{base: node.yaml, gpus_per_node: 4, nvlink_domain: 4}"),
+        ("{node: {base: hgx-h100, nics: 4}}", 4, "gpus_per_node: 4"),
+        (f"{{node: {{{', '.join(OWN_NODE.splitlines())}}}}}", 16, None),
+    ],
+)
+def test_a_site_can_describe_its_own_hosts(
+    site: str, gpus: int, node: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("node.yaml").write_text(OWN_NODE)
+    Path("site.yaml").write_text(f"cluster: {site}\n")
+    for kind in ("train", "serve"):
+        words = ("--kind", kind, "--model", "qwen3-0.6b", "--gpus", str(gpus))
+        result = parc("init", *words, "--preset", "site.yaml")
+        assert result.exit_code == 0, result.output
+        cluster = result.stdout.partition("cluster:")[2].partition("job:")[0]
+        assert (node in cluster) if node else ("node:" not in cluster)
+        assert parc("check", "-", given=result.stdout).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        ("{node: hgx-h1000}", "error[PARC-K01]: the catalog has no node type 'hgx-h1000'"),
+        ("{node: missing.yaml}", "missing.yaml"),
+        ("{node: {name: own, gpu: h200-sxm-141gb}}", "cluster.node does not set gpus_per_node"),
+        ("{gpu: h200, node: hgx-h100}", "error[PARC-K01]: the catalog has no GPU 'h200'"),
+    ],
+)
+def test_a_mistake_in_the_hosts_of_a_site_is_reported_at_its_line(
+    site: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("site.yaml").write_text(f"cluster: {site}\n")
+    result = parc("init", "--preset", "site.yaml", "--gpus", "8")
+    assert result.exit_code == 1, result.output
+    assert message in result.stderr
+    assert " --> site.yaml:1:" in result.stderr
+
+
+def test_hosts_other_than_those_of_the_site_keep_none_of_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    site = "cluster: {gpu: h200-sxm-141gb, node: {base: hgx-h200, nics: 4}}\n"
+    Path("site.yaml").write_text(site)
+    words = ("--model", "qwen3-0.6b", "--preset", "site.yaml", "--gpu", "a100", "--gpus", "4")
+    Path("spec.yaml").write_text(parc("init", *words).stdout)
+    plan = parc_module.compile("spec.yaml")
+    assert plan.problem.cluster.gpu.name == "a100-sxm-80gb"
+    assert plan.problem.cluster.node.nics == Library().entry("nodes", "dgx-a100")["nics"]
+
+
+def test_a_device_too_small_for_the_logits_of_a_long_sequence_gets_a_shorter_one() -> None:
+    result = parc("init", "--model", "gemma-3-1b", "--gpu", "rtx-4090")
+    assert result.exit_code == 0, result.output
+    assert "sequence_length: 4096\n" in result.stdout
+
+
+def test_a_model_with_code_in_its_checkpoint_gets_the_flag_with_a_warning() -> None:
+    words = ("--model", "llama-3.3-nemotron-super-49b", "--kind", "serve")
+    started = parc("init", *words).stdout
+    assert (
+        "# With this flag vLLM runs code from the checkpoint: review that code first.\n" in started
+    )
+    assert 'args: ["--trust-remote-code"]' in started
+    assert parc("check", "-", given=started).exit_code == 0
+
+
+def test_a_service_has_no_findings_of_training_programs() -> None:
+    result = parc("init", "--model", "gemma-2-9b", "--kind", "serve")
+    assert result.exit_code == 0
+    assert result.stderr == ""
 
 
 def test_a_config_without_a_folder_gives_the_name_of_its_family(

@@ -113,7 +113,7 @@ def test_another_tp_moves_no_rank_and_changes_all_groups() -> None:
         ("dp", 4, 8),
     ]
     assert found.moves is not None
-    assert (found.moves.moved, found.moves.recast) == (0, 56)
+    assert (found.moves.moved, found.moves.changed_coordinates) == (0, 56)
     tp, dp = found.groups
     assert (tp.axis, tp.old_groups, tp.old_size, tp.new_groups, tp.new_size) == ("tp", 8, 8, 16, 4)
     assert (dp.axis, dp.same_members) == ("dp", 0)
@@ -140,11 +140,11 @@ def test_a_drained_host_moves_only_its_own_ranks() -> None:
     new = in_rack_order(PLAN, *NAMES[:2], "r02n05", *NAMES[3:])
     found = change(new, ORDERED)
     assert found.moves is not None
-    assert found.moves.runs == (RankRange(16, 23, "r01n03:0-7", "r02n05:0-7"),)
-    assert (found.moves.left, found.moves.joined) == (("r01n03",), ("r02n05",))
+    assert found.moves.moved_ranges == (RankRange(16, 23, "r01n03:0-7", "r02n05:0-7"),)
+    assert (found.moves.removed_hosts, found.moves.added_hosts) == (("r01n03",), ("r02n05",))
     dp, pp = found.groups
     assert (pp.axis, pp.old_crossing_racks, pp.new_crossing_racks) == ("pp", 32, 24)
-    assert (dp.old_crossing_racks, dp.new_crossing_racks, dp.now_crossing_racks) == (0, 8, 8)
+    assert (dp.old_crossing_racks, dp.new_crossing_racks, dp.newly_crossing_racks) == (0, 8, 8)
     assert dp.examples[0] == "ranks 0, 8, 16, 24 in racks r01, r02"
     assert "8 of 64 ranks move to another GPU, 8 groups newly span racks" in diff_headline(found)
 
@@ -152,14 +152,16 @@ def test_a_drained_host_moves_only_its_own_ranks() -> None:
 def test_hosts_that_shift_by_one_fold_into_one_run() -> None:
     found = change(in_rack_order(PLAN, *NAMES[1:], "r02n05"), ORDERED)
     assert found.moves is not None
-    assert found.moves.runs == (RankRange(0, 63, "r[01-02]n[01-04]", "r01n[02-04],r02n[01-05]"),)
+    assert found.moves.moved_ranges == (
+        RankRange(0, 63, "r[01-02]n[01-04]", "r01n[02-04],r02n[01-05]"),
+    )
 
 
 def test_swapped_hosts_are_moves_without_added_or_removed_hosts() -> None:
     swapped = in_rack_order(PLAN, NAMES[1], NAMES[0], *NAMES[2:])
     found = change(swapped, ORDERED)
     assert found.moves is not None
-    assert (found.moves.moved, found.moves.left, found.moves.joined) == (16, (), ())
+    assert (found.moves.moved, found.moves.removed_hosts, found.moves.added_hosts) == (16, (), ())
 
 
 def test_a_renamed_rack_moves_no_rank_and_changes_no_group() -> None:

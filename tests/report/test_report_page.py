@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from parc import compile as compile_spec
 from parc.compiler.ir import Candidate, Plan, ServingPlan
 from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
 from parc.compiler.report.json.plan_json import plan_artifact
@@ -278,11 +279,29 @@ def test_the_colours_of_a_group_are_those_of_its_legend() -> None:
 def test_the_next_steps_name_the_settings_that_are_missing() -> None:
     words = " ".join(Page(page("wide")).text)
     assert "parc explain job.checkpoint_dir" in words
-    assert "finishes without a failure with a probability of 54.2 %" in words
+    assert re.search(r"The probability of a run without a failure is \d+\.\d %\.", words)
     assert "parc explain ep" in words
     served = " ".join(Page(page("llama-2-70b-serve")).text)
     assert "parc verify ." in served
     assert "job.data" not in served
+
+
+def test_the_page_of_one_rank_has_no_empty_table_and_no_plural() -> None:
+    spec = {
+        "parc": 1,
+        "name": "one",
+        "model": "qwen3-0.6b",
+        "cluster": {"node": "hgx-h100", "nodes": 1},
+        "job": {
+            "kind": "serve",
+            "traffic": {"input_tokens": 99, "output_tokens": 9, "concurrency": 1},
+        },
+    }
+    plan = compile_spec(spec)
+    text = report_artifact(plan).text
+    assert "<tbody>\n</tbody>" not in text
+    assert "on 1 GPU each" in text
+    assert "Layouts on the fewest GPUs come first. Of those on equally many GPUs " in text
 
 
 @pytest.mark.parametrize("name", ["gpt2-small", "llama-2-70b-serve"])

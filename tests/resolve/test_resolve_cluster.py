@@ -95,6 +95,33 @@ def test_changes_over_a_base_keep_the_other_facts_and_are_named_in_the_source() 
     assert cluster.gpu.source.endswith("; changed: peak_tflops")
 
 
+def test_a_hardware_file_with_a_base_equals_a_mapping_with_it(tmp_path: Path) -> None:
+    (tmp_path / "gpu.yaml").write_text("base: h100-sxm-80gb\nmemory: 90GB\n")
+    (tmp_path / "node.yaml").write_text("base: dgx-h100\nnics: 4\n")
+    gpu, node = {"base": "h100-sxm-80gb", "memory": "90GB"}, {"base": "dgx-h100", "nics": 4}
+    library = Library(tmp_path, tmp_path)
+    found = [
+        resolve_cluster(ClusterSpec.model_validate_json(json.dumps(tree)), library, Sink())
+        for tree in (
+            {"node": "node.yaml", "gpu": "gpu.yaml", "nodes": 2},
+            {"node": node, "gpu": gpu, "nodes": 2},
+        )
+    ]
+    assert found[0] is not None
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("base", ["dgx-h1000", "node.yaml", "other.yaml"])
+def test_a_hardware_file_may_start_only_from_a_catalog_entry(tmp_path: Path, base: str) -> None:
+    (tmp_path / "node.yaml").write_text(f"base: {base}\nnics: 4\n")
+    sink = Sink()
+    spec = ClusterSpec.model_validate_json('{"node": "node.yaml", "nodes": 2}')
+    assert resolve_cluster(spec, Library(tmp_path, tmp_path), sink) is None
+    (found,) = sink.diagnostics
+    assert found.code == "PARC-K08"
+    assert f"node.yaml: base: the catalog has no node type '{base}'" in found.finding.message
+
+
 def test_a_change_of_counts_updates_the_facts_that_depend_on_it() -> None:
     cluster, _ = resolve({"node": {"base": "dgx-h100", "gpus_per_node": 4, "nics": 4}, "nodes": 2})
     assert cluster is not None

@@ -10,6 +10,7 @@ from statistics import mean, median
 from benchmarks.accuracy.memory.fits import predict_fits, summarize_fits
 from benchmarks.accuracy.memory.rows import Reading, read_out_of_memory, read_readings
 from benchmarks.accuracy.memory.static_records import read_records, summary
+from parc.compiler.report.formatting import format_percent
 
 WITHIN = 0.07
 COVERAGE = 0.8
@@ -80,10 +81,10 @@ def _row(title: str, readings: Sequence[Reading]) -> str:
         title,
         kinds,
         str(len(errors)),
-        f"{median(errors):.1%}",
-        f"{mean(errors):.1%}",
-        f"{max(errors):.1%}",
-        f"{bias:+.1%}",
+        format_percent(median(errors)),
+        format_percent(mean(errors)),
+        format_percent(max(errors)),
+        f"{bias * 100:+.1f} %",
         f"{close} of {len(errors)}",
         str(sum(reading.is_inside for reading in readings)),
     )
@@ -96,7 +97,7 @@ def _static_sentence(readings: Sequence[Reading]) -> str:
     return (
         f"Between two steps, only parameters, gradients, optimizer state and workspaces are "
         f"allocated. The error of this estimate over {len(errors)} readings has a median of "
-        f"{median(errors):.1%} and a maximum of {max(errors):.1%}."
+        f"{format_percent(median(errors))} and a maximum of {format_percent(max(errors))}."
     )
 
 
@@ -105,7 +106,8 @@ def _interval_sentence(readings: Sequence[Reading]) -> str:
     share = held_out_coverage(readings)
     return (
         f"If the spread is fitted without the readings of a memory model, the interval contains "
-        f"{share:.0%} of them (mean over Megatron, Nanotron and torch; {COVERAGE:.0%} is the goal)."
+        f"{share * 100:.0f} % of them (mean over Megatron, Nanotron and torch; "
+        f"{COVERAGE * 100:.0f} % is the goal)."
     )
 
 
@@ -146,7 +148,7 @@ def main() -> None:
     print(section())
     readings = (reading for reading in read_readings() if not reading.locked)
     for reading in sorted(readings, key=lambda row: abs(row.error)):
-        print(f"{reading.error:+7.1%}  {reading.group:16} {reading.name}")
+        print(f"{reading.error * 100:+7.1f} %  {reading.group:16} {reading.name}")
 
 
 if __name__ == "__main__":

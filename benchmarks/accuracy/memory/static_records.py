@@ -92,5 +92,5 @@ def summary(records: list[Record]) -> str:
         f"A separate benchmark predicts every tensor that the last rank keeps between two steps. "
         f"It matches {is_exact} of {len(records)} records to the byte, and {near} more except for "
         f"whole remainders that torch's allocator did not split off. The other {len(rest)} records "
-        f"differ by {median(rest):.2%} (median), {max(rest):.2%} (largest)."
+        f"differ by {median(rest) * 100:.2f} % (median), {max(rest) * 100:.2f} % (largest)."
     )

@@ -49,7 +49,7 @@ calibration, no constant for the delay of requests is fitted to a row of the sou
 Plans print 80 % intervals for TTFT, TPOT and tokens/s. *factor* is the measured half width: the
 interval reaches from estimate / factor to estimate x factor. *inside, other sources* is the share
 of rows inside an interval whose width is measured on all other sources. The engine tables contain
-widths that were measured on more rows than this page uses; {:.0%} of the values of this page are
+widths that were measured on more rows than this page uses; {:.0f} % of the values of this page are
 inside those intervals.
 
 {}
@@ -152,7 +152,9 @@ def interval_section(data: Path | None = None) -> str:
     # Several drawings, because three rows of a benchmark differ from three others.
     rows = calibrated_rows(predictions, DRAWS)
     return SECTION.format(
-        calibration_table(rows), shipped_coverage(predictions), interval_table(predictions, rows)
+        calibration_table(rows),
+        shipped_coverage(predictions) * 100,
+        interval_table(predictions, rows),
     )
 
 

@@ -16,6 +16,7 @@ from statistics import mean
 from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from benchmarks.accuracy.serving.waits import load_table
+from parc.compiler.report.formatting import format_percent
 
 HEAD = """\
 ## Serving
@@ -124,9 +125,9 @@ def _choice_line(title: str, found: Sequence[Choice]) -> str:
     right = sum(choice.right for choice in found) / len(found)
     regret = [choice.regret for choice in found]
     return (
-        f"- Choice in {title} ({len(found)}): PARC chooses the fastest layout in {right:.1%} of "
-        f"them. The fastest layout is faster than the chosen one by {mean(regret):.1%} on average "
-        f"and {max(regret):.0%} at most."
+        f"- Choice in {title} ({len(found)}): PARC chooses the fastest layout in "
+        f"{format_percent(right)} of them. The fastest layout is faster than the chosen one by "
+        f"{format_percent(mean(regret))} on average and {max(regret) * 100:.0f} % at most."
     )
 
 

@@ -33,8 +33,7 @@ from pathlib import Path
 from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.serving.deployment import build_deployment
-from parc.compiler.cost.serving.steady_state import decode_steps
-from parc.compiler.cost.serving.traffic import layout_memory, max_running_requests
+from parc.compiler.cost.serving.traffic import decode_steps, layout_memory, max_running_requests
 
 NODES = {
     "a100-80": "dgx-a100",

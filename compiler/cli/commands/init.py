@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,11 @@ def command(output: Path | None, **given: Any) -> None:
     """
     from parc.compiler.diagnostics import Sink
     from parc.compiler.tools.starter.cluster import StarterError
-    from parc.compiler.tools.starter.starter_spec import StarterRequest, write_starter
+    from parc.compiler.tools.starter.starter_spec import (
+        StarterRequest,
+        is_oversized,
+        write_starter,
+    )
 
     if output is not None and output.exists():
         raise click.UsageError(f"{output} exists and is not overwritten")
@@ -92,7 +97,7 @@ def command(output: Path | None, **given: Any) -> None:
         request = StarterRequest(kind, model, cluster, image, given["preset"] or "")
         text = write_starter(request, folder, sink)
     if text is None:
-        if given["gpus"] and cluster is not None:
+        if given["gpus"] and is_oversized(sink):
             click.echo("parc: without --gpus, parc init chooses a number of GPUs", err=True)
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
@@ -126,9 +131,11 @@ def _requested_cluster(
     from parc.compiler.diagnostics import SpecPositions
     from parc.compiler.resolve.apply_site import read_site
     from parc.compiler.tools.starter.cluster import (
+        HostRequest,
         StarterError,
         cluster_of_files,
         cluster_of_gpus,
+        resolve_hosts,
     )
 
     from_slurm, from_kubernetes = given["from_slurm"], given["from_kubernetes"]
@@ -138,17 +145,23 @@ def _requested_cluster(
     names = Library().names("sites")
     if preset and preset not in names and not is_user_file_path(preset):
         raise StarterError(f"the catalog has no site {preset!r}; valid names: {', '.join(names)}")
-    site = read_site(preset, Library(folder, folder), sink) if preset else None
-    if preset and site is None:
-        return None
+    library = Library(folder, folder)
+    site = read_site(preset, library, sink) if preset else None
+    if site is not None:
+        sink.positions = replace(sink.positions, values=site.values, keys=site.keys)
     settings = site.value if site else {}
+    hosts = resolve_hosts({}, settings, library, sink)
+    if sink.failed():
+        return None
+    without_type = "" if preset or from_slurm or from_kubernetes else GPU
+    request = HostRequest(gpu or without_type, gpus, settings, hosts, library)
     if not from_slurm and not from_kubernetes:
-        return cluster_of_gpus(gpu or ("" if preset else GPU), gpus, settings)
+        return cluster_of_gpus(request, sink)
     scheduler = "slurm" if from_slurm else "kubernetes"
     files = _read_node_lists(scheduler, from_slurm or from_kubernetes)
     lines = {name: tuple(text.splitlines()) for text, name in files}
     sink.positions = SpecPositions(files[0][1], lines=lines, word_only=frozenset(lines))
-    return cluster_of_files(files, gpu or "", gpus, settings, sink)
+    return cluster_of_files(files, request, sink)
 
 
 def _read_node_lists(scheduler: str, names: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -185,5 +198,6 @@ def _run_tool(words: tuple[str, ...], *, required: bool) -> str:
     if done.returncode == 0:
         return done.stdout
     if required:
-        raise click.UsageError(f"`{' '.join(words)}` failed: {done.stderr.strip()[:200]}")
+        reason = done.stderr.strip().partition("\n")[0]
+        raise click.UsageError(f"`{' '.join(words)}` failed: {reason}")
     return ""

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
-from parc.compiler.cost.serving.request_waits import BUSIEST, RequestQueue, poisson_queue
-from parc.compiler.cost.serving.steady_state import batch_seconds, decode_steps, steady_state
+from parc.compiler.cost.serving.request_waits import BUSIEST, poisson_queue
 from parc.compiler.cost.serving.traffic import (
     LEAST_RUNNING,
+    decode_steps,
     estimate_deployment,
     layout_memory,
     max_running_requests,
+    steady_state,
 )
 from parc.compiler.ir.serving import ServingEstimate, Traffic
 
@@ -77,12 +78,10 @@ def _rate_and_largest_ratio(
     largest number of requests of a rank.
     """
     setup, steps = deployment.setup, decode_steps(deployment.setup, traffic)
-    unqueued = RequestQueue(rate=0.0)
-    batch = batch_seconds(deployment, traffic, running, unqueued)
-    alone = steady_state(deployment, traffic, running, unqueued, batch)
+    alone = steady_state(deployment, traffic, running, poisson_queue(setup, traffic, 0.0))
     rate = running / (steps * alone.step_seconds) if steps else running / alone.first_seconds
     queue = poisson_queue(setup, traffic, rate)
-    queued = steady_state(deployment, traffic, running, queue, batch)
+    queued = steady_state(deployment, traffic, running, queue)
     return rate, max(
         rate * queued.prefill_seconds / BUSIEST,
         rate * queued.request_seconds / limits[3],

@@ -1,25 +1,37 @@
 """TTFT, TPOT and throughput of a deployment under traffic: continuous batching in steady state.
 
-The number of decoding requests follows from Little's law and is bounded by the KV cache. It
-determines the step time and the time to the first token (``steady_state.py``); requests that find
-no slot wait in addition.
+A running request yields one token per step. In steady state each step processes B decoding requests
+and, in chunks, the prompts of the B / output requests that start in it (Sarathi-Serve,
+arXiv:2403.02310), so TPOT = decode step + B / output x the seconds that one prompt adds to steps. B
+follows from Little's law and is bounded by the KV cache. TTFT is the time of a request's own
+prompt, the delay before it (``request_waits.py``), and the wait for a slot.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
-from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
-from parc.compiler.cost.serving.request_waits import closed_loop_queue, poisson_queue
-from parc.compiler.cost.serving.stages import fullest_stage_memory
-from parc.compiler.cost.serving.steady_state import (
-    SteadyState,
-    decode_steps,
-    mean_step_seconds,
-    steady_state,
+from parc.compiler.cost.serving.mean_step import with_prompts
+from parc.compiler.cost.serving.memory import (
+    kv_bytes_per_token,
+    request_cache_bytes,
+    serving_memory,
 )
+from parc.compiler.cost.serving.prompt_seconds import prompt_seconds, step_token_limit
+from parc.compiler.cost.serving.request_waits import (
+    LEAST_STEP_PROMPTS,
+    RequestQueue,
+    StepSeconds,
+    closed_loop_queue,
+    poisson_queue,
+    seconds_until_prompt_runs,
+)
+from parc.compiler.cost.serving.stages import fullest_stage_memory
+from parc.compiler.cost.serving.step import StepBatch, seconds_through_all_stages
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
     ServingEstimate,
@@ -44,6 +56,24 @@ RUNNING_TOLERANCE = 1e-6
 OVERLOAD = 4.0
 """Upper limit of the requests in the system, divided by slots; it applies if the engine cannot
 sustain the request rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyState:
+    """Steady state of an engine with ``running`` decoding requests on each data-parallel rank."""
+
+    running: float
+    decode: StepTerms
+    step_seconds: float
+    """Mean duration of a step, including the prompts of other requests."""
+    prefill_seconds: float
+    """Seconds that the prompt of one request adds to the steps of other requests; in a decode pool,
+    the time of the transfer of its KV cache if that is longer."""
+    first_seconds: float
+    """Seconds from admission to the first token: earlier prompts, the prompt of the request, one
+    step."""
+    request_seconds: float
+    """Seconds from admission to the last token."""
 
 
 def estimate_serving(
@@ -92,6 +122,11 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
         waiting=(present - inside) * busy,
         transfer_seconds=transfer_seconds(deployment, traffic),
     )
+
+
+def decode_steps(setup: ServingSetup, traffic: Traffic) -> float:
+    """Return the number of steps from the first to the last token of a request."""
+    return max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
 
 
 def layout_memory(deployment: Deployment) -> ServingMemory:
@@ -163,8 +198,8 @@ def _open_arrival_state(
 
     def missing_requests(running: float) -> float:
         """Return the number of decoding requests by Little's law, minus the assumed ``running``."""
-        step = mean_step_seconds(deployment, traffic, running, queue)
-        return min(rate * steps * step, slots) - running
+        seconds = _steady_steps(deployment, traffic, running, queue)[2]
+        return min(rate * steps * seconds.request_step, slots) - running
 
     running = _smallest_root(missing_requests, LEAST_RUNNING, slots)
     steady = steady_state(deployment, traffic, running, queue)
@@ -198,6 +233,81 @@ def _smallest_root(function: Callable[[float], float], low: float, high: float) 
         point = ahead if left < ahead < high or value > 0 else (left + high) / 2
         point = min(point, high)
     return point
+
+
+def steady_state(
+    deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
+) -> SteadyState:
+    """Return the steady state with ``running`` decoding requests per data-parallel rank.
+
+    ``running`` is the mean over time. ``queue`` is the work ahead of a new request. The times are
+    those that a request experiences: under Poisson arrivals, its steps contain itself and, on
+    average, ``running`` other requests.
+    """
+    setup = deployment.setup
+    queue, decode, seconds = _steady_steps(deployment, traffic, running, queue)
+    steps, step = decode_steps(setup, traffic), seconds.request_step
+    ratio = _prompt_latency_ratio(deployment, traffic)
+    if seconds.alone and queue.prefill_first:
+        first = seconds.alone * ratio
+    else:  # each chunk runs in a decode step
+        first = queue.chunks * decode.total_seconds + seconds.prefill * ratio
+    transfer = transfer_seconds(deployment, traffic)
+    # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
+    serial = max(seconds.prefill, transfer)
+    seconds = replace(seconds, prefill=serial)
+    first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
+    if traffic.host_hit:
+        first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
+    if not setup.prefill_apart:  # the prompts of all present requests take this long
+        least = seconds.aligned(queue.ranks)
+        if not queue.prefill_first:
+            least += decode.total_seconds / queue.step_prompts
+        first = max(first, queue.present * least - steps * step)
+    return SteadyState(running, decode, step, serial, first, first + steps * step)
+
+
+def _steady_steps(
+    deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
+) -> tuple[RequestQueue, StepTerms, StepSeconds]:
+    """Return queue and steps with ``running`` decoding requests (see ``steady_state``)."""
+    setup, ranks = deployment.setup, deployment.layout.dp
+    context = traffic.input_tokens + traffic.output_tokens / 2
+    present = running if queue.rate is None else queue.others(running) + 1
+    if queue.rate is not None:
+        queue = replace(queue, busy=-math.expm1(-running * ranks))
+    # In a decode pool, the transfer of a cache delays only its own rank.
+    has_prompts = setup.pool != "decode" and not setup.prefill_apart
+    if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
+        # Decoding requests use up a part of the tokens of a step, unless they wait.
+        used = 0.0 if queue.prefill_first else present * (1 + setup.draft_tokens)
+        left = (step_token_limit(deployment) - used) / traffic.computed_input_tokens
+        queue = replace(queue, ranks=ranks, step_prompts=max(left, LEAST_STEP_PROMPTS))
+    decode = seconds_through_all_stages(deployment, StepBatch(present, context))
+    seconds = prompt_seconds(deployment, traffic, present, decode, queue)
+    if setup.prefill_apart:
+        return queue, decode, seconds
+    steps = max(decode_steps(setup, traffic), 1.0)
+    return queue, decode, with_prompts(queue, seconds, running, steps)
+
+
+def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the bytes of a mean prompt that one GPU loads from host memory.
+
+    The GPUs of all stages load at the same time, and a request waits for the slowest of them.
+    """
+    tokens = traffic.input_tokens * traffic.host_hit
+    return tokens * kv_bytes_per_token(deployment.model, deployment.layout, deployment.setup)
+
+
+def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the latency of a prompt, divided by the time that it occupies one pipeline stage.
+
+    The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
+    + pp - 1) / chunks.
+    """
+    chunks = max(math.ceil(traffic.computed_input_tokens / step_token_limit(deployment)), 1)
+    return (chunks + deployment.layout.pp - 1) / chunks
 
 
 def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:

@@ -36,11 +36,11 @@ class RankMoves:
     new_world: int
     moved: int
     """Number of ranks that move to another host or to another GPU of the same host."""
-    recast: int
+    changed_coordinates: int
     """Number of ranks whose mesh coordinates change."""
-    runs: tuple[RankRange, ...]
-    joined: tuple[str, ...]
-    left: tuple[str, ...]
+    moved_ranges: tuple[RankRange, ...]
+    added_hosts: tuple[str, ...]
+    removed_hosts: tuple[str, ...]
     renamed_racks: tuple[tuple[str, str], ...]
     moved_hosts: tuple[tuple[str, str, str], ...]
     """(host, old rack, new rack) of each host that changes racks."""
@@ -57,18 +57,18 @@ def rank_moves(old: RankMapColumns, new: RankMapColumns) -> RankMoves:
     Only ranks that exist in both rank maps are compared. The result also has the number of ranks in
     each map.
     """
-    joined = _in_rank_order(set(new.hosts) - set(old.hosts), new.hosts)
-    left = _in_rank_order(set(old.hosts) - set(new.hosts), old.hosts)
+    added = _in_rank_order(set(new.hosts) - set(old.hosts), new.hosts)
+    removed = _in_rank_order(set(old.hosts) - set(new.hosts), old.hosts)
     renamed, moved_hosts = _rack_changes(old, new)
     moved = _moved_ranks(old, new)
     return RankMoves(
         old_world=old.world,
         new_world=new.world,
         moved=len(moved),
-        recast=_count_changed_coordinates(old, new),
-        runs=tuple(_fold_moved_ranks(moved, old, new)),
-        joined=joined,
-        left=left,
+        changed_coordinates=_count_changed_coordinates(old, new),
+        moved_ranges=tuple(_fold_moved_ranks(moved, old, new)),
+        added_hosts=added,
+        removed_hosts=removed,
         renamed_racks=renamed,
         moved_hosts=moved_hosts,
     )
@@ -181,7 +181,7 @@ class AxisGroupDiff:
     new_crossing_racks: int
     old_crossing_domains: int
     new_crossing_domains: int
-    now_crossing_racks: int
+    newly_crossing_racks: int
     """Number of groups that span racks and contain a rank whose old group did not span racks."""
     examples: tuple[str, ...]
     """Descriptions of the first MAX_EXAMPLES groups that newly span racks."""
@@ -197,7 +197,7 @@ class AxisGroupDiff:
             self.same_members != max(self.old_groups, self.new_groups)
             or self.old_crossing_racks != self.new_crossing_racks
             or self.old_crossing_domains != self.new_crossing_domains
-            or self.now_crossing_racks > 0
+            or self.newly_crossing_racks > 0
         )
 
 
@@ -257,7 +257,7 @@ def _compare_axis(
         new_crossing_racks=len(racks_after),
         old_crossing_domains=len(_groups_spanning(before, old.domains)),
         new_crossing_domains=len(_groups_spanning(after, new.domains)),
-        now_crossing_racks=len(fresh),
+        newly_crossing_racks=len(fresh),
         examples=tuple(_format_example(group, new.racks) for group in fresh[:MAX_EXAMPLES]),
     )
 
@@ -293,7 +293,7 @@ def _format_example(group: Group, racks: tuple[str, ...]) -> str:
     shown = ", ".join(str(rank) for rank in group[:MAX_MEMBERS])
     more = f", ... {group[-1]}" if len(group) > MAX_MEMBERS else ""
     names = list(dict.fromkeys(racks[rank] for rank in group))
-    where = ", ".join(names[:MAX_MEMBERS]) + (
-        f" and {len(names) - MAX_MEMBERS} more" * (len(names) > 4)
-    )
+    where = ", ".join(names[:MAX_MEMBERS])
+    if len(names) > MAX_MEMBERS:
+        where += f" and {len(names) - MAX_MEMBERS} more"
     return f"ranks {shown}{more} in racks {where}"

@@ -77,7 +77,7 @@ def diff_headline(found: Diff) -> str:
     parts = []
     if moves is not None:
         parts.append(_count_moved_ranks(moves))
-        crossing = sum(axis.now_crossing_racks for axis in found.groups)
+        crossing = sum(axis.newly_crossing_racks for axis in found.groups)
         parts.append(f"{format_count(crossing, 'group')} newly span racks")
     for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
         parts += [
@@ -170,7 +170,7 @@ def _rank_section(moves: RankMoves | None) -> DiffSection:
         return DiffSection("ranks")
     rows = tuple(
         (format_range(run.first_rank, run.last_rank), _clip_cell(run.old), _clip_cell(run.new))
-        for run in moves.runs[:MAX_RANGES]
+        for run in moves.moved_ranges[:MAX_RANGES]
     )
     title = "moved ranks" if rows else "ranks"
     return DiffSection(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
@@ -184,13 +184,17 @@ def _count_moved_ranks(moves: RankMoves) -> str:
 
 def _move_notes(moves: RankMoves) -> Iterator[str]:
     common = min(moves.old_world, moves.new_world)
-    if len(moves.runs) > MAX_RANGES:
-        yield f"and {len(moves.runs) - MAX_RANGES:,} more ranges"
-    changed = f"; {moves.recast:,} of {common:,} change mesh coordinates" if moves.recast else ""
+    if len(moves.moved_ranges) > MAX_RANGES:
+        yield f"and {len(moves.moved_ranges) - MAX_RANGES:,} more ranges"
+    changed = (
+        f"; {moves.changed_coordinates:,} of {common:,} change mesh coordinates"
+        if moves.changed_coordinates
+        else ""
+    )
     yield f"{_count_moved_ranks(moves)}{changed}"
     if moves.old_world != moves.new_world:
         yield f"ranks: {moves.old_world:,} -> {moves.new_world:,}"
-    for verb, hosts in (("removed", moves.left), ("added", moves.joined)):
+    for verb, hosts in (("removed", moves.removed_hosts), ("added", moves.added_hosts)):
         if hosts:
             more = f" and {len(hosts) - MAX_HOSTS:,} more" if len(hosts) > MAX_HOSTS else ""
             yield f"{verb} hosts: {', '.join(hosts[:MAX_HOSTS])}{more}"
@@ -212,7 +216,7 @@ def _group_section(axes: tuple[AxisGroupDiff, ...]) -> DiffSection:
             f"{axis.same_members:,}",
             _format_old_to_new(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
             _format_old_to_new(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
-            f"{axis.now_crossing_racks:,}",
+            f"{axis.newly_crossing_racks:,}",
         )
         for axis in axes
     )

@@ -12,6 +12,7 @@ from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
 from parc.compiler.ir.estimate import Run
 from parc.compiler.ir.serving_goals import LatencyName
 from parc.compiler.report.formatting import (
+    format_count,
     format_duration,
     format_gib,
     format_percent,
@@ -42,6 +43,7 @@ from parc.compiler.report.text.serving_tables import (
     format_latency_limits,
     generates_answers,
     output_unit,
+    ranking_note,
 )
 from parc.compiler.report.text.summary import (
     describe_cost,
@@ -157,7 +159,9 @@ def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
             "in all engines, at their mean length",
         ),
         KeyFigure(
-            "engines", f"{plan.layout.replicas:,}", f"of {plan.layout.engine_gpus:,} GPUs each"
+            "engines",
+            f"{plan.layout.replicas:,}",
+            f"on {format_count(plan.layout.engine_gpus, 'GPU')} each",
         ),
         *_cost_figure(plan),
     )
@@ -222,13 +226,15 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
         "items": None,
         "run": None,
         "candidates": best_candidate_table(plan),
-        "tie": "" if isinstance(plan, ServingPlan) else tie_note(plan),
+        "order": ranking_note(plan) if isinstance(plan, ServingPlan) else tie_note(plan),
         "dropped": rejected_layout_table(plan),
         "enumerated": f"{plan.search.enumerated:,}",
     }
     if not isinstance(plan, ServingPlan):
         values["items"] = memory_table(plan)
-        values["run"] = html_table(("", "value", "from"), run_table(plan), prose=(0, 1, 2))
+        values["run"] = html_table(
+            ("", "value", "formula or note"), run_table(plan), prose=(0, 1, 2)
+        )
         values["traffic"] = traffic_chart(plan)
         values["stages"] = plan.layout.pp
     return values

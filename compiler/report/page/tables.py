@@ -1,4 +1,4 @@
-"""Tables of report.html: terms, process groups, candidates, rejected layouts; its next steps."""
+"""Tables of report.html (terms, process groups, candidates, rejected layouts), and next steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11", "k2")
 
 
 def step_time_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
-    """Draw the time of a training or decode step as one stacked bar; return bar and legend."""
+    """Return the time of a training or decode step as one stacked bar, and the bar's legend."""
     if isinstance(plan, ServingPlan):
         decode = plan.estimate.decode
         rows = [(field.name, getattr(decode, field.name)) for field in fields(StepTerms)]
@@ -41,7 +41,7 @@ def step_time_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
 
 
 def step_time_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of step time terms; for a serving job, the table of latencies and memory."""
+    """Return the table of the terms of the step time; for a service, of latencies and memory."""
     head = ("term", "time", "share", "formula", "details")
     if isinstance(plan, ServingPlan):
         return _serving_terms_table(plan)
@@ -107,12 +107,12 @@ def memory_table(plan: Plan) -> HtmlTable:
 
 
 def process_group_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of process groups.
+    """Return the table of process groups, one row per kind of group.
 
-    Per mesh axis, the table counts the groups by the smallest unit that contains a whole group: a
-    host, an NVLink domain or a rack.
+    A row counts the groups by the smallest unit that contains a whole group: a host, an NVLink
+    domain or a rack.
     """
-    # A serving job has one mesh, so its expert groups are among the axes of the dense mesh.
+    # A service has one mesh, whose axes include the expert groups.
     routed = plan.problem.model.experts is not None and not isinstance(plan, ServingPlan)
     head = (
         "group",
@@ -129,7 +129,7 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
 
 
 def best_candidate_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of all candidates that the plan stores; the chosen layout is first."""
+    """Return the table of the candidates that the plan stores. The chosen layout is first."""
     if isinstance(plan, ServingPlan):
         services = plan.search.ranked
         best = services[0].tokens_per_second
@@ -142,7 +142,7 @@ def best_candidate_table(plan: AnyPlan) -> HtmlTable:
 
 
 def rejected_layout_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of rules and the number of layouts that each rule rejected.
+    """Return the table of rules with the number of layouts that each rule rejected.
 
     The rule that rejected the most layouts comes first.
     """
@@ -158,29 +158,32 @@ def next_steps(plan: AnyPlan) -> tuple[tuple[str, str], ...]:
     """
     return (
         *(() if isinstance(plan, ServingPlan) else _missing_settings(plan)),
-        ("parc verify .", "Checks that these files are complete, consistent and unmodified."),
+        ("parc verify .", "Check that these files are complete, consistent and unmodified."),
         *(() if isinstance(plan, ServingPlan) else _largest_overhead(plan)),
         *_next_candidate(plan),
-        ("parc diff OLD .", "Compares this plan with the folder OLD: moved ranks, flags, figures."),
+        (
+            "parc diff OLD .",
+            "List what differs from the plan in the folder OLD: ranks, flags, times.",
+        ),
     )
 
 
 def _missing_settings(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the fields without which the run trains on mock data or loses its work."""
+    """Yield the commands that explain missing fields: training data, folder for checkpoints."""
     run = plan.run
     if plan.problem.trains_on_mock_data:
-        reason = "Set the data set: without it, the framework trains on mock data."
+        reason = "Name the training data: without it, the framework trains on mock data."
         yield "parc explain job.data", reason
     if run.checkpoint_steps is None and run.finish_probability < LIKELY:
         yield (
             "parc explain job.checkpoint_dir",
-            "Set a folder for checkpoints: without them, the run finishes without a failure with a "
-            f"probability of {format_percent(run.finish_probability)}.",
+            "Set a folder for checkpoints: without them, a failure ends the run. The probability "
+            f"of a run without a failure is {format_percent(run.finish_probability)}.",
         )
 
 
 def _largest_overhead(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the command that explains the largest term of the step after computation."""
+    """Yield the command that explains the longest term of the step besides computation."""
     time = plan.estimate.time
     names = [one.name for one in fields(StepTime) if one.name != "compute_seconds"]
     name = max(names, key=lambda one: float(getattr(time, one)))
@@ -188,8 +191,8 @@ def _largest_overhead(plan: Plan) -> Iterator[tuple[str, str]]:
     if spent:
         yield (
             parc_explain_command(name),
-            f"Explains the largest part of the step after computation: {TERMS[name].title}, "
-            f"{format_seconds(spent)}, {format_percent(spent / time.total_seconds)} of the step.",
+            f"Read about the longest part of the step besides computation: {TERMS[name].title} "
+            f"takes {format_seconds(spent)}, {format_percent(spent / time.total_seconds)} of it.",
         )
 
 
@@ -205,7 +208,7 @@ def _next_candidate(plan: AnyPlan) -> Iterator[tuple[str, str]]:
         graphs = [one.layout.cuda_graphs for one in plan.search.ranked]
         values |= {"cuda_graphs": str(graphs[1]).lower()} if any(graphs) else {}
     pins = " ".join(f"--set layout.{one}={value}" for one, value in values.items())
-    yield f"parc estimate spec.yaml {pins}", "Shows the sizes of the second candidate term by term."
+    yield f"parc estimate spec.yaml {pins}", "Estimate the second candidate, term by term."
 
 
 def parc_explain_command(term: str) -> str:

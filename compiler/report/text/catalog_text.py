@@ -24,7 +24,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table with one row per catalog entry of the given kind."""
     if kind == "sites":
-        entries = {name: _site_row(entry) for name, entry in entries.items()}
+        entries = {name: _site_row(entry, entries) for name, entry in entries.items()}
     # A column in which no entry has a value would be empty.
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
@@ -34,13 +34,21 @@ def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> st
     return table(("name", *columns), rows)
 
 
-def _site_row(site: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a site. A node type that the site describes is shown by its name."""
+def _site_row(site: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the columns of a site; those that it does not set come from its base in ``sites``.
+
+    A node type that the site describes is shown by its name.
+    """
+    base = _site_row(sites[site["base"]], sites) if "base" in site else {}
     cluster = site.get("cluster", {})
     node = cluster.get("node")
-    scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
-    name = node.get("name", node["base"]) if isinstance(node, Mapping) else node
-    return {**site, "scheduler": scheduler, "node": name, "fabric": cluster.get("fabric")}
+    own = {
+        "scheduler": "kubernetes" if "kubernetes" in site.get("launch", {}) else "",
+        "node": node.get("name", node["base"]) if isinstance(node, Mapping) else node,
+        "fabric": cluster.get("fabric"),
+        "modules": site.get("modules"),
+    }
+    return {"scheduler": "slurm", **base, **{key: value for key, value in own.items() if value}}
 
 
 def catalog_entry_text(name: str, entry: Mapping[str, Any]) -> str:

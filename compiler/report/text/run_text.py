@@ -74,7 +74,11 @@ def run_table(plan: Plan) -> tuple[tuple[str, str, str], ...]:
         ("tokens", f"{run.tokens:,}", "steps x global batch x sequence length"),
         ("training", format_duration(run.productive_seconds), "steps x step time"),
         ("time between failures", format_duration(run.failure_interval_seconds), "MTBF / GPUs"),
-        ("checkpoint size", format_quantity(run.checkpoint_bytes, "B"), "weights and optimizer"),
+        (
+            "checkpoint size",
+            format_quantity(run.checkpoint_bytes, "B"),
+            "weights and optimizer state",
+        ),
         ("time per checkpoint", format_duration(run.save_seconds), "size / write bandwidth"),
         (
             "time per restart",
@@ -83,8 +87,12 @@ def run_table(plan: Plan) -> tuple[tuple[str, str, str], ...]:
         ),
         ("checkpoint interval", checkpoints, _best_interval_note(run)),
         ("effective training", format_percent(run.effective_share), "training / expected time"),
-        ("expected failures", f"{run.expected_failures:.3g}", "expected time / time between"),
-        ("useful spare hosts", f"{run.spares:,}", "fewest host-hours"),
+        (
+            "expected failures",
+            f"{run.expected_failures:.3g}",
+            "expected time / time between failures",
+        ),
+        ("useful spare hosts", f"{run.spares:,}", "number with the fewest host-hours"),
     )
     mock = (
         (("data", "mock data", "job.data is not set"),) if plan.problem.trains_on_mock_data else ()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from parc.compiler.evaluate.evaluate_service import simulate_service
+from parc.compiler.evaluate.evaluate_service import TIE, simulate_service
 from parc.compiler.ir import AnyProblem, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
@@ -255,6 +255,23 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
 SIMULATED_CANDIDATES = 3
 """Number of best candidates that are simulated for ``parc search``."""
 SIMULATED_HEAD = ("rank", "ttft p50", "ttft p90", "ttft p99", "tpot p50", "tpot p90", "tpot p99")
+
+
+def ranking_note(plan: ServingPlan) -> str:
+    """Return how the candidates of a service are ordered (see ``rank_services``)."""
+    problem = plan.problem
+    if problem.minimizes_gpus:
+        first, tied = "on the fewest GPUs", "Of those on equally many GPUs"
+    elif problem.minimizes_latency:
+        first, tied = "with the shortest time of a request", "Of those"
+    elif problem.goals.maximize == "lowest-cost":
+        first, tied = "with the lowest cost per token", "Of those"
+    else:
+        first, tied = "with the highest throughput", "Of those"
+    return (
+        f"Layouts {first} come first. {tied} that are within {TIE * 100:g} % of the best, the "
+        "simplest one comes first."
+    )
 
 
 def _simulated_candidates_text(plan: ServingPlan, count: int) -> str:

@@ -230,7 +230,7 @@ def _warn_large_errors(found: Calibration, sink: Sink) -> None:
         unit = "" if isinstance(run, Observation) and run.quantity == "tokens/s" else " s"
         finding = Finding(
             f"{run.name} took {run.seconds:.4g}{unit}, but the fit predicts {after:.4g}{unit}",
-            label=f"error {after / run.seconds - 1:+.0%}; the shipped parameters predict "
+            label=f"error {(after / run.seconds - 1) * 100:+.0f} %; the shipped parameters predict "
             f"{before:.4g}{unit}",
             help=SERVICE_ADVICE if isinstance(run, Observation) else RUN_ADVICE,
         )

@@ -5,6 +5,7 @@ GPUs and hosts are found in the catalog by the names that Slurm, Kubernetes and 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,9 @@ from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu
 from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Gpu
+from parc.compiler.resolve.resolve_hardware import Hardware, resolve_hardware
+from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.topology.readers.cluster_section import cluster_section
 from parc.compiler.topology.readers.reader_state import Fragment
@@ -29,6 +33,10 @@ _INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
 
 
 Scheduler = Literal["slurm", "kubernetes"]
+Section = dict[str, Any]
+"""Keys of section ``cluster`` of a spec."""
+_HARDWARE_KEYS = ("gpu", "node", "fabric")
+"""Keys of section ``cluster`` that describe the hosts."""
 
 
 class StarterError(ValueError):
@@ -36,11 +44,28 @@ class StarterError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class HostRequest:
+    """GPUs for which a starter spec is written."""
+
+    gpu: str
+    """GPU type that the user names; empty for that of the node lists or of the site."""
+    gpus: int | None
+    """Number of GPUs; None for all of a node list, or as few as the job needs."""
+    site: Mapping[str, Any]
+    """Settings of the site; empty for none."""
+    site_hosts: Hardware | None
+    """Hosts of the site; None if it sets no node type."""
+    library: Library
+
+
+@dataclass(frozen=True, slots=True)
 class StarterCluster:
     """Cluster of a starter spec."""
 
-    section: dict[str, Any]
-    """Keys of section ``cluster`` without the number of hosts, unless the hosts have names."""
+    section: Section
+    """Keys of section ``cluster`` without the number of hosts, unless the hosts have names. Without
+    the key ``node``, the hosts are those of the site."""
+    gpu: Gpu
     gpus_per_node: int
     hosts: int | None
     """Number of hosts that can run the job; None if ``parc init`` chooses the number."""
@@ -51,90 +76,131 @@ class StarterCluster:
     """Settings of the site; empty for none."""
 
     @property
+    def has_similar_node(self) -> bool:
+        """Return True if the node type is that of another GPU, because the catalog has none."""
+        node = self.section.get("node")
+        base = node["base"] if isinstance(node, dict) else node
+        gpu = self.section.get("gpu")
+        return gpu is not None and base is not None and Library().entry("nodes", base)["gpu"] != gpu
+
+    @property
     def has_names(self) -> bool:
         """Return True if the section lists the hosts."""
         return "racks" in self.section
 
 
-def cluster_of_gpus(gpu: str, gpus: int | None, site: Mapping[str, Any]) -> StarterCluster:
-    """Return a cluster of ``gpus`` GPUs of type ``gpu``, whose hosts have no names yet.
+def resolve_hosts(
+    section: Section, site: Mapping[str, Any], library: Library, sink: Sink
+) -> Hardware | None:
+    """Return the hosts of a section ``cluster``, completed by those of a site.
 
-    Without ``gpu``, ``site`` determines the node type.
+    Returns None after an error, and if neither sets a node type.
+    """
+    of_site = site.get("cluster", {})
+    tree = {key: of_site[key] for key in _HARDWARE_KEYS if key in of_site} | section
+    if isinstance(tree.get("node"), dict) and isinstance(of_site.get("node"), dict):
+        tree["node"] = of_site["node"] | tree["node"]
+    if tree.get("node") is None:
+        return None
+    # The models are strict: they accept a list as a tuple only in JSON.
+    spec = ClusterSpec.model_validate_json(json.dumps({**tree, "nodes": 1}))
+    return resolve_hardware(spec, library, sink, "cluster")
+
+
+def cluster_of_gpus(request: HostRequest, sink: Sink) -> StarterCluster | None:
+    """Return a cluster whose hosts have no names yet; None after an error that ``sink`` receives.
+
+    Without a GPU type, the site determines the node type.
 
     Raises:
         StarterError: the catalog has no such GPU, the site has no node type, or the hosts would not
             be full.
     """
+    site, gpus, hosts = request.site, request.gpus, request.site_hosts
     scheduler: Scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
-    node = site.get("cluster", {}).get("node")
-    if not gpu and node is None:
+    section: Section = {}
+    if request.gpu:
+        section = _hosts_with_gpu(_gpu_name(request.gpu), site)
+        hosts = resolve_hosts(section, site, request.library, sink)
+    elif hosts is None:
         raise StarterError("the site sets no cluster.node; set the type with --gpu")
-    section = node_section(_gpu_name(gpu), None) if gpu else {"node": node}
-    size = gpus_per_node(section)
+    if hosts is None:
+        return None
+    size = hosts.node.gpus
     if gpus is None:
-        return StarterCluster(section, size, None, scheduler, site=site)
+        return StarterCluster(section, hosts.gpu, size, None, scheduler, site=site)
     if gpus < size:
-        return StarterCluster(part_of_host(section, gpus), gpus, 1, scheduler, site=site)
+        node = section["node"] if section else site["cluster"]["node"]
+        changed = _with_size(node, gpus, hosts.node.nvlink_domain, site)
+        section = {**section, "node": changed}
+        return StarterCluster(section, hosts.gpu, gpus, 1, scheduler, site=site)
     if gpus % size:
         low = gpus // size * size
         raise StarterError(
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, size, gpus // size, scheduler, site=site)
+    return StarterCluster(section, hosts.gpu, size, gpus // size, scheduler, site=site)
 
 
 def cluster_of_files(
-    files: Sequence[tuple[str, str]],
-    gpu: str,
-    gpus: int | None,
-    site: Mapping[str, Any],
-    sink: Sink,
+    files: Sequence[tuple[str, str]], request: HostRequest, sink: Sink
 ) -> StarterCluster | None:
     """Return the cluster that node lists, given as (text, name), describe; None after an error.
 
+    The hosts are those of the site if these have the GPUs of the files.
+
     Args:
         files: output of Slurm's or Kubernetes' tools, in formats of ``parc import``.
-        gpu: GPU type; empty to read it from the files.
-        gpus: number of GPUs of the job; None for all that can run a job.
-        site: settings of the site; its node type is used if it has the GPUs of the files.
+        request: GPU type, number of GPUs and site.
         sink: receives the findings of the readers.
 
     Raises:
-        StarterError: the files do not name the GPU type, or have fewer than ``gpus`` GPUs.
+        StarterError: the files do not name the GPU type, or have fewer GPUs than requested.
     """
     found = import_files("auto", files, sink)
     if found is None:
         return None
     text = "\n".join(text for text, _ in files)
-    instance = _INSTANCE.search(text)
-    node = node_of_instance_type(instance[1]) if instance is not None and not gpu else ""
-    read = found.fragment.spec.get("cluster", {}).get("node", {})
-    node_of_site = site.get("cluster", {}).get("node")
-    gpu_of_site, size_of_site = _node_facts(node_of_site)
-    name = (
-        Library().entry("nodes", node)["gpu"]
-        if node
-        else _gpu_name(gpu or _gpu_in(text, gpu_of_site))
-    )
-    section = node_section(name, read.get("gpus_per_node"), node)
-    size = gpus_per_node(section)
-    if not gpu and (name, size) == (gpu_of_site, size_of_site):
-        section = {"node": node_of_site}
-    fragment = _limit_hosts(found.fragment, size, gpus)
+    section = _listed_hosts(text, found.fragment, request)
+    hosts = resolve_hosts(section, request.site, request.library, sink)
+    if hosts is None:
+        return None
+    size = hosts.node.gpus
+    fragment = _limit_hosts(found.fragment, size, request.gpus)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
-    hosts = len(fragment.hosts) - len(fragment.unavailable)
-    scheduler: Scheduler = "kubernetes" if "k8s-nodes" in found.kinds else "slurm"
-    partition = _partition_in(text)
-    return StarterCluster({**section, **racks}, size, hosts, scheduler, partition, site)
+    return StarterCluster(
+        {**section, **racks},
+        hosts.gpu,
+        size,
+        len(fragment.hosts) - len(fragment.unavailable),
+        "kubernetes" if "k8s-nodes" in found.kinds else "slurm",
+        _partition_in(text),
+        request.site,
+    )
 
 
-def _node_facts(node: Any) -> tuple[str, int]:
-    """Return (GPU type, GPUs per host) of a value of ``cluster.node``; ("", 0) if unknown."""
-    base = node.get("base", "") if isinstance(node, dict) else node
-    if base not in Library().names("nodes"):
-        return "", 0
-    return Library().entry("nodes", base)["gpu"], gpus_per_node({"node": node})
+def _listed_hosts(text: str, fragment: Fragment, request: HostRequest) -> Section:
+    """Return the keys that describe the hosts of node lists; empty for the hosts of the site."""
+    instance = None if request.gpu else _INSTANCE.search(text)
+    node = node_of_instance_type(instance[1]) if instance else ""
+    of_site = request.site_hosts
+    if node:
+        gpu = str(Library().entry("nodes", node)["gpu"])
+    else:
+        default = of_site.gpu.catalog_name if of_site else ""
+        gpu = _gpu_name(request.gpu or _gpu_in(text, default))
+    section = _hosts_with_gpu(gpu, request.site, node)
+    facts = Library().entry("nodes", section["node"])
+    size = fragment.spec.get("cluster", {}).get("node", {}).get("gpus_per_node")
+    if size is None:
+        size = facts["gpus_per_node"]
+    if not request.gpu and of_site and (of_site.gpu.catalog_name, of_site.node.gpus) == (gpu, size):
+        return {}
+    if size != facts["gpus_per_node"]:
+        domain = facts["nvlink_domain"]
+        section["node"] = _with_size(section["node"], size, domain, request.site)
+    return section
 
 
 def _partition_in(text: str) -> str:
@@ -186,41 +252,34 @@ def _limit_hosts(fragment: Fragment, size: int, gpus: int | None) -> Fragment:
     return replace(fragment, hosts=tuple(usable[:count]), unavailable=())
 
 
-def node_section(gpu: str, gpus_per_node: int | None, node: str = "") -> dict[str, Any]:
-    """Return the keys of section ``cluster`` that describe a host with ``gpu``.
+def _hosts_with_gpu(gpu: str, site: Mapping[str, Any], node: str = "") -> Section:
+    """Return the keys that describe hosts with a GPU of the catalog, instead of those of the site.
 
-    Args:
-        gpu: catalog name of the GPU.
-        gpus_per_node: number of GPUs per host; None for that of the node type.
-        node: node type of the catalog, if it is known.
+    ``node`` is the node type, if it is known.
     """
     exact = True
     if not node:
         node, exact = node_for_gpu(gpu)
-    section: dict[str, Any] = {"node": node} if exact else {"gpu": gpu, "node": node}
-    same = gpus_per_node in (None, Library().entry("nodes", node)["gpus_per_node"])
-    return section if same or gpus_per_node is None else part_of_host(section, gpus_per_node)
+    return {"node": node} if exact and not _sets_gpu(site) else {"gpu": gpu, "node": node}
 
 
-def part_of_host(section: dict[str, Any], gpus: int) -> dict[str, Any]:
-    """Return ``section`` (from ``node_section``) changed to hosts with ``gpus`` GPUs."""
-    node = section["node"] if isinstance(section["node"], dict) else {"base": section["node"]}
-    facts = Library().entry("nodes", node["base"])
+def _sets_gpu(site: Mapping[str, Any]) -> bool:
+    """Return True if the site sets ``cluster.gpu``, which also applies to other node types."""
+    return site.get("cluster", {}).get("gpu") is not None
+
+
+def _with_size(
+    node: str | dict[str, Any], gpus: int, nvlink_domain: int, site: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the node type ``node``, which has ``nvlink_domain``, changed to hosts with ``gpus``.
+
+    The result is a mapping, which is merged with a mapping of the site. It therefore sets keys of
+    another node type of the site to null.
+    """
     # A domain of several hosts (NVL72) has no meaning for hosts of another size.
-    domain = gpus if facts["nvlink_domain"] > 1 else 1
-    return {**section, "node": {**node, "gpus_per_node": gpus, "nvlink_domain": domain}}
-
-
-def gpu_of_section(section: dict[str, Any]) -> str:
-    """Return the catalog name of the GPU of a result of ``node_section``."""
-    node = section["node"]
-    base = node["base"] if isinstance(node, dict) else node
-    return str(section.get("gpu") or Library().entry("nodes", base)["gpu"])
-
-
-def gpus_per_node(section: dict[str, Any]) -> int:
-    """Return the number of GPUs per host of a result of ``node_section``."""
-    node = section["node"]
-    if not isinstance(node, dict):
-        node = {"base": node}
-    return int((Library().entry("nodes", node["base"]) | node)["gpus_per_node"])
+    size = {"gpus_per_node": gpus, "nvlink_domain": gpus if nvlink_domain > 1 else 1}
+    if isinstance(node, dict):
+        return {**node, **size}
+    of_site = site.get("cluster", {}).get("node")
+    others = dict.fromkeys(of_site) if isinstance(of_site, dict) else {}
+    return {**others, "base": node, **size}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -13,18 +13,20 @@ from typing import Any, Literal
 from parc.backends.registry import built_in_backends, engine, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.model import Model
 from parc.compiler.pipeline import check_spec
-from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.search.explain_oversized import OVERSIZED
-from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import block_lines
-from parc.compiler.tools.starter.cluster import StarterCluster, gpu_of_section
+from parc.compiler.tools.starter.cluster import StarterCluster
 
 Kind = Literal["train", "finetune", "serve"]
+_OVERSIZED = {f"PARC-{OVERSIZED}", "PARC-V02"}
+"""Codes of the findings that a job, or the KV cache of a service, does not fit in memory."""
+_REMOTE_CODE, _ARGS_FIX = "PARC-V31", "launch.args: "
+"""Code of the finding that an engine cannot load the model, and the field that its fix sets."""
 MOST_HOSTS = 1024
 """Largest number of hosts that is tried for a job without --gpus."""
 BYTES_PER_PARAM = {"train": 18, "finetune": 18, "serve": 2}
@@ -35,6 +37,9 @@ _CHECKPOINT_PRECISIONS = ("bf16", "fp8", "mxfp4", "int4", "fp16")
 published only with quantized weights."""
 _TRAINING_SEQUENCES = 256
 """Smallest global batch. With 8,192 tokens per sequence, it has 2 M tokens."""
+_SEQUENCE_LENGTHS = (8192, 4096, 2048)
+"""Tokens per sequence, in the order in which they are tried. The logits of a long sequence
+may not fit on a device with little memory, on any number of hosts."""
 _HEAD = """\
 # yaml-language-server: $schema=spec.schema.json
 # The line above lets an editor complete and check this file: parc schema spec > spec.schema.json
@@ -113,16 +118,22 @@ class Attempt:
     """Framework or engine."""
     precision: str
     hosts: int
+    sequence_length: int
+    """Tokens per sequence; for a service, without effect."""
     own_files: bool
     """True if the user must write the training program, because no framework has one for the model,
     or must name the checkpoint to serve, because the catalog has none."""
+    permission: Finding | None = None
+    """Finding whose fix sets ``launch.args`` to a flag that permits code from the checkpoint, which
+    the engine needs for this model; None if it needs no such code."""
 
 
 def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | None:
     """Return the text of a spec that compiles; None after an error.
 
-    The frameworks are tried in their order with several precisions, and then with a program of the
-    user. Without a number of hosts, it is doubled until the job fits in memory. If nothing
+    The frameworks are tried in their order with several precisions, then with a program of the
+    user, and then with permission to run code from the checkpoint. Without a number of hosts, it is
+    doubled until the job fits in memory; if it never does, shorter sequences are tried. If nothing
     compiles, ``sink`` gets the findings of the first framework.
 
     Args:
@@ -131,25 +142,31 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
         sink: receives the findings if no text is returned.
     """
     library = Library(folder, folder)
-    model = resolve_model(request.model, library, sink)
+    found = Sink(sink.positions)
+    model = resolve_model(request.model, library, found)
     if model is None:
+        sink.extend(found)
         return None
     shown, serves = None, request.kind == "serve"
-    for hosts in _host_counts(request, model, library):
+    sizes = product(_sequence_lengths(request, model), _host_counts(request, model))
+    for length, hosts in sizes:
         failed: list[Sink] = []
-        for attempt in _attempts(request, hosts):
+        attempts = list(_attempts(request, hosts, length))
+        for attempt in attempts:  # grows: attempts that need a permission come last
             text = starter_text(request, attempt, model)
             found = Sink()
             check_spec(SpecSource("<parc init>", text, folder), (), found)
             if not found.failed():
                 return text
             failed.append(found)
+            if attempt.permission is None and (permission := _needed_permission(found)):
+                attempts.append(replace(attempt, permission=permission))
             # A quantized checkpoint may fit; for training, only more hosts help.
-            if _is_oversized(found) and (not serves or request.cluster.hosts is None):
+            if is_oversized(found) and (not serves or request.cluster.hosts is None):
                 break
         # A job that does not fit with one precision may have no checkpoint with another one.
-        shown = next(filter(_is_oversized, failed), failed[0])
-        if not any(map(_is_oversized, failed)):  # more hosts would not help
+        shown = next(filter(is_oversized, failed), failed[0])
+        if not any(map(is_oversized, failed)):  # more hosts would not help
             break
     if shown is not None:
         sink.positions = shown.positions
@@ -157,36 +174,47 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
     return None
 
 
-def _is_oversized(sink: Sink) -> bool:
-    return any(one.code == f"PARC-{OVERSIZED}" for one in sink.diagnostics)
+def _needed_permission(sink: Sink) -> Finding | None:
+    """Return the finding that the engine needs a flag to run code from the checkpoint."""
+    findings = (one.finding for one in sink.diagnostics if one.code == _REMOTE_CODE)
+    return next((one for one in findings if one.fix.startswith(_ARGS_FIX)), None)
 
 
-def _host_counts(request: StarterRequest, model: Model, library: Library) -> Iterator[int]:
+def is_oversized(sink: Sink) -> bool:
+    """Return True if a finding reports that the job does not fit in memory."""
+    return any(one.code in _OVERSIZED for one in sink.diagnostics)
+
+
+def _host_counts(request: StarterRequest, model: Model) -> Iterator[int]:
     """Yield the numbers of hosts to try, the smallest first."""
     if request.cluster.hosts is not None:
         yield request.cluster.hosts
         return
-    section = ClusterSpec.model_validate({**request.cluster.section, "nodes": 1})
-    cluster = resolve_cluster(section, library, Sink())
-    assert cluster is not None  # the section has catalog names only
+    cluster = request.cluster
     needed = BYTES_PER_PARAM[request.kind] * total_params(model)
-    least = needed / (cluster.gpu.memory_bytes * request.cluster.gpus_per_node)
+    least = needed / (cluster.gpu.memory_bytes * cluster.gpus_per_node)
     hosts: int = 2 ** max(0, math.ceil(math.log2(least)))
     while hosts <= MOST_HOSTS:
         yield hosts
         hosts *= 2
 
 
-def _attempts(request: StarterRequest, hosts: int) -> Iterator[Attempt]:
+def _sequence_lengths(request: StarterRequest, model: Model) -> tuple[int, ...]:
+    """Return the numbers of tokens per sequence to try, the largest first."""
+    limited = dict.fromkeys(min(one, model.position.max_positions) for one in _SEQUENCE_LENGTHS)
+    return tuple(limited)[:1] if request.kind == "serve" else tuple(limited)
+
+
+def _attempts(request: StarterRequest, hosts: int, length: int) -> Iterator[Attempt]:
     role: Literal["engine", "framework"] = "engine" if request.kind == "serve" else "framework"
     targets = [one.name for one in built_in_backends(role)]
     if request.kind == "serve":
         for own, precision, target in product((False, True), _CHECKPOINT_PRECISIONS, targets):
-            yield Attempt(target, precision, hosts, own)
+            yield Attempt(target, precision, hosts, length, own)
         return
     # fp16 is for GPUs before Ampere, which have no bf16.
     for own, precision, target in product((False, True), ("bf16", "fp16"), targets):
-        yield Attempt(target, precision, hosts, own)
+        yield Attempt(target, precision, hosts, length, own)
 
 
 def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str:
@@ -204,7 +232,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         "kind": "finetune" if request.kind == "finetune" else "pretrain",
         "checkpoint": _CHECKPOINT.format(path=f"/models/{name}") if attempt.own_files else "",
         "load": _LOAD if request.kind == "finetune" else "",
-        "sequence": min(8192, context),
+        "sequence": attempt.sequence_length,
         "batch": gpus * math.ceil(_TRAINING_SEQUENCES / gpus),
         "input": min(2000, context * 3 // 5),
         "output": min(500, context // 5),
@@ -217,7 +245,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
             start=_start_text(request, attempt, str(values["name"]), model),
         ),
         *([f"site: {request.site}\n"] if request.site else []),
-        _OTHER_NODE if "gpu" in section else "",
+        _OTHER_NODE if cluster.has_similar_node else "",
         "\n".join(block_lines({"cluster": section}, "")) + "\n",
         (_SERVE if request.kind == "serve" else _TRAIN).format(**values),
         _LAYOUT,
@@ -234,6 +262,10 @@ def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
     if attempt.own_files and request.kind != "serve":
         launch["program"] = _OWN_PROGRAM
         hints.append(f"# {attempt.target} has no program for this model: write it.\n")
+    if attempt.permission is not None:
+        launch["args"] = attempt.permission.fix.removeprefix(_ARGS_FIX).strip("[]").split(", ")
+        help_text = attempt.permission.help
+        hints.append(f"# {help_text[:1].upper()}{help_text[1:]}.\n")
     scheduler = request.cluster.scheduler
     of_site = request.cluster.site.get("launch", {}).get(scheduler, {})
     if scheduler == "kubernetes":
@@ -263,9 +295,8 @@ def _engine_image(request: StarterRequest, attempt: Attempt) -> str:
     """Return the official container image of the engine of a service; empty if there is none."""
     if request.kind != "serve":
         return ""
-    gpu = Library().entry("gpus", gpu_of_section(request.cluster.section))
     target = engine(attempt.target)
-    return target.image(target.default_version, gpu["vendor"])
+    return target.image(target.default_version, request.cluster.gpu.vendor)
 
 
 def _start_text(request: StarterRequest, attempt: Attempt, name: str, model: Model) -> str:

@@ -38,6 +38,15 @@ CLIPPED = """[...document.querySelectorAll(".scroll")].filter(
   box => box.scrollWidth > box.clientWidth + 1).map(box => box.innerText.slice(0, 80))"""
 
 
+BROKEN_WORDS = """[...document.querySelectorAll("td:first-child:not(#candidates td)")].flatMap(
+  cell => [...cell.textContent.matchAll(/[a-z]+/gi)].filter(found => {
+    const range = document.createRange();
+    range.setStart(cell.firstChild, found.index);
+    range.setEnd(cell.firstChild, found.index + found[0].length);
+    return new Set([...range.getClientRects()].map(box => box.top)).size > 1;
+  }).map(found => found[0]))"""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Yield one browser for all tests of this file."""
@@ -91,6 +100,7 @@ def test_nothing_is_clipped_on_paper(browser: Browser, folder: Path, name: str) 
     show(browser, folder / f"{name}.html", A4_WIDTH)
     browser.use_media("print")
     assert browser.evaluate(CLIPPED) == []
+    assert browser.evaluate(BROKEN_WORDS) == []
     assert browser.evaluate("document.documentElement.scrollWidth") <= A4_WIDTH
     hidden = "[...document.querySelectorAll('.scripted')].every(one => !one.offsetParent)"
     assert browser.evaluate(hidden)

@@ -10,9 +10,8 @@ import pytest
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.shard import adapter_width, weights_bytes
 from parc.compiler.cost.serving.simulation.requests import PrefixCaches, request_maker
-from parc.compiler.cost.serving.steady_state import reloaded_bytes
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
-from parc.compiler.cost.serving.traffic import estimate_deployment
+from parc.compiler.cost.serving.traffic import estimate_deployment, reloaded_bytes
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout, Trace, TraceRequest, Traffic
 from tests.search import serving_specs
