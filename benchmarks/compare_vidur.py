@@ -46,8 +46,12 @@ from parc.compiler.cost.serving.simulation.simulate import (
     sample_distribution,
 )
 from parc.compiler.cost.serving.simulation.stop_rule import request_latency
-from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys
-from parc.compiler.cost.serving.traffic import estimate_deployment, seconds_through_all_stages
+from parc.compiler.cost.serving.step import (
+    StepBatch,
+    mean_visible_prompt_keys,
+    seconds_through_all_stages,
+)
+from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving import Distribution, Lengths, Traffic

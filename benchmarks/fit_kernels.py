@@ -2,8 +2,9 @@
 
     python benchmarks/fit_kernels.py FOLDER [--write] [--report]
 
-FOLDER contains gemm.csv, attention_prefill.csv, attention_decode.csv, moe.csv and nccl.csv. --write
-updates compiler/catalog/kernels for the measured GPUs, --report updates docs/kernel-fits.md.
+FOLDER contains gemm.csv, attention_prefill.csv, attention_decode.csv, moe.csv, scan.csv (the gated
+delta rule on sequences of at least one chunk) and nccl.csv. --write updates
+compiler/catalog/kernels for the measured GPUs, --report updates docs/kernel-fits.md.
 Requires numpy and scipy, which no other part of the project does. A fit on a random half of the
 shapes is evaluated on the other half (collectives, with 30 to 45 rows each, in five folds). The
 constants that are written are fitted to all rows.
@@ -30,6 +31,7 @@ from kernel_forms import (
     collective_ranges,
     gemm_pools,
     grouped_pools,
+    scan_pools,
 )
 from kernel_report import Validation, report_text
 from kernel_rows import NAMES, Attribution, Predict, Series, Timing, fold_of, read_timings, sample
@@ -212,6 +214,7 @@ def main() -> None:
     for kind in ("attention_prefill", "attention_decode"):
         fitted += fit_kind(kind, attention_pools(kind), options.folder)
     fitted += fit_kind("moe", grouped_pools(), options.folder)
+    fitted += fit_kind("scan", scan_pools(), options.folder)
     collectives = fit_collectives(options.folder)
     validations = [one for pool in fitted for one in pool.validations]
     text = report_text(validations + [one for _, one in collectives.values()])

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kernel_rows import ADA, ALL_PRECISIONS, AMPERE, BLACKWELL, HOPPER, PRECISIONS, Series, Timing
+from kernel_rows import (
+    ADA,
+    ALL_PRECISIONS,
+    AMPERE,
+    BLACKWELL,
+    HOPPER,
+    PRECISIONS,
+    SCANNED,
+    Series,
+    Timing,
+)
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.attention import (
@@ -21,6 +31,8 @@ from parc.compiler.cost.kernels.collective_time import CollectiveFit
 from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors, gemm_seconds
 from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, GroupedFit, grouped_gemm_seconds
 from parc.compiler.cost.kernels.hardware_fit import OPERAND_BYTES, PEAKS
+from parc.compiler.cost.kernels.recurrence import ScanFit, gated_delta_rule, scan_seconds
+from parc.compiler.ir import LinearAttention
 
 SMS = {
     "a100-sxm-80gb": 108,
@@ -91,6 +103,12 @@ GROUPED: dict[str, Range] = {
     "norm": (3, 1, 8),
     "skew": (0.1, -0.1, 0.4),
     "wave": (0.5, 0, 1),
+}
+SCAN: dict[str, Range] = {
+    "matrix_share": (0.35, 0.02, 1),
+    "memory_share": (0.8, 0.1, 1),
+    "chunk_seconds": (1e-6, 0, 2e-5),
+    "launch_seconds": (2e-5, 1e-6, 2e-4),
 }
 COLLECTIVE: dict[str, Range] = {
     "latency_seconds": (6e-6, 1e-6, 5e-5),
@@ -233,6 +251,29 @@ def grouped_pools() -> list[Pool]:
 
 def _grouped_row(fit: GroupedFit, row: Timing) -> float:
     return grouped_gemm_seconds(fit, ExpertShape(*row.shape))
+
+
+def scan_pools() -> list[Pool]:
+    """Return one pool per GPU."""
+    return [Pool("scan", ((gpu, "bf16"),), SCAN, _scan, _scan_row) for gpu in SCANNED]
+
+
+def _scan(series: Series, values: Values) -> ScanFit:
+    return ScanFit(**data_sheet(series), **values)
+
+
+def _scan_row(fit: ScanFit, row: Timing) -> float:
+    batch, sequence, key_heads, key_dim, value_heads, value_dim = row.shape
+    linear = LinearAttention(
+        full_attention_every=1,
+        kind="gated-delta-net",
+        key_heads=key_heads,
+        value_heads=value_heads,
+        key_dim=key_dim,
+        value_dim=value_dim,
+        conv_size=4,
+    )
+    return scan_seconds(fit, gated_delta_rule(linear), batch * sequence, sequence)
 
 
 def collective_ranges(gpu: str, operation: str) -> dict[str, Range]:

@@ -28,6 +28,8 @@ NAMES = {
     "h200_sxm": "h200-sxm-141gb",
     "l40s": "l40s-48gb",
 }
+SCANNED = (*HOPPER, *BLACKWELL, *ADA)
+"""GPUs with timings of recurrences."""
 ALL_GPUS = (*AMPERE, *BLACKWELL, *HOPPER, *ADA)
 Series = tuple[str, str]
 PRECISIONS = ("bf16", "fp8", "fp8_block")
@@ -41,6 +43,7 @@ SERIES: dict[str, tuple[Series, ...]] = {
     "moe": tuple((gpu, precision) for gpu in ALL_GPUS[1:] for precision in PRECISIONS),
     "attention_prefill": tuple((gpu, "bf16") for gpu in ALL_GPUS),
     "attention_decode": tuple((gpu, "bf16") for gpu in ALL_GPUS),
+    "scan": tuple((gpu, "bf16") for gpu in SCANNED),
 }
 COLUMNS = {
     "gemm": ("m", "n", "k"),
@@ -50,6 +53,7 @@ COLUMNS = {
     ),
     "attention_prefill": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
     "attention_decode": ("batch_size", "context", "num_heads", "num_key_value_heads", "head_dim"),
+    "scan": ("batch_size", "seq_len", "num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim"),
 }
 LEADING_SERIES = {"gemm": 23}
 """Number of series with a separate grid of shapes: they come first in every shape that has at least

@@ -21,9 +21,10 @@ TITLES = {
 }
 SOURCE = """source: >-
   ai-dynamo/aiconfigurator, collected kernel timings of a serving stack (GEMM, attention, fused
-  experts, NCCL in one host); fitted by benchmarks/fit_kernels.py; errors in docs/kernel-fits.md
+  experts, recurrences, NCCL in one host); fitted by benchmarks/fit_kernels.py; errors in
+  docs/kernel-fits.md
 """
-SECTIONS = {"attention_prefill": "prefill", "attention_decode": "decode"}
+SECTIONS = {"attention_prefill": "prefill", "attention_decode": "decode", "scan": "scan"}
 
 
 def entries(
@@ -37,9 +38,9 @@ def entries(
         lines = [f"# {TITLES[gpu]}: kernel and collective times; `fit` is on held-out shapes."]
         lines += ["fitted: true", f"sms: {sms}"]
         if gpu in AMPERE:
-            lines += ["like: h100-sxm-80gb # fused experts: no timing on this GPU"]
+            lines += ["like: h100-sxm-80gb # fused experts, recurrences: no timing on this GPU"]
         lines += [SOURCE.rstrip()]
-        for kind in ("gemm", "attention_prefill", "attention_decode", "moe"):
+        for kind in ("gemm", "attention_prefill", "attention_decode", "moe", "scan"):
             lines += _section(gpu, kind, fitted)
         lines += ["collectives:", f"  link_gb_per_s: {format_float(links[gpu])}"]
         for (name, operation), (values, validation) in collectives.items():

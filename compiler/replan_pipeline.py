@@ -177,7 +177,7 @@ def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | N
             cost_model_for(problem, framework_of_problem(problem)), layout, found.hosts
         )
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
-        from parc.compiler.placement.fixed_hosts import serving_plan_on_hosts
+        from parc.compiler.placement.fixed_service_hosts import serving_plan_on_hosts
 
         problem = replace(problem, cluster=cluster)
         return serving_plan_on_hosts(problem, engine(problem.framework), layout, found.hosts)

@@ -39,6 +39,7 @@ from benchmarks.accuracy.wide.words import (
     shard,
 )
 from parc.compiler.cost.step.offload import host_bytes_per_second
+from parc.compiler.cost.step.routed_experts import expected_distinct_parts
 from tests.project_files import ROOT
 
 LIMITS = {
@@ -186,6 +187,17 @@ def test_experts_are_split_like_other_weights_if_megatron_is_not_given_their_siz
     assert expert_tensor_size(replace(run, ep=16)) == 1
     assert expert_tensor_size(replace(run, source="NVIDIA-NeMo/Megatron-Bridge docs")) == 1
     assert expert_tensor_size(replace(run, framework="torchtitan")) == 1
+
+
+def test_tokens_of_runs_with_local_routing_go_to_the_fewest_possible_ranks() -> None:
+    runs = [one for one in cases() if one.run.model.endswith("-local-routing")]
+    assert len(runs) == 7
+    for case in runs:
+        experts = case.problem.model.experts
+        assert experts is not None
+        assert experts.groups > 1
+        fewest = max(1, experts.top_k * case.layout.ep // experts.count)
+        assert fewest - 1e-9 < expected_distinct_parts(experts, case.layout.ep) < fewest + 0.5
 
 
 def test_a_run_whose_sizes_do_not_divide_its_gpus_is_left_out_and_counted() -> None:

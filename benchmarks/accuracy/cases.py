@@ -13,6 +13,13 @@ Values that the source does not state are filled by these rules, in this order. 
 - ``recompute``: the cheapest level that fits the device at the low end of PARC's memory band.
 - ``micro_batch``: the one of 1, 2, 4, 8 that PARC predicts to be fastest among those that fit.
 - ``global_batch``: 16 micro-batches per replica; such a row is scored on tokens/s.
+
+NeMo AutoModel trains weights in bf16, so that the moments of torch.optim.Adam are in bf16 too. Two
+more facts about its runs are part of their rows. Its load balancer for benchmarks
+(FakeBalancedGate, components/moe/layers.py) sends each token to consecutive experts, so that the
+models of these runs (``-local-routing``) have a group of experts for each choice. Its pipelines run
+once per accumulation step, so that a row with pipelines is one such step, with its share of the
+time (tier B).
 """
 
 from __future__ import annotations
@@ -38,6 +45,7 @@ MICRO_BATCHES = (1, 2, 4, 8)
 STACKS = {
     "composer-fsdp": "torch-native",
     "torchtitan": "torch-native",
+    "automodel-torch-attention": "torch-native",
     "nanotron": "nanotron",
     "jax": "jax",
 }
@@ -207,6 +215,7 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
         moe_overlap="ep-overlap" in run.overlap,
         gradient_precision="bf16" if _reduces_in_16_bit(run) else "fp32",
+        moment_precision="bf16" if run.framework.startswith("automodel") else "fp32",
     )
     return problem_of(run.id, model, cluster, spec)
 

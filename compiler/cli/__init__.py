@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import pathlib
@@ -49,6 +50,8 @@ class LazyGroup(click.Group):
         # Most objects of a command live until its end, so collecting garbage frees little. With
         # Python's default threshold of 700, collections cost a tenth of the time.
         gc.set_threshold(GC_THRESHOLD)
+        # At its end, the interpreter would search all objects for garbage three times.
+        atexit.register(gc.freeze)
         # Otherwise pydantic reads the metadata of all installed packages to find its plugins.
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
         _replace_closed_streams()

@@ -11,14 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parc.backends.base import Engine
-from parc.compiler.cost.serving.stages import stage_caches, stage_layers
-from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.estimate_run import complete_plan
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.evaluate.service_rules import engine_request_limits, service_rules
 from parc.compiler.ir import (
     Layout,
     LockedPlan,
@@ -26,17 +22,11 @@ from parc.compiler.ir import (
     PlacementAlternative,
     Plan,
     Search,
-    ServingLayout,
-    ServingPlan,
-    ServingProblem,
-    ServingSearch,
 )
-from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.placement.build_placement_problem import TIE, placement_problem_of_plan
 from parc.compiler.placement.order.lower_bounds import TimeBound
 from parc.compiler.placement.order.search_orders import lower_bounds
 from parc.compiler.placement.place_ranks import build_proof
-from parc.compiler.placement.place_service import place_service
 from parc.compiler.placement.score_placement import add_placement_seconds
 from parc.compiler.placement.try_other_rank_order import PlacedLayout, search_with_chosen_first
 from parc.compiler.topology.arrange_hosts import gpu_order
@@ -128,32 +118,3 @@ def keep_hosts(
         return None
     plan = evaluate_hosts(cost_model, plan)
     return PlacedLayout(plan.layout, plan.estimate, plan.placement)
-
-
-def serving_plan_on_hosts(
-    problem: ServingProblem, engine: Engine, layout: ServingLayout, hosts: Sequence[str]
-) -> ServingPlan | None:
-    """Return the serving plan that runs ``layout`` on ``hosts``, which are listed by node rank.
-
-    Returns None if the layout breaks a rule, if a host is not usable, or if the pipeline stages do
-    not contain every layer of the model exactly once.
-    """
-    available = {host.name: host for host in problem.cluster.hosts}
-    stages = stage_layers(problem, layout)
-    has_all_layers = len(stages) == layout.pp and sum(stages) == problem.model.layers
-    if not has_all_layers or not available.keys() >= set(hosts):
-        return None
-    if any(rule.broken(problem, layout) for rule in service_rules(problem, engine)):
-        return None
-    service = problem.service
-    found = estimate_serving(problem.model, problem.cluster, service.setup, layout, service.traffic)
-    limits = engine_request_limits(problem, layout)
-    return ServingPlan(
-        problem,
-        layout,
-        limits,
-        stage_caches(problem, layout, limits.max_model_len),
-        found,
-        place_service(problem, engine, layout, [available[name] for name in hosts]),
-        ServingSearch(1, (), (ServingCandidate.from_estimate(found),), ()),
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from parc.compiler.spec.base import (
     Count,
@@ -258,6 +258,9 @@ class ExtraWeightsSpec(StrictModel):
 
 class ModelSpec(StrictModel):
     """Decoder-only model. If base is set, absent keys have the values of base."""
+
+    # Catalog entries are validated too, so that ``Spec`` can use a validator that exists already.
+    model_config = ConfigDict(defer_build=False)
 
     base: str | None = None
     """Name of a catalog model, or path of a Hugging Face config.json, to start from. Keys that are

@@ -16,6 +16,7 @@ MODELS = (
     *("mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b", "deepseek-v2-lite"),
 )
 NODES = ("dgx-h100", "hgx-h200", "dgx-a100", "l40s-8", "dgx-b200")
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
 STATISTICS = ("mean", "p50", "p90", "p99")
 
 
@@ -47,6 +48,7 @@ def random_service(seed: int) -> dict[str, Any]:
             "precision": "bf16",
         },
         "goals": _goals(dice),
+        "emit": [ENGINES[seed % len(ENGINES)]],
     }
 
 

@@ -86,12 +86,15 @@ def _program(case: Case) -> ProgramMemory:
 
     Low-precision recipes store quantized parameters (fp8-param-gather). Those of NeMo and MLPerf
     also use 16-bit gradients (they disable grad_reduce_in_fp32), as do those of Megatron-Bridge in
-    any precision. llm-foundry's loss is fused and overwrites the logits with their gradient.
+    any precision. llm-foundry's loss is fused and overwrites the logits with their gradient. NeMo
+    AutoModel has weights, gradients and moments of 16 bits.
     """
     generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
     if case.run.framework == "composer-fsdp":
         return replace(fsdp2_memory(), name="composer", loss_bytes=4.0)
+    if case.run.framework.startswith("automodel"):
+        return replace(fsdp2_memory(), name="automodel", state=StateBytes(2.0, 2.0, 4.0))
     if case.fsdp:
         return fsdp2_memory()
     if precision not in LOW_PRECISION:

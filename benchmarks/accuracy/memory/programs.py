@@ -22,10 +22,15 @@ FIXED_SEGMENTS_FRAGMENTATION = 0.2
 """Fraction of the bytes of activations and logits that torch's allocator loses without expandable
 segments, which torchtitan's run script switches on. Two readings that were started without the
 script fit 0.18 and 0.2."""
+ENGINE_LOSS_BYTES = 2.0
+"""Bytes per logit of TransformerEngine's fused loss (``--cross-entropy-fusion-impl te``): until
+version 2.17, the gradient replaces the 16-bit logits in the forward pass and is saved for the
+backward pass (triton/cross_entropy.py). Megatron's own fused loss needs ``FUSED_LOSS_BYTES``."""
 FAMILIES = {
     "fp8_parameters": "megatron",
     "fsdp2": "torch",
     "torchtitan": "torch",
+    "torchtitan_2024": "torch",
     "bf16_adam": "torch",
 }
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
@@ -44,6 +49,17 @@ def nanotron() -> ProgramMemory:
         loss_bytes=14.0,
         workspace_bytes=64.0 * 2**20,
     )
+
+
+def torchtitan_2024() -> ProgramMemory:
+    """Return the memory model of torchtitan from December 2024 to March 2025.
+
+    Embedding, final norm and output projection are in the root FSDP unit (parallelize_llama.py,
+    apply_fsdp). The 16-bit logits are freed before the backward pass (train.py, ``del pred``), but
+    the fp32 gradient of the logits does not fit into their place, so that torch reserves 14 bytes
+    per logit although 12 are allocated.
+    """
+    return replace(fsdp2_memory(), name="torchtitan 2024", root_bytes=2.0)
 
 
 def bf16_adam() -> ProgramMemory:
@@ -93,6 +109,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "deepspeed": lambda: deepspeed_zero_memory(precision),
         "fsdp2": fsdp2_memory,
         "torchtitan": torchtitan_memory,
+        "torchtitan_2024": torchtitan_2024,
         "nanotron": nanotron,
         "bf16_adam": bf16_adam,
     }[name]()
@@ -101,12 +118,18 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = unfused(program)
     if "eager" in features:
         program = replace(program, last_product=True)
+    if "fp8_gathered" in features:
+        # enable_fsdp_float8_all_gather: a pipeline keeps gathered weights in 8 bits.
+        program = replace(program, state=replace(program.state, gathered=1.0))
     if "bf16_gradients" in features:
         program = with_gradient_bytes(program, 2.0, precision)
     if "separate_gradients" in features:
         program = replace(program, placeholder_bytes=0.0)
     if "bf16_moments" in features:
         program = with_bf16_moments(program, precision)
+    if "no_transposes" in features:
+        # disable_parameter_transpose_cache: 8-bit weights are transposed when they are used.
+        program = replace(program, state=replace(program.state, weight=1.0))
     # ``compiled_layers``: the loss runs uncompiled, as in torchtitan until April 2025.
     if "compiled" in features or "compiled_layers" in features:
         program = replace(
@@ -138,6 +161,8 @@ def _with_workspaces(
 
 def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
     """Return ``program`` with the bytes per logit that ``features`` imply."""
+    if "engine_loss" in features:
+        return replace(program, loss_bytes=ENGINE_LOSS_BYTES, loss_kept_bytes=ENGINE_LOSS_BYTES)
     loss = program.loss_bytes
     if "fused_loss" in features:
         loss = FUSED_LOSS_BYTES

@@ -12,6 +12,10 @@ December 2024, parallelisms/pipelining_utils.py, build_pipeline_schedule).
 Sizes of Megatron's release tests follow from their arguments; their number of ranks, which the
 repository does not state, follows from the bytes that stay allocated between two steps.
 
+Megatron-Bridge's documents state gigabytes of 1e9 bytes, also where they write GiB: their figures
+have the five digits that its log prints (train_utils.py, report_memory). Until May 2026 it logged
+the last pipeline stage alone (Megatron-Bridge, pull request 3645).
+
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.
 """
@@ -28,6 +32,7 @@ from pathlib import Path
 from benchmarks.accuracy.memory.programs import family_of, program_of
 from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
+from parc.backends.megatron.memory import fsdp_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_contents
@@ -169,21 +174,54 @@ def stage_of(row: Words) -> StageMemory:
     problem = problem_of("", model, cluster, spec)
     cost_model = cost_model_for(problem, MEGATRON)
     program = program_of(row["runtime"], row["precision"], cluster.generation)
+    if family_of(row["runtime"]) == "megatron" and layout.zero_stage > 1:
+        program = fsdp_memory(program)
     if program.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
         # but the output projection reads (sequence, batch).
         program = replace(program, output_copies=1.0)
-    if "local" in row["runtime"].split():
-        # Megatron's own attention keeps a buffer for its scores (get_global_memory_buffer).
-        heads = model.attention.heads // layout.tp
-        scores = 2.0 * heads * layout.micro_batch * spec.sequence_length**2
-        program = replace(program, workspace_bytes=program.workspace_bytes + scores)
+    features = row["runtime"].split()
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
-    stages = [
-        stage_memory(cost_model, layout, stage_contents(model, layout.split, rank), rank, program)
-        for rank in ranks
-    ]
+    stages = []
+    for rank in ranks:
+        load = stage_contents(model, layout.split, rank)
+        extra = _scores_bytes(features, model, layout, spec)
+        extra += load.loss * _kept_output_bytes(features, model, layout, spec)
+        own = replace(program, workspace_bytes=program.workspace_bytes + extra)
+        stages.append(stage_memory(cost_model, layout, load, rank, own))
     return max(stages, key=lambda stage: stage.total_bytes)
+
+
+def _scores_bytes(features: list[str], model: Model, layout: Layout, spec: JobSpec) -> float:
+    """Return the bytes of the buffer that Megatron's own attention keeps for its scores.
+
+    Source: Megatron-LM, get_global_memory_buffer. The result is 0 for other attention.
+    """
+    if "local" not in features:
+        return 0.0
+    heads = model.attention.heads // layout.tp
+    return 2.0 * heads * layout.micro_batch * spec.sequence_length**2
+
+
+def _kept_output_bytes(features: list[str], model: Model, layout: Layout, spec: JobSpec) -> float:
+    """Return the bytes of the last stage's outputs that some programs keep until the step ends.
+
+    Megatron's ``--defer-embedding-wgrad-compute`` keeps inputs and output gradients of the output
+    projection (tensor_parallel/layers.py, grad_output_buffer) for the number of micro-batches after
+    the colon of the word ``deferred_head``. Pipelines of torch keep the logits
+    of all micro-batches, unless ``return_outputs`` is false (pipelining/stage.py, output_chunks).
+    """
+    count = layout.micro_batches(spec.global_batch)
+    tokens = 2.0 * layout.tokens(spec.sequence_length)
+    logits = tokens * model.vocab / layout.tp
+    for feature in features:
+        name, _, limit = feature.partition(":")
+        if name == "deferred_head":
+            inputs = tokens * model.hidden / (layout.tp if layout.sequence_parallel else 1)
+            return min(int(limit), count) * (logits + inputs)
+    if "torchtitan_2024" in features and layout.pp > 1:
+        return count * logits
+    return 0.0
 
 
 def words_of(text: str) -> Words:

@@ -58,7 +58,7 @@ CONSTANTS = (
     ),
     Constant(
         "compiler.cost.kernels.layer_kernels.STREAM_SHARE",
-        "share of the memory bandwidth that traffic of scores and of recurrences reaches",
+        "share of the memory bandwidth that traffic of scores reaches",
         "assumed",
     ),
     Constant(
@@ -92,17 +92,7 @@ CONSTANTS = (
         "fitted to 8 published runs of dense models",
     ),
     Constant(
-        "compiler.cost.kernels.recurrence.MATRIX_SHARE",
-        "share of the 16-bit matrix peak that products inside a chunk of a recurrence reach",
-        "assumed",
-    ),
-    Constant(
-        "compiler.cost.kernels.recurrence.MAMBA_PASSES",
-        "times that a channel of a Mamba layer passes through memory in the forward pass",
-        "fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano",
-    ),
-    Constant(
-        "compiler.cost.kernels.recurrence.BACKWARD_FACTOR",
+        "compiler.cost.kernels.recurrence.SCAN_BACKWARD",
         "backward over forward time of a recurrence",
         "assumed, after a count: two products for each, and recomputed states",
     ),

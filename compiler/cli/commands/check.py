@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from difflib import unified_diff
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -124,6 +123,8 @@ def _check_spec(
 
 
 def _unified_diff(name: str, old: str, new: str) -> str:
+    from difflib import unified_diff
+
     lines = unified_diff(
         old.splitlines(keepends=True), new.splitlines(keepends=True), name, f"{name} (fixed)"
     )

@@ -10,6 +10,7 @@ from parc.compiler.cost.kernels.attention import DecodeFit, PrefillFit
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Operation
 from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors
 from parc.compiler.cost.kernels.grouped_gemm import GroupedFit
+from parc.compiler.cost.kernels.recurrence import ScanFit
 from parc.compiler.ir import Gpu
 
 KernelEntry = Mapping[str, Any]
@@ -18,7 +19,6 @@ ReadEntry = Callable[[str], KernelEntry]
 """Function from the name of a GPU to its entry in the kernel catalog; KeyError if it has none."""
 FitType = TypeVar("FitType", GemmFit, GroupedFit)
 
-SECTIONS = ("gemm", "prefill", "decode", "grouped", "collectives")
 OPERAND_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
 """Bytes per element by precision, with scales; nvfp4 has one byte of scale per 16 elements."""
 NEAREST = {
@@ -43,12 +43,11 @@ class KernelFit:
     fitted: bool
     """True if the constants are fitted to measurements of this GPU type. Otherwise the constants of
     another GPU type are scaled by the data sheets."""
-    assumed: tuple[str, ...]
-    """Names in ``SECTIONS`` whose constants are based on measurements of another GPU type."""
     gemms: Mapping[str, GemmFit]
     prefill: PrefillFit
     decode: DecodeFit
     grouped: Mapping[str, GroupedFit]
+    scan: ScanFit
     collectives: Mapping[Operation, CollectiveFit]
 
     def gemm_fit(self, precision: str) -> GemmFit:
@@ -97,11 +96,11 @@ def build_kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
     return KernelFit(
         gpu=gpu.name,
         fitted=bool(own["fitted"]),
-        assumed=tuple(section for section in SECTIONS if section not in own),
         gemms=_fits_by_precision(gpu, core, entry, ("gemm", GemmFit)),
         prefill=PrefillFit(**core, **entry["prefill"]["terms"]),
         decode=DecodeFit(**core, **entry["decode"]["terms"]),
         grouped=_fits_by_precision(gpu, core, entry, ("grouped", GroupedFit)),
+        scan=ScanFit(**core, **entry["scan"]["terms"]),
         collectives={op: _collective_fit(op, entry["collectives"]) for op in OPERATIONS},
     )
 

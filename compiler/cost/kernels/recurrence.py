@@ -1,18 +1,20 @@
-"""FLOPs and bytes per token of linear attention, Mamba and short convolutions.
+"""FLOPs, bytes and times of linear attention, Mamba and short convolutions.
 
 Linear attention and Mamba-2 process chunks of tokens: a chunk needs matrix products, and passes a
 state to the next chunk (Yang et al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024,
 arXiv:2405.21060, section 6). There are many small kernels, so that the times of matrix products and
 memory traffic add up. Tensor parallelism divides the heads. Context parallelism also divides heads
 and gives a rank all tokens for its heads, which is the same amount of work.
+
+Constants are fitted per GPU type to timings of the gated delta rule (docs/kernel-fits.md), which
+has the same kernels of flash-linear-attention in training and in serving. The kernels of the other
+recurrences have the same structure and are assumed to reach the same shares of the data sheet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.kernels.layer_kernels import STREAM_SHARE, ForwardBackward
 from parc.compiler.ir import Convolution, LayerKind, LinearAttention, Mamba, Model
 
 LINEAR_CHUNK = 64
@@ -21,17 +23,30 @@ LIGHTNING_CHUNK = 256
 """Tokens per chunk of lightning attention (vLLM 0.33, layers/lightning_attn.py: BLOCK)."""
 MAMBA_CHUNK = 128
 """Tokens per chunk (Megatron-Core, ssm/mamba_mixer.py: chunk_size)."""
-MATRIX_SHARE = 0.35
-"""Share of the 16-bit matrix peak that products of 64 to 256 rows inside a chunk reach; assumed."""
+SELECTIVE_CHUNK = 2048
+"""Tokens per chunk of Mamba-1 (mamba_ssm, csrc/selective_scan/selective_scan_fwd_kernel.cuh)."""
 VECTOR_RATIO = 989 / 67
 """Peak of products of 16-bit matrices divided by that of fp32 vectors (data sheet of H100 SXM)."""
-MAMBA_PASSES = 56
-"""Number of times that each channel of a Mamba layer moves through memory in the forward pass. The
-number covers all kernels of Megatron-Core's layer: scans, transposes, and norm and gate in fp32. It
-is fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types."""
-BACKWARD_FACTOR = 2.5
+SCAN_BACKWARD = 2.5
 """Backward time divided by forward time. Assumed, because the backward pass has two products for
 each forward product and recomputes states."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFit:
+    """Fitted constants of the kernels of a recurrence on one GPU type, 16 bit, forward only."""
+
+    sms: int
+    flops_per_second: float
+    bytes_per_second: float
+    matrix_share: float
+    """Share of the matrix peak that the products inside chunks reach."""
+    memory_share: float
+    """Share of the memory bandwidth that the traffic of chunks reaches."""
+    chunk_seconds: float
+    """Seconds per chunk of one sequence: each chunk waits for the state of the one before it."""
+    launch_seconds: float
+    """Seconds of a layer without work: the launches of all its kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,8 @@ class Recurrence:
     """Width of the input projection."""
     inner: int
     """Input width of the output projection."""
+    chunk: int
+    """Tokens per chunk; 0 if the layer passes no state from chunk to chunk."""
     flops: float
     """FLOPs of the products inside chunks, forward."""
     scanned_bytes: float
@@ -62,7 +79,7 @@ def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
     """
     part = model.recurrent_mixer(kind)
     if isinstance(part, LinearAttention):
-        return _lightning_attention(part) if part.kind == "lightning" else _delta_rule(part)
+        return _lightning_attention(part) if part.kind == "lightning" else gated_delta_rule(part)
     if isinstance(part, Convolution):
         return _convolution(part)
     if part is None:
@@ -70,19 +87,22 @@ def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
     return _mamba1(part) if part.step_rank else _mamba2(part)
 
 
-def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> ForwardBackward:
-    """Return the forward and backward times in seconds of the recurrence on one rank.
+def scan_seconds(fit: ScanFit, part: Recurrence, tokens: float, sequence: float) -> float:
+    """Return the time in seconds of the recurrence of one layer on one rank, forward.
 
     ``tokens`` is the number of tokens times the fraction of the heads that the rank computes.
+    ``sequence`` is the number of tokens of its longest sequence.
     """
-    fit = kernels.gemm_fit("bf16")
+    if not part.chunk:
+        return 0.0
     # Added and not overlapped: the many small kernels run one after the other.
-    seconds = part.flops / (MATRIX_SHARE * fit.flops_per_second)
-    seconds += part.scanned_bytes / (STREAM_SHARE * fit.bytes_per_second)
-    return ForwardBackward(tokens * seconds, BACKWARD_FACTOR * tokens * seconds)
+    seconds = part.flops / (fit.matrix_share * fit.flops_per_second)
+    seconds += part.scanned_bytes / (fit.memory_share * fit.bytes_per_second)
+    serial = sequence / part.chunk * fit.chunk_seconds
+    return fit.launch_seconds + serial + tokens * seconds
 
 
-def _delta_rule(linear: LinearAttention) -> Recurrence:
+def gated_delta_rule(linear: LinearAttention) -> Recurrence:
     """Return the projection widths, FLOPs and bytes per token of Gated DeltaNet or Kimi Delta.
 
     FLOPs and bytes are counted as in the kernels of flash-linear-attention. Kimi Delta Attention
@@ -104,6 +124,7 @@ def _delta_rule(linear: LinearAttention) -> Recurrence:
     return Recurrence(
         projected=linear.input_projection_width,
         inner=linear.inner_width,
+        chunk=chunk,
         flops=2 * chunk * heads * (3 * keys + 2 * values) + 6 * state,
         scanned_bytes=2 * (7 * wide + 6 * linear.inner_width + 2 * state / chunk)
         + 12 * heads * chunk
@@ -133,6 +154,7 @@ def _lightning_attention(linear: LinearAttention) -> Recurrence:
     return Recurrence(
         projected=linear.input_projection_width,
         inner=linear.inner_width,
+        chunk=chunk,
         flops=2 * chunk * wide + 4 * state,
         scanned_bytes=4 * wide + 8 * state / chunk,
         streamed_bytes=6 * linear.inner_width,
@@ -149,6 +171,7 @@ def _convolution(part: Convolution) -> Recurrence:
     return Recurrence(
         projected=part.input_projection_width,
         inner=part.inner_width,
+        chunk=0,
         flops=0.0,
         scanned_bytes=0.0,
         streamed_bytes=2 * 8 * part.width,
@@ -159,19 +182,27 @@ def _convolution(part: Convolution) -> Recurrence:
 def _mamba2(mamba: Mamba) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Mamba-2 mixer with fused kernels.
 
-    The kernels move the fp32 state of each chunk through memory three times. They save the
-    projection and the output of the scan before its gate, and recompute all other tensors in the
-    backward pass (mamba_ssm, ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). The norm
-    after the gate saves its input, and the output projection saves the output of the norm.
+    Bytes are counted as in mamba_ssm, ops/triton/ssd_combined.py. The kernels save the projection
+    and the output of the scan before its gate, and recompute all other tensors in the backward pass
+    (MambaSplitConv1dScanCombinedFn). The norm after the gate saves its input, and the output
+    projection saves the output of the norm.
     """
-    matrices, state = mamba.groups * mamba.state_size, mamba.inner_width * mamba.state_size
+    # Kernels: sums of step sizes and decays; state of each chunk from inputs and B, in fp32;
+    # passing of states; products of B and C; outputs from inputs, C, products and states.
+    inner, matrices = mamba.inner_width, mamba.groups * mamba.state_size
+    state = inner * mamba.state_size
     return Recurrence(
         projected=mamba.input_projection_width,
-        inner=mamba.inner_width,
-        flops=2 * MAMBA_CHUNK * (matrices + mamba.inner_width) + 4 * state,
-        scanned_bytes=2 * MAMBA_PASSES * (mamba.inner_width + matrices) + 12 * state / MAMBA_CHUNK,
-        streamed_bytes=4 * mamba.conv_channels + 6 * mamba.inner_width,
-        kept_bytes=2 * (mamba.input_projection_width + 3 * mamba.inner_width),
+        inner=inner,
+        chunk=MAMBA_CHUNK,
+        flops=2 * MAMBA_CHUNK * (matrices + inner) + 4 * state,
+        scanned_bytes=6 * inner
+        + 8 * matrices
+        + 26 * mamba.heads
+        + 8 * mamba.groups * MAMBA_CHUNK
+        + 16 * state / MAMBA_CHUNK,
+        streamed_bytes=4 * mamba.conv_channels + 6 * inner,
+        kept_bytes=2 * (mamba.input_projection_width + 3 * inner),
     )
 
 
@@ -188,6 +219,7 @@ def _mamba1(mamba: Mamba) -> Recurrence:
     return Recurrence(
         projected=mamba.input_projection_width,
         inner=inner,
+        chunk=SELECTIVE_CHUNK,
         flops=VECTOR_RATIO * 7 * inner * mamba.state_size,
         scanned_bytes=2 * (5 * inner + matrices),
         streamed_bytes=4 * mamba.conv_channels,

@@ -60,6 +60,8 @@ class MemoryEnd:
         return self.others + self.fragmentation * program.fragmentation
 
 
+LOGIT_GRADIENT = 2.0
+"""Bytes per logit of the gradient that the loss passes to the output projection."""
 EXPECTED = MemoryEnd(1.0, 1.0)
 HIGH = MemoryEnd(1 + DYNAMIC_SPREAD, FRAGMENTATION_SPREAD)
 """High end of the interval, equal to ``StageMemory.high_bytes``."""
@@ -253,11 +255,12 @@ def waiting_gradient_bytes(
     counts = {min(max(count, 1), layers) for count in (1, floor(full), ceil(full), layers)}
     freed = kept / load.layers
     layer_peak = max(min(queue, tables + n * each) - (n - 1) * freed for n in counts)
-    # Gradients of the output projection exist together with the logits.
+    # Gradients of the output projection are computed from the 16-bit gradients of the logits, when
+    # the loss has freed everything else (tensor_parallel/cross_entropy.py).
     head = load.loss * program.state.gradient * table_parameters(cost_model, layout, load)
     if load.embedding and not cost_model.problem.model.tied_embeddings:
         head /= 2
-    head_peak = min(queue, max(head, tables))
+    head_peak = min(queue, max(head, tables)) - logits * (1 - LOGIT_GRADIENT / program.loss_bytes)
     return max(0.0, layer_peak - max(logits - working, 0.0), head_peak - max(working - logits, 0.0))
 
 

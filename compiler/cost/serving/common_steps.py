@@ -24,6 +24,7 @@ divided by the mean time. K has a Poisson distribution:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, erfc, exp, expm1, log, sqrt
@@ -72,13 +73,16 @@ class CommonSteps:
 
     def _slowest_moments(self, prompts: float) -> tuple[float, float]:
         """Return the mean of this time and of its square, in units of the mean time."""
-        moments = _slowest_of_many(
-            self.lengths, self.ranks, self.step_prompts, round(self.quadratic, 2)
-        )
+        quadratic = round(self.quadratic, 2)
         low = min(max(int(prompts), 1), self.ranks)
-        few, many = moments[low - 1], moments[min(low, self.ranks - 1)]
         part = min(max(prompts - low, 0.0), 1.0)
-        return few[0] + part * (many[0] - few[0]), few[1] + part * (many[1] - few[1])
+        one = _slowest(self.lengths, 1, self.step_prompts, quadratic)[0]
+        mean, square = _slowest(self.lengths, low, self.step_prompts, quadratic)
+        if part and low < self.ranks:
+            many = _slowest(self.lengths, low + 1, self.step_prompts, quadratic)
+            mean += part * (many[0] - mean)
+            square += part * (many[1] - square)
+        return mean / one, square / (one * one)
 
     def _chunks(self) -> float:
         """Return the mean number of steps in which the prompt of one request runs."""
@@ -183,23 +187,9 @@ def _waves_in_row(row: int, ranks: int, complete: bool) -> tuple[float, float]:
     return prompts, mean
 
 
-@lru_cache(maxsize=256)
 def _share_in_step(lengths: Lengths, most: float) -> float:
     """Return the mean length that runs in one step, divided by the mean length of a prompt."""
     return _slowest(lengths, 1, most, 0.0)[0]
-
-
-@lru_cache(maxsize=256)
-def _slowest_of_many(
-    lengths: Lengths, ranks: int, most: float, quadratic: float
-) -> tuple[tuple[float, float], ...]:
-    """Return the moments of ``_slowest`` for 1 to ``ranks`` prompts.
-
-    The unit is the mean time of the part of a prompt that runs in one step.
-    """
-    one = _slowest(lengths, 1, most, quadratic)[0]
-    found = (_slowest(lengths, number, most, quadratic) for number in range(1, ranks + 1))
-    return tuple((mean / one, square / one**2) for mean, square in found)
 
 
 def _slowest(lengths: Lengths, prompts: int, most: float, quadratic: float) -> tuple[float, float]:
@@ -208,12 +198,49 @@ def _slowest(lengths: Lengths, prompts: int, most: float, quadratic: float) -> t
     The unit is the mean time of a prompt. Lengths above ``most`` mean lengths count as ``most``:
     the rest of such a prompt runs in other steps.
     """
+    first, second, third, fourth = _longest(lengths, prompts).mean_powers(most)
+    # Mean square of the length, in units of the square of its mean.
+    mean_square = 1 + (lengths.input_cv**2 or lengths.range_ratio**2 / 3)
+    unit = 1 - quadratic + quadratic * mean_square
+    # The time of a prompt of length l is (linear x l + quadratic x l^2) / unit.
+    linear = 1 - quadratic
+    mean = linear * first + quadratic * second
+    square = linear * linear * second + quadratic * (2 * linear * third + quadratic * fourth)
+    return mean / unit, square / (unit * unit)
+
+
+@dataclass(frozen=True, slots=True)
+class _LongestLengths:
+    """Distribution of the longest of several lengths, in units of the mean length."""
+
+    quantiles: tuple[float, ...]
+    """``QUANTILES`` equally probable lengths, in ascending order."""
+    power_sums: tuple[tuple[float, float, float, float], ...]
+    """Sums of the first n quantiles and of their squares, cubes and fourth powers, for each n."""
+
+    def mean_powers(self, most: float) -> tuple[float, float, float, float]:
+        """Return the means of the powers 1 to 4 of the length, where longer ones count ``most``."""
+        # A search calls this for thousands of values of ``most``, so it has no loop over lengths.
+        below = bisect_right(self.quantiles, most)
+        first, second, third, fourth = self.power_sums[below]
+        longer = QUANTILES - below
+        if longer:
+            square = most * most
+            first += longer * most
+            second += longer * square
+            third += longer * square * most
+            fourth += longer * square * square
+        return first / QUANTILES, second / QUANTILES, third / QUANTILES, fourth / QUANTILES
+
+
+@lru_cache(maxsize=2048)
+def _longest(lengths: Lengths, prompts: int) -> _LongestLengths:
+    """Return the distribution of the longest of ``prompts`` prompts."""
     sigma = sqrt(log(1 + lengths.input_cv**2))
     ratio = lengths.range_ratio
     normal = NormalDist()
-    # Mean square of the length, in units of the square of its mean.
-    unit = 1 - quadratic + quadratic * (1 + (lengths.input_cv**2 or ratio**2 / 3))
-    mean = square = 0.0
+    quantiles = []
+    power_sums = [(0.0, 0.0, 0.0, 0.0)]
     for point in range(QUANTILES):
         # The longest of n lengths has the quantile u^(1/n) with a uniform u.
         quantile = ((point + 0.5) / QUANTILES) ** (1 / prompts)
@@ -221,8 +248,10 @@ def _slowest(lengths: Lengths, prompts: int, most: float, quadratic: float) -> t
             length = exp(sigma * normal.inv_cdf(quantile) - sigma * sigma / 2)
         else:
             length = 1 + ratio * (2 * quantile - 1)
-        length = min(length, most)
-        seconds = (length * (1 - quadratic) + length * length * quadratic) / unit
-        mean += seconds / QUANTILES
-        square += seconds * seconds / QUANTILES
-    return mean, square
+        quantiles.append(length)
+        first, second, third, fourth = power_sums[-1]
+        square = length * length
+        power_sums.append(
+            (first + length, second + square, third + square * length, fourth + square * square)
+        )
+    return _LongestLengths(tuple(quantiles), tuple(power_sums))

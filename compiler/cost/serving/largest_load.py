@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
-from parc.compiler.cost.serving.request_waits import BUSIEST, RequestQueue, poisson_queue
+from parc.compiler.cost.serving.request_waits import BUSIEST, poisson_queue
 from parc.compiler.cost.serving.traffic import (
     LEAST_RUNNING,
     decode_steps,
@@ -47,7 +47,7 @@ def estimate_largest_load(
         ``running`` is the number of requests that decode. It determines the duration of a step, and
         Little's law then determines the rate.
         """
-        unqueued = steady_state(deployment, traffic, running, RequestQueue(rate=0.0))
+        unqueued = steady_state(deployment, traffic, running, poisson_queue(setup, traffic, 0.0))
         rate = (
             running / (steps * unqueued.step_seconds) if steps else running / unqueued.first_seconds
         )

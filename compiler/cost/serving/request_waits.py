@@ -18,6 +18,11 @@ half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
 - A closed loop: each request that ends is replaced at once. The decoding requests end in different
   steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
 
+An engine that runs prompts first has steps of d or n p seconds. It is a queue with vacations: under
+Poisson arrivals, M = d / (1 + r) + p r / (1 - r^2). In a closed loop, the steps with prompts have n
+= ``together`` of them. A request decodes every d / (1 - r) seconds, as in an engine with mixed
+steps; only p is longer, because such steps have their own fixed part.
+
 If an engine has several data-parallel ranks, they run their steps together (``common_steps.py``).
 In a closed loop of equal requests, their prompts start in the same steps, because all requests
 start together and end after equally many steps. They also do if an option of the benchmark holds
@@ -40,7 +45,7 @@ length stay together in all rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, sqrt
 
 from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
@@ -77,6 +82,29 @@ class StepSeconds:
     starts: float = 0.0
     """Number of prompts that start per step on all data-parallel ranks, apart from those that start
     on all ranks at once."""
+    alone: float = 0.0
+    """Time of the steps that contain only the prompt of one request; 0 if prompts share steps with
+    decoding requests."""
+    together: float = 1.0
+    """Mean number of prompts in such a step."""
+    paused: float = 0.0
+    """Steps per decode step of a request in which the request waits for prompts of its own rank,
+    while other data-parallel ranks decode."""
+
+    @property
+    def request_step(self) -> float:
+        """Mean time between two decode steps of a request."""
+        return self.step * (1 + self.paused)
+
+    def square(self, queue: RequestQueue) -> float:
+        """Return the mean square of the time of a prompt, divided by the square of its mean.
+
+        The part that is proportional to the square of the length has the moments of the square of a
+        lognormal variable: E[l^3] = E[l^2]^3 and E[l^4] = E[l^2]^6 if E[l] = 1.
+        """
+        length, linear = queue.square, 1 - self.quadratic
+        mixed = 2 * linear * self.quadratic * length**2
+        return linear**2 * length + mixed + self.quadratic**2 * length**4
 
     def aligned(self, ranks: int) -> float:
         """Return the time that prompts add if one starts on each of ``ranks`` ranks at once."""
@@ -120,6 +148,10 @@ class RequestQueue:
     spread: float = 1.0
     """Fraction of the other running requests whose prompts run at any time."""
 
+    prefill_first: bool = False
+    """True if the decoding requests of a rank wait while prompts run on it."""
+    together: float = 1.0
+    """Number of requests that end in the same step, and whose prompts run together."""
     aligned_starts: bool = False
     """True if the prompts of different data-parallel ranks start in the same steps: in a closed
     loop of equal requests, or if an option of the engine holds prompts back."""
@@ -169,7 +201,9 @@ def closed_loop_queue(
     # Probability that the engine is busy: 0 without other requests, close to 1 with many.
     busy = everywhere / (everywhere + 1)
     first_round, later_rounds = 1 / CLOSED_LOOP_ROUNDS, 1 - 1 / CLOSED_LOOP_ROUNDS
-    companions = _requests_of_same_step(setup, traffic, present) - 1
+    prefill_first = runs_prompts_first(setup)
+    together = max(present / _ending_steps(traffic), 1.0) if prefill_first else 1.0
+    companions = together - 1
     # The prompts of a step end together, so that a request also waits for later ones in its step.
     limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
     batch = min(limit / traffic.computed_input_tokens, companions + 1)
@@ -180,22 +214,26 @@ def closed_loop_queue(
         steps=(arrivals.poll_steps + arrivals.option_steps) * busy,
         busy=busy,
         waited=_waited_share(setup, traffic),
-        dense=0.0 if setup.engine.scheduling.prefill_first else 1 / _ending_steps(traffic),
+        dense=0.0 if prefill_first else 1 / _ending_steps(traffic),
         lengths=traffic.lengths,
         square=mean_square(traffic),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
         spread=later_rounds * (1 - companions / others) if others else 1.0,
+        prefill_first=prefill_first,
+        together=together,
         # Requests of equal length that start together end together, on all ranks.
         aligned_starts=arrivals.option_steps > 0 or (_ending_steps(traffic) == 1 and ranks > 1),
     )
 
 
-def _requests_of_same_step(setup: ServingSetup, traffic: Traffic, present: float) -> float:
-    """Return the number of requests that end in the same step, and whose prompts run together."""
-    if not setup.engine.scheduling.prefill_first:
-        return 1.0
-    return max(present / _ending_steps(traffic), 1.0)
+def runs_prompts_first(setup: ServingSetup) -> bool:
+    """Return True if decoding requests wait while the engine runs prompts.
+
+    Decode pools compute one token of a prompt, and separate GPUs run prompts at the same time.
+    """
+    is_mixed = setup.pool == "decode" or setup.prefill_apart
+    return setup.engine.scheduling.prefill_first and not is_mixed
 
 
 def _ending_steps(traffic: Traffic) -> float:
@@ -219,6 +257,7 @@ def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> Request
         step_prompts=limit / traffic.computed_input_tokens,
         lengths=traffic.lengths,
         square=mean_square(traffic),
+        prefill_first=runs_prompts_first(setup),
     )
 
 
@@ -266,21 +305,42 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the wait in seconds for the running step and for other prompts of the own step."""
     prefill, step = seconds.prefill, seconds.step
     common = _seconds_in_common_steps(queue, seconds) if queue.ranks > 1 else 0.0
+    if queue.prefill_first and queue.ranks == 1:
+        return _seconds_in_separate_steps(queue, seconds)
     if queue.rate is not None:
         if queue.chunks > 1:
             return max(_seconds_behind_chunks(queue, seconds), common)
         if queue.ranks > 1:
             return common
         load = min(queue.rate * prefill, BUSIEST)
-        seen = queue.busy * step + queue.square * prefill * load / (1 - load * load)
+        seen = queue.busy * step + seconds.square(queue) * prefill * load / (1 - load * load)
         return (0.5 + queue.waited * load) * seen
     # Seconds per step in which prompts run, on average and in the steps before the own one.
     prompts = step - seconds.decode
     ahead = max(step, seconds.decode + queue.dense * prefill)
     if queue.ranks > 1:
         return queue.steps * ahead + common
-    seen = max(step + queue.square * prefill * prompts / step, ahead)
+    seen = max(step + seconds.square(queue) * prefill * prompts / step, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
+
+
+def _seconds_in_separate_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
+    """Return the same wait for one rank whose steps contain either prompts or decoding requests."""
+    prefill, decode, square = seconds.prefill, seconds.decode, seconds.square(queue)
+    if queue.rate is None:
+        # Per decode step, ``prompts`` seconds of steps with ``together`` prompts each.
+        prompts = seconds.step - decode
+        long = square * prefill * seconds.together * prompts
+        seen = (decode * decode + long) / seconds.step
+        others = queue.waited * prompts / seconds.step * seen
+        return queue.steps * decode + queue.busy * (seen / 2 + others)
+    load = min(queue.rate * prefill, BUSIEST)
+    # The engine decodes for a step whenever no prompt waits: a queue with vacations (Doshi,
+    # Queueing Systems 1, 1986). Prompts that arrive in one step run together in the next.
+    if queue.chunks > 1:
+        return queue.busy * decode / 2 + load * square * prefill / (2 * (1 - load))
+    seen = queue.busy * decode / (1 + load) + square * prefill * load / (1 - load * load)
+    return (0.5 + queue.waited * load) * seen
 
 
 def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
@@ -294,14 +354,16 @@ def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
     served = alone if queue.ranks == 1 else max(alone, queue.chunks * seconds.step)
     load = min((queue.rate or 0.0) * served, BUSIEST)
     behind: float = load ** (sqrt(2 * (queue.ranks + 1)) - 1) / (queue.ranks * (1 - load))
-    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * queue.square / 2
+    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * seconds.square(
+        queue
+    ) / 2
 
 
 def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     """Return the same wait for an engine whose data-parallel ranks run their steps together."""
     own, ranks = seconds.prefill - seconds.shared, queue.ranks
     rate = seconds.starts / seconds.step if queue.rate is None else ranks * queue.rate
-    common = _common_steps(queue, seconds)
+    common = steps_of_all_ranks(queue, seconds)
     seen = queue.busy * common.seen_seconds(seconds.decode, rate * seconds.step)
     others = rate * seen
     slower = common.slowest_of(min(others + 1, ranks)) - 1
@@ -309,24 +371,7 @@ def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float
     return 0.5 * seen + own * (slower + queue.waited * waves) + seconds.shared * others
 
 
-def with_prompts(
-    queue: RequestQueue, seconds: StepSeconds, running: float, steps: float
-) -> StepSeconds:
-    """Return the times with the mean step of a request, which contains prompts of others.
-
-    ``running`` is the mean number of decoding requests of a rank over time. A request decodes in
-    ``steps`` steps.
-    """
-    if queue.ranks == 1:
-        prompts = queue.prompts_while_decoding(running) / steps * seconds.prefill
-        return replace(seconds, step=seconds.decode + prompts)
-    starts = queue.prompts_of_all_ranks(running) / steps
-    prompts = _common_steps(queue, seconds).added_seconds(seconds.decode, starts)
-    prompts += queue.behind / steps * seconds.aligned(queue.ranks)
-    return replace(seconds, step=seconds.decode + prompts, starts=starts)
-
-
-def _common_steps(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
+def steps_of_all_ranks(queue: RequestQueue, seconds: StepSeconds) -> CommonSteps:
     """Return the steps that all data-parallel ranks of an engine run together."""
     return CommonSteps(
         queue.ranks,

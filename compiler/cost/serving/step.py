@@ -44,6 +44,10 @@ output, MLP input, and MLP output (vLLM 0.33, lora/ops/triton_ops: shrink and ex
 STREAM_BYTES = 12
 """Bytes per token and hidden unit of norm, residual and activations of one residual block, as in
 training."""
+PIPELINE_BALANCE = 1.1
+"""Time of a pipeline step, divided by that of a step with equal micro-batches. Micro-batches differ
+in prompts and contexts, and all of them wait for the slowest (Sarathi-Serve, section 3.3). The
+number is an assumption; no measurement determines it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,24 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         host=host.step_seconds + host.sequence_seconds * batch.decode,
         draft=_draft_seconds(deployment, batch) if deployment.draft is not None else 0.0,
     )
+
+
+def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
+    """Return the time in seconds that a token needs to pass all pipeline stages, by term.
+
+    Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as
+    the last one, which has the output projection.
+    """
+    layout = deployment.layout
+    if layout.pp == 1:
+        return engine_step_seconds(deployment, batch)
+    share = StepBatch(
+        batch.decode / layout.pp, batch.context, batch.prefill / layout.pp, batch.span
+    )
+    terms = engine_step_seconds(deployment, share)
+    nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
+    hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
+    return terms.with_added_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
 
 
 def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:

@@ -15,23 +15,23 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
+from parc.compiler.cost.serving.mean_step import with_prompts
 from parc.compiler.cost.serving.memory import (
     kv_bytes_per_token,
     request_cache_bytes,
     serving_memory,
 )
+from parc.compiler.cost.serving.prompt_seconds import prompt_seconds, step_token_limit
 from parc.compiler.cost.serving.request_waits import (
     LEAST_STEP_PROMPTS,
     RequestQueue,
     StepSeconds,
     closed_loop_queue,
-    mean_square,
     poisson_queue,
     seconds_until_prompt_runs,
-    with_prompts,
 )
 from parc.compiler.cost.serving.stages import fullest_stage_memory
-from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds, mean_visible_prompt_keys
+from parc.compiler.cost.serving.step import StepBatch, seconds_through_all_stages
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
     ServingEstimate,
@@ -53,10 +53,6 @@ STEEPEST_SECANT = 0.5
 A steeper one would end far outside of the two values that it connects."""
 RUNNING_TOLERANCE = 1e-6
 """Relative error of the number of decoding requests under Poisson arrivals."""
-PIPELINE_BALANCE = 1.1
-"""Time of a pipeline step, divided by that of a step with equal micro-batches. Micro-batches differ
-in prompts and contexts, and all of them wait for the slowest (Sarathi-Serve, section 3.3). The
-number is an assumption; no measurement determines it."""
 OVERLOAD = 4.0
 """Upper limit of the requests in the system, divided by slots; it applies if the engine cannot
 sustain the request rate."""
@@ -203,7 +199,7 @@ def _open_arrival_state(
     def missing_requests(running: float) -> float:
         """Return the number of decoding requests by Little's law, minus the assumed ``running``."""
         seconds = _steady_steps(deployment, traffic, running, queue)[2]
-        return min(rate * steps * seconds.step, slots) - running
+        return min(rate * steps * seconds.request_step, slots) - running
 
     running = _smallest_root(missing_requests, LEAST_RUNNING, slots)
     steady = steady_state(deployment, traffic, running, queue)
@@ -250,9 +246,12 @@ def steady_state(
     """
     setup = deployment.setup
     queue, decode, seconds = _steady_steps(deployment, traffic, running, queue)
-    steps, step = decode_steps(setup, traffic), seconds.step
-    first = decode.total_seconds + seconds.prefill * _prompt_latency_ratio(deployment, traffic)
-    first += (queue.chunks - 1) * decode.total_seconds  # each chunk runs in a decode step
+    steps, step = decode_steps(setup, traffic), seconds.request_step
+    ratio = _prompt_latency_ratio(deployment, traffic)
+    if seconds.alone and queue.prefill_first:
+        first = seconds.alone * ratio
+    else:  # each chunk runs in a decode step
+        first = queue.chunks * decode.total_seconds + seconds.prefill * ratio
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(seconds.prefill, transfer)
@@ -261,7 +260,9 @@ def steady_state(
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))
     if not setup.prefill_apart:  # the prompts of all present requests take this long
-        least = seconds.aligned(queue.ranks) + decode.total_seconds / queue.step_prompts
+        least = seconds.aligned(queue.ranks)
+        if not queue.prefill_first:
+            least += decode.total_seconds / queue.step_prompts
         first = max(first, queue.present * least - steps * step)
     return SteadyState(running, decode, step, serial, first, first + steps * step)
 
@@ -278,13 +279,12 @@ def _steady_steps(
     # In a decode pool, the transfer of a cache delays only its own rank.
     has_prompts = setup.pool != "decode" and not setup.prefill_apart
     if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
-        # Decoding requests use up a part of the tokens of a step.
-        limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-        left = (limit - present * (1 + setup.draft_tokens)) / traffic.computed_input_tokens
+        # Decoding requests use up a part of the tokens of a step, unless they wait.
+        used = 0.0 if queue.prefill_first else present * (1 + setup.draft_tokens)
+        left = (step_token_limit(deployment) - used) / traffic.computed_input_tokens
         queue = replace(queue, ranks=ranks, step_prompts=max(left, LEAST_STEP_PROMPTS))
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
-    parts = _prefill_seconds(deployment, traffic, present, decode, queue.ranks)
-    seconds = StepSeconds(parts[0], decode.total_seconds, decode.total_seconds, *parts[1:])
+    seconds = prompt_seconds(deployment, traffic, present, decode, queue)
     if setup.prefill_apart:
         return queue, decode, seconds
     steps = max(decode_steps(setup, traffic), 1.0)
@@ -300,83 +300,14 @@ def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
     return tokens * kv_bytes_per_token(deployment.model, deployment.layout, deployment.setup)
 
 
-def _prefill_seconds(
-    deployment: Deployment, traffic: Traffic, running: float, decode: StepTerms, ranks: int
-) -> tuple[float, float, float]:
-    """Return the time in seconds that one request's prompt adds to the steps of other requests.
-
-    The second number is the part of it in work that ``ranks`` data-parallel ranks share, and the
-    third one the fraction of the rest in the attention core; both are 0 for a single rank. If
-    separate GPUs run the prompts, the result is the time of the prompt on these GPUs. ``decode`` is
-    the time of a step without prompts.
-    """
-    setup = deployment.setup
-    computed = traffic.computed_input_tokens
-    span = _mean_computed_keys(deployment, traffic)
-    limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-    if setup.prefill_apart:
-        running, decode = 0.0, StepTerms()
-    starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
-    # Prompts that start in the same step are processed together, up to the token limit of a step.
-    chunk = min(max(starts, 1.0) * computed, limit)
-    context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
-    # Difference between a step with and without prompt tokens, for all chunks of one prompt.
-    prefill = (mixed.total_seconds - decode.total_seconds) * computed / chunk
-    if ranks == 1:
-        return prefill, 0.0, 0.0
-    # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
-    mean = min(max(starts, 1 / ranks) * computed, limit)
-    others = seconds_through_all_stages(deployment, StepBatch(running, context, mean, span))
-    shared = (others.shared_seconds - decode.shared_seconds) * computed / (mean * ranks)
-    own = prefill - (mixed.shared_seconds - decode.shared_seconds) * computed / chunk
-    quadratic = 0.0
-    if traffic.lengths.input_cv:  # lengths of a uniform distribution differ little
-        core = seconds_through_all_stages(deployment, StepBatch(running, context, chunk))
-        quadratic = (mixed.attention - core.attention) * computed / chunk / own
-    return own + shared, shared, quadratic
-
-
-def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the mean number of keys that the computed tokens of a prompt attend to."""
-    # More tokens belong to long prompts than to short ones.
-    square = mean_square(traffic)
-    length, computed = square * traffic.input_tokens, square * traffic.computed_input_tokens
-    keys = length * mean_visible_prompt_keys(deployment.model, length)
-    # The last tokens are computed; they attend to the cached prefix too.
-    cached = length - computed
-    if cached:
-        keys -= cached * mean_visible_prompt_keys(deployment.model, cached)
-    return keys / computed
-
-
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     """Return the latency of a prompt, divided by the time that it occupies one pipeline stage.
 
     The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
     + pp - 1) / chunks.
     """
-    limit = deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-    chunks = max(math.ceil(traffic.computed_input_tokens / limit), 1)
+    chunks = max(math.ceil(traffic.computed_input_tokens / step_token_limit(deployment)), 1)
     return (chunks + deployment.layout.pp - 1) / chunks
-
-
-def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
-    """Return the time in seconds that a token needs to pass all pipeline stages, by term.
-
-    Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as
-    the last one, which has the output projection.
-    """
-    layout = deployment.layout
-    if layout.pp == 1:
-        return engine_step_seconds(deployment, batch)
-    share = StepBatch(
-        batch.decode / layout.pp, batch.context, batch.prefill / layout.pp, batch.span
-    )
-    terms = engine_step_seconds(deployment, share)
-    nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
-    hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    return terms.with_added_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
 
 
 def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:

@@ -24,7 +24,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
     mlp_gemm_shapes,
     unfused_attention_core_seconds,
 )
-from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
+from parc.compiler.cost.kernels.recurrence import SCAN_BACKWARD, recurrence_of_layer, scan_seconds
 from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import NOTHING, mixer_exchange_seconds
@@ -301,10 +301,11 @@ def _recurrence_seconds(
     if part is None:
         return NOTHING
     own = tokens / layout.tp
-    scan = scan_seconds(cost_model.kernels, part, own)
-    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
+    job, gpu = cost_model.problem.job, cost_model.problem.cluster.gpu
+    scan = scan_seconds(cost_model.kernels.scan, part, own, job.sequence_length)
+    rate = gpu.memory_gb_per_s * 1e9
     stream = cost_model.efficiency.stream * own * part.streamed_bytes / rate
-    return ForwardBackward(scan.forward + stream, scan.backward + 2 * stream)
+    return ForwardBackward(scan + stream, SCAN_BACKWARD * scan + 2 * stream)
 
 
 def _attention_core_seconds(

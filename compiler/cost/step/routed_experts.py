@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from parc.compiler.cost.kernels.collective_time import collective_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
@@ -198,26 +200,40 @@ def token_copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
 
 
 def _remote_domains(experts: Experts, group: GroupSpan) -> float:
-    """Return the expected number of other NVLink domains that a token is sent to.
-
-    With group-limited routing, a token is sent to at most ``group_top_k`` domains.
-    """
+    """Return the expected number of other NVLink domains that a token is sent to."""
     domains = expected_distinct_parts(experts, group.domains)
-    if experts.groups > 1:
-        domains = min(domains, float(experts.group_top_k))
     return domains * (group.domains - 1) / group.domains
 
 
 def expected_distinct_parts(experts: Experts, parts: int) -> float:
     """Return the expected number of parts that contain at least one of a token's top-k experts.
 
-    The E experts are divided into ``parts`` equal parts, and all sets of k different experts are
-    assumed to be equally likely. The result is parts x (1 - C(E - E/parts, k) / C(E, k)), with
-    binomial coefficients C.
+    The E experts are divided into ``parts`` equal parts of consecutive experts. All choices of
+    ``group_top_k`` groups are assumed to be equally likely, and so are all sets of k experts of
+    these groups. Without groups, the result is parts x (1 - C(E - E/parts, k) / C(E, k)), with
+    binomial coefficients C. The result is exact if a part is in one group or consists of groups.
     """
-    # Ratio of the two binomials, factor by factor, to avoid huge integers.
-    missed = 1.0
+    size = experts.count / experts.groups
     own = experts.count / parts
+    whole, rest = int(own // size), own % size
+    # Number of groups of which the part contains some experts, but not all.
+    partial = 1 if rest else 0
+    untouched = 0.0
+    for chosen in range(min(whole, experts.group_top_k) + 1):
+        for touched in range(partial + 1):
+            others = experts.group_top_k - chosen - touched
+            if others < 0:
+                continue
+            ways = math.comb(whole, chosen) * math.comb(experts.groups - whole - partial, others)
+            untouched += ways * _none_chosen(experts, chosen * size + touched * rest)
+    return parts * (1.0 - untouched / math.comb(experts.groups, experts.group_top_k))
+
+
+def _none_chosen(experts: Experts, own: float) -> float:
+    """Return the probability that none of ``own`` experts in the chosen groups is chosen."""
+    available = experts.count / experts.groups * experts.group_top_k
+    # Ratio of two binomials, factor by factor, to avoid huge integers.
+    missed = 1.0
     for index in range(experts.top_k):
-        missed *= max(0.0, experts.count - own - index) / (experts.count - index)
-    return parts * (1.0 - missed)
+        missed *= max(0.0, available - own - index) / (available - index)
+    return missed

@@ -7,7 +7,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.kernels.gemm import gemm_seconds
 from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
-from parc.compiler.cost.kernels.hardware_fit import SECTIONS, build_kernel_fit
+from parc.compiler.cost.kernels.hardware_fit import build_kernel_fit
 from parc.compiler.ir import Gpu
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 from tests.generations import generation
@@ -52,14 +52,6 @@ def fits(entry: dict[str, Any]) -> list[dict[str, Any]]:
     own = [entry["fit"]] if "fit" in entry else []
     inside = [fits(value) for key, value in entry.items() if key != "fit" and type(value) is dict]
     return own + [fit for part in inside for fit in part]
-
-
-def test_sections_without_measurements_are_marked_as_assumed() -> None:
-    assert kernel_fit_of_gpu("h100-sxm-80gb").assumed == ()
-    assert kernel_fit_of_gpu("a100-sxm-80gb").assumed == ("grouped",)
-    assert kernel_fit_of_gpu("h20-96gb").assumed == SECTIONS
-    assert not kernel_fit_of_gpu("h20-96gb").fitted
-    assert kernel_fit_of_gpu("h100-sxm-80gb").fitted
 
 
 def test_a_gpu_outside_the_catalog_is_scaled_from_its_generation() -> None:

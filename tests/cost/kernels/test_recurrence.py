@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from parc.backends.registry import framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.counts.flops import layer_flops, model_flops
-from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
+from parc.compiler.cost.kernels.recurrence import (
+    gated_delta_rule,
+    recurrence_of_layer,
+    scan_seconds,
+)
 from parc.compiler.cost.memory.peak import cached_layer_activations, memory_model_at_zero_stage
 from parc.compiler.cost.memory.workspaces import weight_shapes
 from parc.compiler.cost.serving.shard import LayerCounts
@@ -26,7 +30,7 @@ from parc.compiler.cost.step.context_exchange import (
 )
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.ir import LayerKind, Layout, Model, ModelChunk
-from parc.compiler.resolve.resolve_kernels import cost_model_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for, kernel_fit_of_gpu
 from tests.compiled import plan_of
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
 
@@ -152,6 +156,38 @@ def test_context_ranks_exchange_inputs_and_outputs_of_a_recurrence(
         == 0
     )
     assert context_exchange_bytes(cost_model, layout, LayerKind("none", "experts")) == {}
+
+
+# ai-dynamo/aiconfigurator 0.12, gdn_perf, chunk_gated_delta_rule with 16 key heads of 128. A shape
+# is sequences, tokens of each and value heads.
+@pytest.mark.parametrize(
+    ("gpu", "shape", "seconds"),
+    [
+        ("h100-sxm-80gb", (1, 2048, 32), 0.169e-3),
+        ("h100-sxm-80gb", (1, 8192, 64), 1.082e-3),
+        ("h100-sxm-80gb", (4, 8192, 32), 2.055e-3),
+        ("b200-180gb", (1, 2048, 32), 0.142e-3),
+        ("b200-180gb", (4, 8192, 64), 3.177e-3),
+    ],
+)
+def test_the_gated_delta_rule_takes_its_measured_time(
+    gpu: str, shape: tuple[int, int, int], seconds: float
+) -> None:
+    batch, sequence, heads = shape
+    linear = model_of(QWEN3_NEXT).linear
+    assert linear is not None
+    part = gated_delta_rule(replace(linear, value_heads=heads))
+    found = scan_seconds(kernel_fit_of_gpu(gpu).scan, part, batch * sequence, sequence)
+    assert found == pytest.approx(seconds, rel=0.08)
+
+
+def test_a_long_sequence_takes_longer_than_short_ones_with_as_many_tokens() -> None:
+    part = recurrence_of_layer(model_of(QWEN3_NEXT), LINEAR)
+    assert part is not None
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").scan
+    waits = (8192 - 1024) / part.chunk * fit.chunk_seconds
+    longer = scan_seconds(fit, part, 8192, 8192) - scan_seconds(fit, part, 8192, 1024)
+    assert longer == pytest.approx(waits)
 
 
 def chunk(first: int, layers: int) -> ModelChunk:

@@ -6,7 +6,10 @@ from parc.compiler.cost.serving.simulation.scheduler import RankLimits, Request
 
 
 class PlainScheduler:
-    """Scheduler written step by step from the rules of vLLM, with a count of tokens per request."""
+    """Scheduler written step by step from the rules of vLLM, or of SGLang if prompts run first.
+
+    It counts the tokens of each request.
+    """
 
     def __init__(self, requests: list[Request], limits: RankLimits) -> None:
         self.limits, self.coming = limits, list(requests)
@@ -37,14 +40,28 @@ class PlainScheduler:
         """Return the tokens that each request computes in the next step."""
         work: dict[int, int] = {}
         before = self.preemptions
+        if self.limits.prefill_first:
+            self.add_prompts(work, before)
+        if not work:
+            self.add_decoding(work)
+        if not self.limits.prefill_first:
+            self.add_prompts(work, before)
+        return work
+
+    def add_decoding(self, work: dict[int, int]) -> None:
         while not self.fits(sum(self.is_decoding(one) for one in self.running)):
             self.preempt(work)
-        decoding = [one for one in self.running if self.is_decoding(one)]
-        work.update({id(one): 1 for one in decoding})
-        budget = self.limits.step_tokens - len(decoding)
+        work.update({id(one): 1 for one in self.running if self.is_decoding(one)})
+
+    def add_prompts(self, work: dict[int, int], before: int) -> None:
+        # Requests that wait for prompts keep space for their next token.
+        kept = sum(self.is_decoding(one) and id(one) not in work for one in self.running)
+        budget = self.limits.step_tokens - sum(work.values())
         for one in [one for one in self.running if not self.is_decoding(one)]:
             chunk = self.chunk(one, budget)
-            while one in self.running and chunk and not self.fits(sum(work.values()) + chunk):
+            while (
+                one in self.running and chunk and not self.fits(sum(work.values()) + kept + chunk)
+            ):
                 self.preempt(work)
             if one in self.running and chunk:
                 work[id(one)] = chunk
@@ -57,13 +74,12 @@ class PlainScheduler:
             chunk = self.chunk(one, budget)
             self.running.append(one)
             whole = self.tokens[id(one)] - self.computed[id(one)]
-            if not self.fits(sum(work.values()) + whole):
+            if not self.fits(sum(work.values()) + kept + whole):
                 self.running.pop()
                 break
             self.waiting.pop(0)
             work[id(one)] = chunk
             budget -= chunk
-        return work
 
     def chunk(self, one: Request, budget: int) -> int:
         chunk = min(self.tokens[id(one)] - self.computed[id(one)], budget)
@@ -74,6 +90,8 @@ class PlainScheduler:
         found = 5e-3
         for one in self.running:
             done, chunk = self.computed[id(one)], work.get(id(one), 0)
+            if not chunk:
+                continue
             if self.is_decoding(one):
                 found += 1e-4 + 2e-7 * done
             else:

@@ -52,17 +52,23 @@ def without_delays(engine: str, **delays: float) -> EngineConstants:
     return replace(found, arrivals=replace(found.arrivals, **(none | delays)))
 
 
+def own_prompt_seconds(engine: str, found: ServingEstimate) -> float:
+    """Return the time of the step with the prompt of a request that is alone."""
+    decode = 0.0 if ENGINES[engine].scheduling.prefill_first else found.decode.total_seconds
+    return found.prefill_seconds + decode
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_request_that_is_alone_waits_for_the_front_end_only(engine: str) -> None:
     found = served(engine, Traffic(1000, 500, concurrency=1))
-    own = found.prefill_seconds + found.decode.total_seconds
+    own = own_prompt_seconds(engine, found)
     assert found.ttft_seconds == pytest.approx(own + ENGINES[engine].arrivals.front_seconds)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_with_rare_arrivals_no_step_is_waited_for(engine: str) -> None:
     found = served(engine, Traffic(1000, 500, request_rate=1e-3))
-    own = found.prefill_seconds + found.decode.total_seconds
+    own = own_prompt_seconds(engine, found)
     assert found.ttft_seconds == pytest.approx(
         own + ENGINES[engine].arrivals.front_seconds, rel=1e-2
     )
@@ -98,8 +104,9 @@ def test_prompts_are_served_no_faster_than_they_can_be_computed() -> None:
         assert found.requests_per_second * found.prefill_seconds <= 1.001
 
 
-def test_without_decoding_the_wait_is_that_of_one_server_with_constant_service() -> None:
-    one_prompt = ServingSetup(engine=without_delays("vllm"), max_batched_tokens=1000)
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_without_decoding_the_wait_is_that_of_one_server_with_constant_service(engine: str) -> None:
+    one_prompt = ServingSetup(engine=without_delays(engine), max_batched_tokens=1000)
     for load, prompts in ((0.0, 0.0), (0.5, 0.5), (0.8, 2.0), (100.0, 0.95 / 0.1)):
         queue = poisson_queue(one_prompt, Traffic(1000, 1, lengths=EQUAL), rate=load / 3.0)
         found = seconds_until_prompt_runs(one_prompt, DENSE, queue, StepSeconds(3.0, 0.0, 0.0))
@@ -114,6 +121,17 @@ def test_prompts_of_different_lengths_wait_as_at_one_server_with_general_service
     assert found == pytest.approx(0.5 * 5 / (2 * 0.5))
 
 
+@pytest.mark.parametrize("step_tokens", [500, 1000])
+def test_if_prompts_run_first_the_wait_is_that_of_a_server_with_vacations(step_tokens: int) -> None:
+    # The engine decodes for a step of d = 2 s whenever no prompt of p = 3 s waits. Half of it is
+    # left on average: d / 2 + load x p / (2 (1 - load)).
+    one_prompt = ServingSetup(engine=without_delays("sglang"), max_batched_tokens=step_tokens)
+    for load in (0.0, 0.3, 0.8):
+        queue = poisson_queue(one_prompt, Traffic(1000, 500, lengths=EQUAL), rate=load / 3.0)
+        found = seconds_until_prompt_runs(one_prompt, DENSE, queue, StepSeconds(3.0, 2.0, 2.0))
+        assert found == pytest.approx(1.0 + load * 3.0 / (2 * (1 - load)))
+
+
 SERVICES = (
     ("llama-3.1-8b", "hgx-h100", 1, 2000, 200, 16),
     ("qwen3-32b", "hgx-h100", 2, 1000, 500, 32),
@@ -123,10 +141,11 @@ SERVICES = (
 )
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_the_wait_is_that_of_the_event_simulation(is_open: bool) -> None:
+def test_the_wait_is_that_of_the_event_simulation(is_open: bool, name: str) -> None:
     # The front end takes longer than some steps, so that requests arrive at any time in a step.
-    engine = without_delays("vllm", front_seconds=0.023)
+    engine = without_delays(name, front_seconds=0.023)
     setup = ServingSetup(weights="fp8", kv="bf16", engine=engine)
     ratios = []
     for name, node, tp, prompt, answer, concurrency in SERVICES:
@@ -142,6 +161,7 @@ def test_the_wait_is_that_of_the_event_simulation(is_open: bool) -> None:
         simulated = simulate(deployment, traffic, Sampling(requests=400))
         assert simulated is not None
         ratios.append((found.ttft_seconds - burst) / simulated.ttft_seconds.mean)
+        assert found.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.1)
     assert all(abs(ratio - 1) < 0.15 for ratio in ratios), ratios
     assert sum(abs(ratio - 1) for ratio in ratios) / len(ratios) < 0.08, ratios
 
@@ -225,10 +245,11 @@ def test_every_wait_has_its_price() -> None:
 
 @pytest.mark.parametrize("variation", [0.0, 0.8])
 @pytest.mark.parametrize("rate", [2.0, 8.0])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_data_parallel_ranks_delay_each_other_as_in_the_simulation(
-    rate: float, variation: float
+    rate: float, variation: float, engine: str
 ) -> None:
-    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES["vllm"])
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES[engine])
     layout = ServingLayout(1, dp=8, ep=8)
     asked = (model("qwen3-235b-a22b"), cluster("hgx-h200"), setup, layout)
     lengths = Lengths(range_ratio=0.0, input_cv=variation, output_cv=variation)
@@ -308,6 +329,23 @@ def test_the_slowest_of_several_prompts_takes_longer_if_their_lengths_differ() -
     assert varied.slowest_of(8) == pytest.approx(sum(samples) / len(samples), rel=0.03)
 
 
+@pytest.mark.parametrize("prompts", [1, 5, 8])
+@pytest.mark.parametrize(("most", "quadratic"), [(0.6, 0.0), (1.3, 0.35), (100.0, 0.8)])
+def test_the_slowest_prompt_is_that_of_samples_with_parts_of_prompts_and_attention(
+    most: float, quadratic: float, prompts: int
+) -> None:
+    random, sigma = Random(2), sqrt(log(1.25))
+    varied = CommonSteps(8, 1.0, 0.0, most, Lengths(input_cv=0.5, range_ratio=0.0), quadratic)
+
+    def seconds() -> float:
+        length = min(random.lognormvariate(-(sigma**2) / 2, sigma), most)
+        return (1 - quadratic) * length + quadratic * length**2
+
+    slowest = sum(max(seconds() for _ in range(prompts)) for _ in range(20_000))
+    mean = sum(seconds() for _ in range(20_000))
+    assert varied.slowest_of(prompts) == pytest.approx(slowest / mean, rel=0.03)
+
+
 @pytest.mark.parametrize("rate", [0.5, 2.0])
 def test_a_prompt_that_fills_several_steps_waits_for_decode_steps_and_prompts(rate: float) -> None:
     setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES["vllm"], max_batched_tokens=512)
@@ -319,3 +357,52 @@ def test_a_prompt_that_fills_several_steps_waits_for_decode_steps_and_prompts(ra
     assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.1)
     chunks = 4000 / 512
     assert found.ttft_seconds > found.prefill_seconds + (chunks - 1) * found.decode.total_seconds
+
+
+@pytest.mark.parametrize(("rate", "prompts"), [(5.0, 500), (40.0, 128), (2.0, 4000)])
+def test_prompts_of_their_own_steps_delay_decoding_as_in_the_simulation(
+    rate: float, prompts: int
+) -> None:
+    estimates = []
+    for prefill_first in (True, False):
+        found = ENGINES["sglang"]
+        scheduling = replace(found.scheduling, prefill_first=prefill_first)
+        engine = replace(found, scheduling=scheduling)
+        setup = ServingSetup(weights="fp8", kv="bf16", engine=engine)
+        asked = (model("llama-3.1-70b"), cluster("hgx-h200"), setup, ServingLayout(4))
+        deployment, traffic = build_deployment(*asked), Traffic(prompts, 100, None, rate)
+        estimate = estimate_deployment(deployment, traffic)
+        simulated = simulate(deployment, traffic, Sampling(requests=3000))
+        assert simulated is not None
+        assert estimate.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.12)
+        assert estimate.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.12)
+        estimates.append(estimate)
+    # The fixed part of a step counts twice for prompts that run in steps of their own.
+    first, mixed = (one.tpot_seconds for one in estimates)
+    assert first / mixed > {128: 1.15, 500: 1.01, 4000: 0.99}[prompts]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_prompts_that_arrive_during_the_own_prompt_delay_the_first_tokens(engine: str) -> None:
+    # A prompt takes as long as 100 steps, and another one follows it in a quarter of all cases.
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES[engine])
+    asked = (model("qwen3-32b"), cluster("hgx-h100"), setup, ServingLayout(2))
+    deployment, traffic = build_deployment(*asked), Traffic(16000, 100, None, 0.24, lengths=EQUAL)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=3000))
+    assert simulated is not None
+    assert found.tpot_seconds == pytest.approx(simulated.tpot_seconds.mean, rel=0.1)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_long_prompts_delay_others_more_because_attention_grows_with_their_square(
+    engine: str,
+) -> None:
+    setup = ServingSetup(weights="fp8", kv="bf16", engine=ENGINES[engine])
+    asked = (model("llama-3.1-8b"), cluster("hgx-h100"), setup, ServingLayout())
+    lengths = Lengths(range_ratio=0.0, input_cv=0.8, output_cv=0.8)
+    deployment, traffic = build_deployment(*asked), Traffic(12000, 300, None, 0.5, lengths=lengths)
+    found = estimate_deployment(deployment, traffic)
+    simulated = simulate(deployment, traffic, Sampling(requests=4000))
+    assert simulated is not None
+    assert found.ttft_seconds == pytest.approx(simulated.ttft_seconds.mean, rel=0.2)

@@ -21,8 +21,8 @@ from parc.compiler.cost.serving.simulation.requests import (
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.cost.serving.simulation.step_times import Keys, StepTimes, build_step_times
-from parc.compiler.cost.serving.step import StepBatch
-from parc.compiler.cost.serving.traffic import estimate_deployment, seconds_through_all_stages
+from parc.compiler.cost.serving.step import StepBatch, seconds_through_all_stages
+from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir.serving import (
     Lengths,
     ServiceStatistics,
@@ -116,6 +116,8 @@ LIMITS = (
     RankLimits(8, 64, 1e6),
     RankLimits(8, 64, 400, 2.5),
     RankLimits(4, 40, 1e6, prompt_chunk=16),
+    RankLimits(8, 64, 1e6, prefill_first=True),
+    RankLimits(8, 64, 400, 2.5, prefill_first=True),
     RankLimits(6, 50, 500, reserves_output=True),
 )
 
@@ -135,7 +137,7 @@ def test_a_stretch_of_steps_ends_when_its_steps_one_by_one_would(
             assert one == pytest.approx(other, rel=1e-9)
 
 
-@pytest.mark.parametrize("limits", LIMITS[:3])
+@pytest.mark.parametrize("limits", LIMITS[:-1])
 def test_a_scheduler_without_shortcuts_serves_each_request_at_the_same_times(
     limits: RankLimits,
 ) -> None:
@@ -151,6 +153,21 @@ def test_a_scheduler_without_shortcuts_serves_each_request_at_the_same_times(
         for one, other in zip(times_of(requests), expected, strict=True):
             assert one == pytest.approx(other, rel=1e-9)
     assert (preemptions > 0) == (limits.cache_tokens < 1000)
+
+
+def test_a_running_request_waits_for_all_chunks_of_a_prompt_only_if_prompts_run_first() -> None:
+    first_starts = []
+    for prefill_first in (False, True):
+        limits = RankLimits(8, 64, 1e6, prefill_first=prefill_first)
+        running, prompt = Request(0.0, 64, 100), Request(0.1, 192, 1)
+        run(one_engine(limits), [running, prompt])
+        chunks = [StepBatch(0, 0, 64, 64 * part + 32) for part in range(3)]
+        added = running.finish - service_seconds(64, 100)
+        alone = sum(map(linear_seconds, chunks))
+        # Without steps of its own, a prompt adds no fixed time per step, and takes more steps.
+        assert (added == pytest.approx(alone)) is prefill_first
+        first_starts.append(prompt.first)
+    assert first_starts[1] < first_starts[0]
 
 
 @pytest.mark.parametrize("limits", LIMITS)

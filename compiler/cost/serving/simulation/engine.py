@@ -95,7 +95,7 @@ class Engine:
                 rank.schedule()
             if rank.horizon < horizon:
                 horizon = rank.horizon
-            decode += rank.decoding
+            decode += rank.active
             prompt_tokens += rank.prompt_tokens
             lines.append((rank.base_seconds + rank.per_context * rank.context, rank.growth_seconds))
         if horizon == inf:

@@ -1,10 +1,15 @@
-"""Scheduler of one data-parallel rank, as in vLLM v1 (v1/core/sched/scheduler.py, schedule).
+"""Scheduler of one data-parallel rank.
 
-In each step, running requests are served first; prompts are computed in chunks up to the token
-limit of a step; new requests are admitted in their order of arrival while there are slots, tokens
-of the step, and cache for the whole prompt. If the cache is full, the request that was admitted
-last is preempted and later computed again. The cache is counted in tokens, with half a block per
-request for the last, partly filled block.
+An engine has one of two policies. If prompts and decoding requests share steps, as in vLLM v1
+(v1/core/sched/scheduler.py, schedule), running requests are served first, and prompts are computed
+in chunks that fill the rest of the step. If prompts run first, as in SGLang without mixed chunks
+(managers/scheduler.py, get_next_batch_to_run), a step contains only prompts while there are any,
+and the decoding requests of this rank wait.
+
+In both, new requests are admitted in their order of arrival while there are slots, tokens of the
+step, and cache for the whole prompt. If the cache is full, the request that was admitted last is
+preempted and later computed again. The cache is counted in tokens, with half a block per request
+for the last, partly filled block.
 """
 
 from __future__ import annotations
@@ -64,6 +69,8 @@ class RankLimits:
     """Maximum number of tokens of one prompt per step; 0: no maximum."""
     reserves_output: bool = False
     """True if a request is admitted only if the cache can store its whole output."""
+    prefill_first: bool = False
+    """True if decoding requests wait while prompts run; False if they run in the same steps."""
 
     @property
     def longest_request(self) -> int:
@@ -81,9 +88,10 @@ class Rank:
         self.running: dict[Request, None] = {}  # in the order of admission
         self.prefilling: list[Request] = []
         self.decoding = 0
+        self.active = 0  # decoding requests that run in the scheduled step: all or none
         self.context = 0.0  # sum over the decoding requests
         self.used = 0.0  # tokens of cache
-        self.step = 0
+        self.step = 0  # number of steps in which the decoding requests ran
         self.preemptions = 0
         self.chunks: list[tuple[Request, int]] = []
         self.prompt_tokens, self.prompt_keys = 0, 0.0
@@ -105,15 +113,14 @@ class Rank:
         """
         if self.chunks:
             self.chunks, self.prompt_tokens, self.prompt_keys = [], 0, 0.0
-        before = self.preemptions
-        limits = self.limits
-        while self.decoding * self.growth > limits.cache_tokens - self.used:
-            self._preempt_last()
-        budget = limits.step_tokens - self.decoding * limits.verified
-        if self.prefilling:
-            budget = self._continue_prompts(budget)
-        if self.waiting and self.preemptions == before:
-            self._admit(budget)
+        before, limits = self.preemptions, self.limits
+        if limits.prefill_first:
+            self._schedule_prompts(limits.step_tokens, before)
+        if not self.chunks:
+            self._free_cache_for_decoding()
+        if not limits.prefill_first:
+            self._schedule_prompts(limits.step_tokens - self.decoding * limits.verified, before)
+        self.active = 0 if limits.prefill_first and self.chunks else self.decoding
         if self.chunks or self.preemptions != before:
             # After a preemption, the next step may admit requests again.
             self.horizon = 1 if self.running else inf
@@ -122,9 +129,25 @@ class Rank:
             self.is_changed = False
         self._set_step_line()
 
+    def _free_cache_for_decoding(self) -> None:
+        """Preempt requests until the cache has space for the next tokens of the others."""
+        while self.decoding * self.growth > self.limits.cache_tokens - self.used:
+            self._preempt_last()
+
+    def _schedule_prompts(self, budget: int, before: int) -> None:
+        """Schedule up to ``budget`` tokens of admitted and waiting prompts.
+
+        No request is admitted in a step that preempts one, that is, if there were ``before``
+        preemptions until this step and there are more now.
+        """
+        if self.prefilling:
+            budget = self._continue_prompts(budget)
+        if self.waiting and self.preemptions == before:
+            self._admit(budget)
+
     def _set_step_line(self) -> None:
         """Set the time of a step of the scheduled work."""
-        decode, times = self.decoding, self.times
+        decode, times = self.active, self.times
         context = self.context / decode if decode else 0.0
         self.base_seconds, slope = times.decode_line(decode, context)
         if self.chunks:
@@ -253,9 +276,11 @@ class Rank:
 
     def pass_steps(self, steps: int) -> None:
         """Complete ``steps`` steps, after which the scheduled work goes on unchanged."""
-        self.step += steps
         self.horizon -= steps
-        tokens = self.decoding * steps
+        if not self.active:
+            return
+        self.step += steps
+        tokens = self.active * steps
         self.context += tokens * self.limits.accepted
         self.used += tokens * self.growth
 

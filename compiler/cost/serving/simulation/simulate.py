@@ -232,6 +232,8 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
         accepted=setup.accepted_tokens,
         verified=1 + setup.draft_tokens,
         reserves_output=scheduling.reserves_output,
+        # In a decode pool, the step that takes over a request computes one token.
+        prefill_first=scheduling.prefill_first and setup.pool != "decode",
     )
 
 

@@ -14,8 +14,11 @@ from functools import cache, lru_cache
 from math import inf
 
 from parc.compiler.cost.serving.deployment import Deployment
-from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys
-from parc.compiler.cost.serving.traffic import seconds_through_all_stages
+from parc.compiler.cost.serving.step import (
+    StepBatch,
+    mean_visible_prompt_keys,
+    seconds_through_all_stages,
+)
 from parc.compiler.ir.serving import StepTerms
 
 GRID_EXACT = 8

@@ -20,7 +20,7 @@ MEGATRON_ARGS=(
   --hidden-dropout 0.0
   --vocab-size 131072
   --make-vocab-size-divisible-by 128
-  --hybrid-layer-pattern 'M-M-M-|M*-M-M|-M-M-M|*-M-M-|M-M-M*|-M-M-M|-M-M*-|M-M-M-|M-M*-M|-M-M-M|-M*-M-|M-M-M-|M*-M-M|-M-M-M|*-M-M-|M-M-M*|-M-M-M|-M-M*-|M-M-M-|M-M-'
+  --hybrid-layer-pattern 'M-|M-|M-|M*-|M-|M-|M-|M-|M*-M|-M-|M-M|-M*|-M-|M-M|-M-|M*-M|-M-|M-M|-M*-|M-M|-M-|M-M*|-M-|M-M|-M-|M*-M|-M-|M-M|-M*-|M-M|-M-|M-M|*-M|-M-|M-M|-M*-|M-M|-M-|M-M|-'
   --spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec
   --mamba-num-heads 256
   --mamba-head-dim 64
@@ -28,12 +28,11 @@ MEGATRON_ARGS=(
   --mamba-num-groups 8
   # parallelism
   --tensor-model-parallel-size 4
-  --pipeline-model-parallel-size 4
-  --context-parallel-size 2
+  --pipeline-model-parallel-size 8
+  --context-parallel-size 1
   --expert-model-parallel-size 1
   --expert-tensor-parallel-size 4
   --sequence-parallel
-  --cp-comm-type p2p
   --use-distributed-optimizer
   --overlap-grad-reduce
   --overlap-param-gather

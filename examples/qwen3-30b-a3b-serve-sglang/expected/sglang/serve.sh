@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves Qwen/Qwen3-30B-A3B with SGLang 0.5.23: 3 engines of tp 2, pp 1, ep 2.
+# Serves Qwen/Qwen3-30B-A3B with SGLang 0.5.23: 7 engines of tp 1, pp 1.
 # Additional arguments are passed to sglang.launch_server. Rank map: rankmap.csv.
 set -euo pipefail
 
@@ -17,10 +17,8 @@ NODE_RANK=${NODE_RANK:-0}
 # Arguments of all processes on all hosts.
 common=(
   # parallelism
-  --tp-size 2
+  --tp-size 1
   --pp-size 1
-  # experts
-  --ep-size 2
   # formats
   --dtype bfloat16
   --kv-cache-dtype auto
@@ -44,10 +42,14 @@ start() {
 }
 
 case $NODE_RANK in
-  0) # host 0: ranks 0-5, API on 8000, 8001, 8002
-    start 0,1 --port 8000 "$@"
-    start 2,3 --port 8001 "$@"
-    start 4,5 --port 8002 "$@"
+  0) # host 0: ranks 0-6, API on 8000, 8001, 8002, 8003, 8004, 8005, 8006
+    start 0 --port 8000 "$@"
+    start 1 --port 8001 "$@"
+    start 2 --port 8002 "$@"
+    start 3 --port 8003 "$@"
+    start 4 --port 8004 "$@"
+    start 5 --port 8005 "$@"
+    start 6 --port 8006 "$@"
     ;;
 esac
 

@@ -1,0 +1,116 @@
+"""Time that the prompts of requests take in engine steps.
+
+If prompts and decoding requests share steps, a prompt adds to a step the difference between the
+times with and without its tokens. If prompts run first, they have steps of their own, and the
+prompts that wait when such a step begins run together. A step with n prompts takes c + n p'
+seconds, so that each of them takes p' + c / n. How many run together follows from the
+arrivals (``prompts_together.py``).
+"""
+
+from __future__ import annotations
+
+from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.prompts_together import prompts_together
+from parc.compiler.cost.serving.request_waits import RequestQueue, StepSeconds, mean_square
+from parc.compiler.cost.serving.step import (
+    StepBatch,
+    mean_visible_prompt_keys,
+    seconds_through_all_stages,
+)
+from parc.compiler.ir.serving import StepTerms, Traffic
+
+
+def prompt_seconds(
+    deployment: Deployment,
+    traffic: Traffic,
+    running: float,
+    decode: StepTerms,
+    queue: RequestQueue,
+) -> StepSeconds:
+    """Return the time that one request's prompt adds to steps, without the prompts of others.
+
+    ``running`` requests decode on each data-parallel rank of the steps, which take ``decode``
+    without prompts. If separate GPUs run the prompts, the result is the time of the prompt on these
+    GPUs.
+    """
+    limit, computed = step_token_limit(deployment), traffic.computed_input_tokens
+    starts = prompts_per_step(deployment, traffic, running)
+    total = decode.total_seconds
+    if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
+        alone = _alone_seconds(deployment, traffic, 1.0)
+        part = _quadratic_fraction(deployment, traffic, alone)
+        if not queue.prefill_first or 2 * computed > limit:
+            return StepSeconds(alone, total, total, quadratic=part, alone=alone)
+        shared = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
+        together = prompts_together(queue, (total, shared, alone - shared), starts)
+        together = min(together, limit / computed)
+        prefill = alone - shared + shared / together
+        return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
+    context = traffic.input_tokens + traffic.output_tokens / 2
+    span = _mean_computed_keys(deployment, traffic)
+    # In engines that run prompts first, the decoding requests of the same rank wait.
+    beside = 0.0 if queue.prefill_first else running
+    # Prompts that start in the same step are processed together, up to the token limit of a step.
+    chunk = min(max(starts, 1.0) * computed, limit)
+    mixed = seconds_through_all_stages(deployment, StepBatch(beside, context, chunk, span))
+    # Difference between a step with and without prompt tokens, for all chunks of one prompt.
+    prefill = max(mixed.total_seconds - total, 0.0) * computed / chunk
+    if queue.ranks == 1:
+        part = _quadratic_fraction(deployment, traffic, prefill)
+        return StepSeconds(prefill, total, total, quadratic=part)
+    # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
+    mean = min(max(starts, 1 / queue.ranks) * computed, limit)
+    others = seconds_through_all_stages(deployment, StepBatch(running, context, mean, span))
+    shared = (others.shared_seconds - decode.shared_seconds) * computed / (mean * queue.ranks)
+    beside_shared = mixed.shared_seconds - decode.shared_seconds
+    own = max(mixed.total_seconds - total - beside_shared, 0.0) * computed / chunk
+    quadratic = _quadratic_fraction(deployment, traffic, own)
+    return StepSeconds(own + shared, total, total, shared, quadratic)
+
+
+def step_token_limit(deployment: Deployment) -> int:
+    """Return the largest number of tokens per step of a data-parallel rank."""
+    return deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
+
+
+def prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:
+    """Return the number of prompts that start per decode step of ``running`` requests."""
+    return running * deployment.setup.accepted_tokens / max(traffic.output_tokens, 1.0)
+
+
+def _quadratic_fraction(deployment: Deployment, traffic: Traffic, prefill: float) -> float:
+    """Return the fraction of a prompt's ``prefill`` seconds that grows with its squared length.
+
+    It is the time of the attention core, and 0 if lengths hardly vary.
+    """
+    if not traffic.lengths.input_cv or not prefill:
+        return 0.0
+    chunk = min(traffic.computed_input_tokens, step_token_limit(deployment))
+    span = _mean_computed_keys(deployment, traffic)
+    whole, core = (
+        seconds_through_all_stages(deployment, StepBatch(0.0, 0.0, chunk, keys))
+        for keys in (span, 0.0)
+    )
+    seconds = (whole.attention - core.attention) * traffic.computed_input_tokens / chunk
+    return min(seconds / prefill, 1.0)
+
+
+def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> float:
+    """Return the seconds of the steps that contain only ``prompts`` prompts of mean length."""
+    tokens = prompts * traffic.computed_input_tokens
+    chunk = min(tokens, step_token_limit(deployment))
+    batch = StepBatch(0.0, 0.0, chunk, _mean_computed_keys(deployment, traffic))
+    return seconds_through_all_stages(deployment, batch).total_seconds * tokens / chunk
+
+
+def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the mean number of keys that the computed tokens of a prompt attend to."""
+    # More tokens belong to long prompts than to short ones.
+    square = mean_square(traffic)
+    length, computed = square * traffic.input_tokens, square * traffic.computed_input_tokens
+    keys = length * mean_visible_prompt_keys(deployment.model, length)
+    # The last tokens are computed; they attend to the cached prefix too.
+    cached = length - computed
+    if cached:
+        keys -= cached * mean_visible_prompt_keys(deployment.model, cached)
+    return keys / computed
