@@ -64,7 +64,7 @@ MODELS = {
     "qwen3.5-397b-a17b": "Qwen/Qwen3.5-397B-A17B",
 }
 """Catalog model -> checkpoint whose configuration AIConfigurator contains."""
-QUANTISATION: Mapping[str, Sequence[Mapping[str, str]]] = {
+QUANTIZATION: Mapping[str, Sequence[Mapping[str, str]]] = {
     "bf16": [{"gemm_quant_mode": "bfloat16", "moe_quant_mode": "bfloat16"}],
     "fp16": [{"gemm_quant_mode": "bfloat16", "moe_quant_mode": "bfloat16"}],
     "fp8": [
@@ -117,7 +117,7 @@ def quantization_modes(model: str, weights: str, cache: str) -> Iterable[dict[st
     if model in AS_PUBLISHED:
         yield {}
         return
-    tries = QUANTISATION[weights]
+    tries = QUANTIZATION[weights]
     for one in reversed(tries) if model in BLOCK_FP8 else tries:
         yield {**one, **kv}
         yield dict(one)
@@ -130,7 +130,7 @@ def request_of(row: ServingRow, step_tokens: int | None) -> list[Answer] | None:
     path = MODELS.get(row.model.name)
     if row.kind == "step" or row.setup.prefill_apart or not (system and path):
         return None
-    if traffic.concurrency is None or row.setup.weights not in QUANTISATION:
+    if traffic.concurrency is None or row.setup.weights not in QUANTIZATION:
         return None
     base: Answer = {
         "model_path": path,

@@ -4,7 +4,7 @@
 
 CHECKOUT is a checkout of github.com/calculon-ai/calculon, which is not part of this project. Rows
 are those that Calculon can express: dense models on A100 and H100 without context parallelism, FSDP
-or uneven stages, in formats of its system files. Features that it lacks are mapped in its favour:
+or uneven stages, in formats of its system files. Features that it lacks are mapped in its favor:
 gated MLPs widen the feed-forward by half, grouped queries count as full ones, and the overlap of
 gradients is on or off, whichever is more accurate over all rows of a GPU. PARC's error comes from a
 fit without any row of the source. The table also has the errors of the shipped parameters and of

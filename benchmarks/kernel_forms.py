@@ -204,7 +204,7 @@ def _precisions(gpu: str) -> Sequence[str]:
 def gemm_ranges(gpu: str, precision: str) -> dict[str, Range]:
     """Return the parameters of a GEMM.
 
-    Casts are added if A is quantised, floors if the host launches the kernel, and a cache on Ada,
+    Casts are added if A is quantized, floors if the host launches the kernel, and a cache on Ada,
     where it is faster than the GDDR memory.
     """
     ranges = dict(GEMM)

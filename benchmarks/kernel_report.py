@@ -153,7 +153,7 @@ FOOT = """
 - **Labels.** The files of GEMM, attention and expert timings name neither GPU nor precision.
   The rows of each shape are in a fixed order of GPUs and precisions; the labels were recovered
   from this order.
-  - GEMM on data-centre GPUs: the labels are practically certain. 23 series share one grid of
+  - GEMM on data-center GPUs: the labels are practically certain. 23 series share one grid of
     shapes, and their best fp8 and nvfp4 rates have the same ranking as the published best rates.
   - The three series of l40s-48gb, attention and experts: the rows were aligned to the fit itself,
     keeping the order. The errors shown are therefore too small by an unknown amount, and similar
@@ -163,8 +163,8 @@ FOOT = """
 - **Inference kernels.** Weights are static and pre-arranged; GEMMs of training run up to 10 %
   slower. The data contains no backward pass. Its GEMMs are estimated as GEMMs, and the attention
   core is assumed to take 2.5 times the forward time (FlashAttention-2, arXiv:2307.08691).
-- **Not modelled.** The formulas contain neither the library's choice of a kernel, which
-  explains most of the 90th percentile (neighbouring shapes differ by up to 30 %), nor the
+- **Not modeled.** The formulas contain neither the library's choice of a kernel, which
+  explains most of the 90th percentile (neighboring shapes differ by up to 30 %), nor the
   alignment of odd dimensions, nor clocks under other power caps than that of the measured host.
   Sliding windows and unequal head dims follow the formula but were not measured. Head dim 512
   on Ampere and Ada uses another kernel, and the prediction is off by about half. The imbalance

@@ -1,4 +1,4 @@
-"""Places in Python source where one small edit changes the behaviour, and the edits.
+"""Places in Python source where one small edit changes the behavior, and the edits.
 
 A site is an index into ``ast.walk`` of a module plus the name of an edit, so that the same source
 always has the same sites. Texts are left out (docstrings, annotations, messages of findings and
@@ -103,8 +103,8 @@ def sites_of(path: Path, name: str) -> list[Site]:
     }
     sites = []
     line = 1
-    for node, function in _behaviour(tree, ""):
-        line = getattr(node, "lineno", line)  # a comprehension has no line: that of its neighbour
+    for node, function in _behavior(tree, ""):
+        line = getattr(node, "lineno", line)  # a comprehension has no line: that of its neighbor
         for edit in edits_of(node):
             type_union = edit == "bitor" and not function
             if not type_union and not (id(node) in unordered and edit.startswith("swap")):
@@ -122,7 +122,7 @@ def mutate(source: str, site: Site) -> Mutant:
     return Mutant(site, before, ast.unparse(node), tree)
 
 
-def _behaviour(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str]]:
+def _behavior(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str]]:
     """Yield the nodes below ``node`` that are not text, each with its innermost function."""
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "format_spec", "type_params"):
@@ -133,7 +133,7 @@ def _behaviour(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str]]:
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not _is_text(child):
                 yield child, inside
-                yield from _behaviour(child, inside)
+                yield from _behavior(child, inside)
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -231,13 +231,13 @@ def _call_edits(node: ast.Call) -> dict[str, Edit]:
 
 def _swap_edits(name: str, field: str, values: list[ast.expr]) -> dict[str, Edit]:
     return {
-        f"{name} {at}": partial(_swap_neighbours, field=field, at=at)
+        f"{name} {at}": partial(_swap_neighbors, field=field, at=at)
         for at, (left, right) in enumerate(itertools.pairwise(values))
         if ast.dump(left) != ast.dump(right)
     }
 
 
-def _swap_neighbours(node: ast.AST, field: str, at: int) -> None:
+def _swap_neighbors(node: ast.AST, field: str, at: int) -> None:
     items = getattr(node, field)
     items[at], items[at + 1] = items[at + 1], items[at]
 

@@ -39,7 +39,7 @@ Assumptions for both layouts (the first section has its own):
   specify, and in 32 bit for all other sources.
 - Runs from before FlashAttention (2021 and 2022) are predicted with present-day kernels.
 - Token dispatcher and its overlap are those of the source. CUDA graphs, fused expert kernels and
-  DualPipe, which some recipes and DeepSeek's own run used, are not modelled.
+  DualPipe, which some recipes and DeepSeek's own run used, are not modeled.
 - NVIDIA's recipes are those of Megatron-Bridge 067f987df, without recipes that need FSDP or
   offload, development variants, and recipes that differ from another one only in precision (unless
   their step time is published).

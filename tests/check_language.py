@@ -41,6 +41,12 @@ WORDS: dict[str, str] = {
     r"minds? it": "accepts, tolerates",
     r"(?:file|flag|row|plan|script|spec|table)s? (?:say|says|said)": "specify, set, state",
     r"turn_order": "try_other_rank_order",
+    r"colours?|coloured|neighbours?|neighbouring|licence|behaviours?|favour": "American "
+    "spelling: color, neighbor, license, behavior, favor",
+    r"(?:de|un)?quantis\w+|optimis(?:e|ed|es|er|ers|ing|ation|ations)": "American spelling: "
+    "quantize, optimize",
+    r"normalis(?:e|ed|es|ing|ation)|modelled|labelled|centred?|centring": "American spelling: "
+    "normalize, modeled, labeled, center",
 }
 """Pattern -> replacement. Upper and lower case match; ``_`` separates words."""
 

@@ -116,7 +116,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
     Estimates first, because they show what a changed constant does.
     """
-    old, new = _labelled(before.get(SUMMARY, "")), _labelled(after.get(SUMMARY, ""))
+    old, new = _labeled(before.get(SUMMARY, "")), _labeled(after.get(SUMMARY, ""))
     lines = [
         f"{label}: {old.get(label, 'absent')} -> {new.get(label, 'absent')}"
         for label in dict.fromkeys((*old, *new))
@@ -130,7 +130,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _labelled(summary: str) -> dict[str, str]:
+def _labeled(summary: str) -> dict[str, str]:
     """Return label -> text of a summary; digests and references under the path they describe."""
     found = {}
     for line in summary.splitlines():

@@ -109,9 +109,9 @@ def test_every_open_row_is_a_point_of_the_figure_of_step_times() -> None:
     readings = step_times(cases).readings
     assert len(readings) == len(cases)
     chart = step_times(cases)
-    assert {row.colour for row in readings} <= set(chart.colours)
+    assert {row.color for row in readings} <= set(chart.colors)
     assert {row.shape for row in readings} <= set(chart.shapes)
-    assert len(chart.colours) <= 5
+    assert len(chart.colors) <= 5
 
 
 def test_an_exact_prediction_is_on_the_diagonal() -> None:
@@ -126,7 +126,7 @@ def test_a_ratio_beyond_the_axis_is_drawn_on_its_edge() -> None:
     assert min(float(point.attrib["cy"]) for point in elements(text, "circle")) == 50
 
 
-def test_colours_without_a_reading_are_not_in_the_legend() -> None:
+def test_colors_without_a_reading_are_not_in_the_legend() -> None:
     chart = ScatterChart("A title", "time, seconds", READINGS, ("red", "green", "blue"), ("dense",))
     assert "red (2)" in words(comparison_svg(chart))
     assert not [word for word in words(comparison_svg(chart)) if word.startswith("green")]

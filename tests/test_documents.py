@@ -1,4 +1,4 @@
-"""README, changelog, licence, Makefile and examples agree with the project."""
+"""README, changelog, license, Makefile and examples agree with the project."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _without_code(text: str) -> str:
     return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def test_the_licence_is_apache_2() -> None:
+def test_the_license_is_apache_2() -> None:
     text = (ROOT / "LICENSE").read_text("utf-8")
     assert "Apache License" in text
     assert "Version 2.0, January 2004" in text

@@ -94,7 +94,7 @@ def test_left_out_rows_are_predicted_alike_by_the_model_and_its_approximation() 
 def test_a_removed_value_is_inherited_and_its_cost_is_the_change_of_the_error() -> None:
     smaller = fit().without((CLASS, "attention"))
     assert (CLASS, "attention") not in smaller.logs
-    inherited = PRIORS["attention"].centre
+    inherited = PRIORS["attention"].center
     assert smaller.parameters(CLASS)["attention"] == pytest.approx(inherited, rel=1e-3)
     assert removal_costs(fit())[CLASS, "attention"] > 0.02
 
@@ -102,8 +102,8 @@ def test_a_removed_value_is_inherited_and_its_cost_is_the_change_of_the_error() 
 def test_shared_values_are_the_means_of_the_priors() -> None:
     defaults = asdict(Efficiency())
     for name, prior in PRIORS.items():
-        assert exp(fit().logs["", name]) == pytest.approx(prior.centre, rel=1e-3)
-        assert defaults[name] == prior.centre
+        assert exp(fit().logs["", name]) == pytest.approx(prior.center, rel=1e-3)
+        assert defaults[name] == prior.center
 
 
 def test_written_fits_change_only_values(tmp_path: Path) -> None:

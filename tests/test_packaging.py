@@ -73,7 +73,7 @@ def test_the_wheel_has_every_module_and_every_data_file(wheel: Path) -> None:
     assert {name for name in packed if not name.endswith((".py", ".typed", *DATA))} == set()
 
 
-def test_the_wheel_contains_the_licence_and_the_command(wheel: Path) -> None:
+def test_the_wheel_contains_the_license_and_the_command(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         names = archive.namelist()
         (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))

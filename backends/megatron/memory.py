@@ -22,12 +22,12 @@ FRAGMENTATION = 0.05
 """Fraction of memory lost to fragmentation: an assumption, not measured. It is small because PARC
 starts Megatron with expandable segments."""
 SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-"""Precision -> bytes per element of the quantised input that a linear layer saves, including block
+"""Precision -> bytes per element of the quantized input that a linear layer saves, including block
 scales."""
 
 SENT_BYTES = {"fp8": 1.0, "mxfp8": 2.0, "nvfp4": 0.5}
 """Precision -> bytes per weight that ranks gather if weights are stored in the precision. Weights
-in mxfp8 have two quantised copies, so that their 16-bit values are gathered. Scales are not sent,
+in mxfp8 have two quantized copies, so that their 16-bit values are gathered. Scales are not sent,
 because ranks reduce the maxima that determine them (Megatron-LM, param_and_grad_buffer.py)."""
 BLOCKWISE_COPIES, BLOCKWISE_SAVED_BYTES = 2.0, 1.0 + 4 / 128
 """Bytes per weight of the two fp8 copies with blockwise scales, and bytes per element of a saved

@@ -92,7 +92,7 @@ def parameter_table(fit: JointFit) -> str:
     rows = []
     for key in sorted(fit.structure):
         name, parameter = key
-        values = (PRIORS[parameter].centre, getattr(class_row(name), parameter), exp(fit.logs[key]))
+        values = (PRIORS[parameter].center, getattr(class_row(name), parameter), exp(fit.logs[key]))
         spread = f"{100 * fit.spreads[key]:.0f}"
         rows.append(
             (name, parameter, *(f"{one:.3g}" for one in values), spread, f"{100 * costs[key]:+.2f}")

@@ -2,7 +2,7 @@
 
 A parameter has one value that all classes share: the mean of its prior, which no training run set.
 A class that lists the parameter in its file has its own value, as have the classes whose rows are
-``like`` it. The prior of an own value is centred on the value that it replaces, so that a class
+``like`` it. The prior of an own value is centered on the value that it replaces, so that a class
 with few rows stays close to it (partial pooling).
 
 The fit works on linear approximations of the logarithms of the predictions. The runs of one model
@@ -144,7 +144,7 @@ def fit_jointly(cases: Sequence[Case], structure: Structure | None = None) -> Jo
 
 def start_values(structure: Structure) -> Logs:
     """Return the shared values, and the shipped own values of classes."""
-    logs = {("", name): log(prior.centre) for name, prior in PRIORS.items()}
+    logs = {("", name): log(prior.center) for name, prior in PRIORS.items()}
     return {**logs, **{key: log(shipped(key[0])[key[1]]) for key in structure}}
 
 
@@ -231,7 +231,7 @@ class _NormalEquations:
             pull = 1 / spread**2
             curvature[at][at] += pull
             if above is None:
-                right[at] += pull * log(prior.centre)
+                right[at] += pull * log(prior.center)
             else:
                 curvature[above][above] += pull
                 curvature[at][above] -= pull

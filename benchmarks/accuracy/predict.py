@@ -41,7 +41,7 @@ PRIORS: dict[str, ParameterPrior] = {
     "straggler": ParameterPrior(0.003, 0.8, 1e-4, 0.03),
     "accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0),
 }
-"""Name -> prior (centre, spread of the logarithm, minimum, maximum) of the value that all classes
+"""Name -> prior (center, spread of the logarithm, minimum, maximum) of the value that all classes
 share. No training run was used to choose them. A class's own value has the same spread around the
 value that it replaces."""
 

@@ -19,7 +19,7 @@ HEAD = """\
 
 `make docs` generates this page from the help of the commands. Results go to standard output and
 diagnostics to standard error; for `parc check` and `parc verify`, the findings are the result.
-Colours are used only on a terminal, and never if `NO_COLOR` is set.
+Colors are used only on a terminal, and never if `NO_COLOR` is set.
 
 | exit code | meaning |
 | --- | --- |

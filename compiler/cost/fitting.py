@@ -19,7 +19,7 @@ Matrix = Sequence[Sequence[float]]
 
 NOISE = 0.06
 """Standard deviation of the log error of a good prediction. It covers run-to-run noise (3 %) and
-effects that are not modelled."""
+effects that are not modeled."""
 HUBER = 0.12
 """Log error above which the loss of a measurement grows linearly instead of quadratically."""
 STEP = 1e-3
@@ -37,13 +37,13 @@ TANGENT_STEP = 0.02
 class ParameterPrior:
     """Log-normal prior of one positive parameter, with bounds."""
 
-    centre: float
+    center: float
     spread: float
     """Standard deviation of the logarithm."""
     low: float
     high: float
     tail: float = inf
-    """Distance from the centre in standard deviations above which the loss grows linearly instead
+    """Distance from the center in standard deviations above which the loss grows linearly instead
     of quadratically, so that measurements that agree can move the parameter far."""
 
     def clamp(self, value: float) -> float:
@@ -125,7 +125,7 @@ class _Objective:
     def prior_distances(self, logs: Sequence[float]) -> list[float]:
         """Return the distance of each log parameter from its prior, in standard deviations."""
         return [
-            (value - log(prior.centre)) / prior.spread
+            (value - log(prior.center)) / prior.spread
             for prior, value in zip(self.priors, logs, strict=True)
         ]
 

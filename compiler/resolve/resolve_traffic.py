@@ -274,7 +274,7 @@ def _read_request(
     line: int, seconds: float, lengths: Iterable[float], blocks: tuple[int, ...] = ()
 ) -> TraceRequest:
     prompt, answer = lengths
-    # A request with an empty answer was cancelled; its prompt was computed.
+    # A request with an empty answer was canceled; its prompt was computed.
     if not 1 <= prompt <= 1e9 or not 0 <= answer <= 1e9:
         raise _TraceError(line, "a length is not between 1 and 10^9 tokens")
     return TraceRequest(seconds, int(prompt), max(int(answer), 1), blocks)

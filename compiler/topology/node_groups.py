@@ -1,6 +1,6 @@
 """Process groups as sequences of node ranks, in ring order.
 
-The groups over the same axes of a mesh are shifted copies of each other. If neighbouring local
+The groups over the same axes of a mesh are shifted copies of each other. If neighboring local
 ranks belong to groups that visit the same hosts, these groups are stored once, with their number
 (``parallel``). So 131,072 ranks cost only as much as their 16,384 hosts.
 """
@@ -34,7 +34,7 @@ class NodeGroups:
 
 @dataclass(frozen=True, slots=True)
 class _MergedAxis:
-    """Neighbouring mesh axes that are all in the process group, or all not, merged into one."""
+    """Neighboring mesh axes that are all in the process group, or all not, merged into one."""
 
     member: bool
     stride: int

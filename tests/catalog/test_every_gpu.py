@@ -232,7 +232,7 @@ def test_a_row_that_borrows_from_itself_is_an_error(user_catalog: Path, like: st
 
 def test_a_gpu_file_with_a_wrong_key_is_an_error_at_that_key(user_catalog: Path) -> None:
     path = user_catalog / "gpus/r100-288gb.yaml"
-    path.write_text(RUBIN_GPU + "colour: green\n", "utf-8")
+    path.write_text(RUBIN_GPU + "color: green\n", "utf-8")
     sink = Sink()
     document = spec("gpus/r100-288gb.yaml", "bf16")
     assert plan_spec(SpecSource("spec.yaml", json.dumps(document), user_catalog), (), sink) is None

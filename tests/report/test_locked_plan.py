@@ -42,7 +42,7 @@ def test_a_layout_survives_a_round_trip() -> None:
         ({"layout": {}}, "Layout: "),
         ({"layout": {**as_json(SOME), "tp": "8"}}, "'8' is not of type int"),
         ({"layout": {**as_json(SOME), "tp": True}}, "True is not of type int"),
-        ({"layout": {**as_json(SOME), "colour": 1}}, "Layout has no field colour"),
+        ({"layout": {**as_json(SOME), "color": 1}}, "Layout has no field color"),
         ({"layout": {**as_json(SOME), "schedule": "2f2b"}}, "'2f2b' is not one of gpipe"),
         ({"layout": []}, r"\[\] is not of type Layout"),
         ({"hosts": "n1"}, "'n1' is not a list"),

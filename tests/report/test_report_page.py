@@ -132,7 +132,7 @@ def test_the_bars_of_memory_are_proportional_to_the_memory() -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_gpu_is_drawn_once_in_the_colour_of_its_coordinate(name: str) -> None:
+def test_every_gpu_is_drawn_once_in_the_color_of_its_coordinate(name: str) -> None:
     plan = planned(name)
     picture = Page(page(name)).pictures[0]
     drawn = sum(len(list(boxes(path))) for path in picture.paths if "stroke" in path)
@@ -216,7 +216,7 @@ def test_the_page_of_a_service_shows_its_cache() -> None:
     words = " ".join(Page(page("llama-2-70b-serve")).text)
     assert "Pipeline of one step" not in words
     assert "1 host used" in words
-    assert "Colours show the position in the tp group." in words
+    assert "Colors show the position in the tp group." in words
     assert f"cache {format_gib(plan.stages[0].cache_bytes)}" in words
     assert format_seconds(plan.estimate.ttft_seconds) in words
 
@@ -263,7 +263,7 @@ def test_every_action_of_the_timeline_has_its_micro_batch() -> None:
     assert last == plan.layout.micro_batches(plan.problem.job.global_batch)
 
 
-def test_the_colours_of_a_group_are_those_of_its_legend() -> None:
+def test_the_colors_of_a_group_are_those_of_its_legend() -> None:
     data = _data("wide")
     shown = next(group for group in data["groups"] if group["shown"])
     text = page("wide")

@@ -104,7 +104,7 @@ def test_a_batch_in_tokens_becomes_sequences():
     assert job.global_batch == 2048
 
 
-def test_a_batch_that_splits_a_sequence_names_its_neighbours_and_the_binary_reading():
+def test_a_batch_that_splits_a_sequence_names_its_neighbors_and_the_binary_reading():
     _, sink = resolve("job: {sequence_length: 8192, global_batch: {tokens: 16M}}\n")
     (found,) = sink.diagnostics
     assert (found.code, found.path) == ("PARC-X20", "job.global_batch.tokens")

@@ -65,13 +65,13 @@ def seconds(cost_model: CostModel, layout: Layout, comm: ContextComm, core: floa
         ({"layout.cp": 2, "job.sequence_length": 131072}, ("p2p", 1)),
         # One NIC a host: fewest bytes, as every rank has two heads.
         (THIN, ("a2a", 1)),
-        # Of 8 key-value heads one for each neighbour: a ring over two hosts.
+        # Of 8 key-value heads one for each neighbor: a ring over two hosts.
         (FEW, ("a2a+p2p", 8)),
-        # Of 12 key-value heads four neighbours have three each.
+        # Of 12 key-value heads four neighbors have three each.
         (THIN | {"model.heads": 36, "model.kv_heads": 12}, ("a2a+p2p", 4)),
         # Of three, none: the ring is what is left.
         (THIN | {"model.heads": 33, "model.kv_heads": 3}, ("p2p", 1)),
-        # Neighbours beside tp.
+        # Neighbors beside tp.
         (FEW | {"layout.tp": 2}, ("a2a+p2p", 4)),
         # A window cannot go round a ring; 16 ranks swap 32 heads.
         ({"model.window": 1024, "job.sequence_length": 131072}, ("a2a", 1)),

@@ -1,8 +1,8 @@
-"""Random single edits of emitted files, and an oracle for edits that change behaviour.
+"""Random single edits of emitted files, and an oracle for edits that change behavior.
 
-An edit changes behaviour if the file means something else to its own parser: bash prints other
+An edit changes behavior if the file means something else to its own parser: bash prints other
 commands, JSON and YAML have other values, Python has another syntax tree. The oracle shares no code
-with the verifiers. ``measure_edits`` counts how many of the edits that change behaviour the
+with the verifiers. ``measure_edits`` counts how many of the edits that change behavior the
 verification names; ``neutral_edits`` are edits that it must accept.
 
 ``PARC_EDITS`` sets the number of edits per file; ``make test`` uses a few, conformance tests 500.
@@ -27,12 +27,12 @@ from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import Files
 
 EDITS = int(os.environ.get("PARC_EDITS", "25"))
-"""Edits per file; of these, the ones that change behaviour must be named."""
+"""Edits per file; of these, the ones that change behavior must be named."""
 SEED = int(os.environ.get("PARC_EDITS_SEED", "1"))
 NAMED = 0.98
-"""Least fraction of the edits that change behaviour which the verification must name."""
-Behaviour = Callable[[str], object]
-"""Function from the text of a file to a value that is equal for texts of equal behaviour."""
+"""Least fraction of the edits that change behavior which the verification must name."""
+Behavior = Callable[[str], object]
+"""Function from the text of a file to a value that is equal for texts of equal behavior."""
 
 _NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![A-Za-z_\d])")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,}")
@@ -154,7 +154,7 @@ def shell_neutral(text: str, seed: int) -> Iterator[RandomEdit]:
             yield RandomEdit("\n".join(lines), f"line {lines[at]!r} inserted")
 
 
-def shell_behaviour(text: str) -> object:
+def shell_behavior(text: str) -> object:
     """Return the directives and the commands of a script, as bash parses and prints them.
 
     Comments in quoted programs (awk, bash -c) are removed as well, because those ignore them too.
@@ -168,7 +168,7 @@ def shell_behaviour(text: str) -> object:
     directives = [line.rstrip() for line in head.split("\n") if line.startswith("#SBATCH")]
     printed = _COMMENT.sub("", run.stdout).split("\n")
     lines = [line.strip() for line in printed if line.strip()]
-    # The order of directives and of neighbouring exports has no effect; the last of a name wins.
+    # The order of directives and of neighboring exports has no effect; the last of a name wins.
     first = text.split("\n", 1)[0]
     return (
         first if first.startswith("#!") else "",
@@ -187,7 +187,7 @@ def _joined_exports(lines: list[str]) -> Iterator[object]:
         yield from [_last_of_names(found)] if exports else found
 
 
-def json_behaviour(text: str) -> object:
+def json_behavior(text: str) -> object:
     """Return the values of a JSON file."""
     try:
         return ("json", json.dumps(json.loads(text), sort_keys=True))
@@ -195,7 +195,7 @@ def json_behaviour(text: str) -> object:
         return ("not JSON", text)
 
 
-def yaml_behaviour(text: str) -> object:
+def yaml_behavior(text: str) -> object:
     """Return the documents of a YAML file."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -206,7 +206,7 @@ def yaml_behaviour(text: str) -> object:
         return ("not YAML", text)
 
 
-def python_behaviour(text: str) -> object:
+def python_behavior(text: str) -> object:
     """Return the syntax tree of a Python program without texts that are statements."""
     try:
         tree = ast.parse(text)
@@ -230,29 +230,29 @@ class EditScore:
     """Edits of a file that were tried, and what the verification found."""
 
     changed: int = 0
-    """Edits that change behaviour."""
+    """Edits that change behavior."""
     neutral: int = 0
     """Edits that do not."""
     missed: list[str] = field(default_factory=list)
-    """Edits that change behaviour and were not named."""
+    """Edits that change behavior and were not named."""
     alarms: list[str] = field(default_factory=list)
-    """Edits that change no behaviour and were named."""
+    """Edits that change no behavior and were named."""
 
     @property
     def named(self) -> float:
-        """Fraction of the edits that change behaviour which were named."""
+        """Fraction of the edits that change behavior which were named."""
         return 1 - len(self.missed) / max(1, self.changed)
 
 
 def measure_edits(
-    files: Files, file: str, behaviour: Behaviour, count: int = EDITS, seed: int = SEED
+    files: Files, file: str, behavior: Behavior, count: int = EDITS, seed: int = SEED
 ) -> EditScore:
-    """Try random edits of ``file`` until ``count`` of them have changed its behaviour."""
+    """Try random edits of ``file`` until ``count`` of them have changed its behavior."""
     assert not findings(files), "the files without an edit have findings"
-    score, before = EditScore(), behaviour(files[file])
+    score, before = EditScore(), behavior(files[file])
     for edit in random_edits(files[file], seed):
         named = bool(findings(files | {file: edit.text}))
-        if behaviour(edit.text) != before:
+        if behavior(edit.text) != before:
             score.changed += 1
             if not named:
                 score.missed.append(edit.what)

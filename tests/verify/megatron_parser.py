@@ -35,7 +35,7 @@ def megatron_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def megatron_behaviour(text: str) -> object:
+def megatron_behavior(text: str) -> object:
     """Return the values that Megatron gets from ``megatron/args.sh``.
 
     Words are those of the array as shlex reads them, and comments are left out.

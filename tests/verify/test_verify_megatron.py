@@ -19,7 +19,7 @@ from tests.verify.edits import (
     measure_edits,
     shell_neutral,
 )
-from tests.verify.megatron_parser import megatron_behaviour, megatron_parser
+from tests.verify.megatron_parser import megatron_behavior, megatron_parser
 
 EDITED = ("llama-3-70b", "deepseek-v3", "nemotron-h-56b")
 """Examples with dense layers, with experts and latent attention, and with a layer pattern."""
@@ -34,7 +34,7 @@ def edited(old: str, new: str, name: str = "llama-3-70b") -> list[str]:
 
 @pytest.mark.parametrize("name", EDITED)
 def test_random_edits_of_the_arguments_are_named(name: str) -> None:
-    score = measure_edits(example_files(name), ARGUMENTS, megatron_behaviour)
+    score = measure_edits(example_files(name), ARGUMENTS, megatron_behavior)
     assert score.named >= NAMED, score.missed
     assert score.alarms == []
 

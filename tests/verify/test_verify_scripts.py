@@ -23,7 +23,7 @@ from tests.verify.edits import (
     false_alarms,
     findings,
     measure_edits,
-    shell_behaviour,
+    shell_behavior,
     shell_neutral,
 )
 
@@ -88,7 +88,7 @@ def edited(files: Files, file: str, old: str, new: str) -> list[str]:
 
 @pytest.mark.parametrize(("name", "file"), EDITED)
 def test_random_edits_of_a_script_are_named(name: str, file: str) -> None:
-    score = measure_edits(example_files(name), file, shell_behaviour, FEWER)
+    score = measure_edits(example_files(name), file, shell_behavior, FEWER)
     assert score.named >= NAMED, score.missed
     assert score.alarms == []
 

@@ -4,7 +4,7 @@ A request is rounded up to a multiple of 512 bytes. Requests of up to 1 MiB use 
 requests below 10 MiB use segments of 20 MiB, and each larger request gets a separate segment, a
 multiple of 2 MiB. The allocator returns the smallest free block that is large enough and splits off
 the remainder as a new block. Exception: in the pool of large blocks, a remainder of at most 1 MiB
-is not split off and counts as allocated. Free neighbours are merged
+is not split off and counts as allocated. Free neighbors are merged
 (c10/cuda/CUDACachingAllocator.cpp, default settings).
 """
 
@@ -61,12 +61,12 @@ class CachingAllocator:
         return block
 
     def release(self, block: Block) -> None:
-        """Free ``block`` and merge it with its free neighbours."""
+        """Free ``block`` and merge it with its free neighbors."""
         self.allocated_bytes -= block.size
-        for neighbour in (block.before, block.after):
-            if neighbour is not None and neighbour.free:
-                self._remove(neighbour)
-                _merge(block, neighbour)
+        for neighbor in (block.before, block.after):
+            if neighbor is not None and neighbor.free:
+                self._remove(neighbor)
+                _merge(block, neighbor)
         self._offer(block)
 
     def _segment(self, wanted: int, small: bool) -> Block:
@@ -97,14 +97,14 @@ def _rank(entry: tuple[int, int, Block]) -> tuple[int, int]:
     return entry[:2]
 
 
-def _merge(block: Block, neighbour: Block) -> None:
-    """Merge a free neighbour into ``block``."""
-    block.size += neighbour.size
-    if neighbour is block.before:
-        block.order, block.before = neighbour.order, neighbour.before
+def _merge(block: Block, neighbor: Block) -> None:
+    """Merge a free neighbor into ``block``."""
+    block.size += neighbor.size
+    if neighbor is block.before:
+        block.order, block.before = neighbor.order, neighbor.before
         if block.before is not None:
             block.before.after = block
     else:
-        block.after = neighbour.after
+        block.after = neighbor.after
         if block.after is not None:
             block.after.before = block

@@ -84,7 +84,7 @@ def _layout(case: Case) -> Layout:
 def _program(case: Case) -> ProgramMemory:
     """Return the memory model of the run's framework.
 
-    Low-precision recipes store quantised parameters (fp8-param-gather). Those of NeMo and MLPerf
+    Low-precision recipes store quantized parameters (fp8-param-gather). Those of NeMo and MLPerf
     also use 16-bit gradients (they disable grad_reduce_in_fp32), as do those of Megatron-Bridge in
     any precision. llm-foundry's loss is fused and overwrites the logits with their gradient. NeMo
     AutoModel has weights, gradients and moments of 16 bits.

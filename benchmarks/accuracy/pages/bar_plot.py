@@ -74,20 +74,18 @@ def _draw_group(top: int, group: tuple[str, Sequence[float]], most: float) -> It
     yield text((LEFT - 10, top + BAR * len(errors) / 2 + 4), name, "end")
     for series, error in enumerate(errors):
         y = top + BAR * series
-        yield box(
-            (LEFT, y), (_x_of_error(error, most) - LEFT, BAR - 1), f"s{_colour_index(series)}"
-        )
+        yield box((LEFT, y), (_x_of_error(error, most) - LEFT, BAR - 1), f"s{_color_index(series)}")
         yield text((_x_of_error(error, most) + 4, y + BAR - 2), f"{error:.1f}", css="tiny quiet")
 
 
-def _colour_index(series: int) -> int:
-    """Return the colour index. The last series is the baseline and therefore grey."""
+def _color_index(series: int) -> int:
+    """Return the color index. The last series is the baseline and therefore grey."""
     return (0, 1, 4)[series]
 
 
 def _draw_legend(names: Sequence[str]) -> Iterator[str]:
     at = 16.0
     for series, name in enumerate(names):
-        yield box((at, 38), (14, 10), f"s{_colour_index(series)}")
+        yield box((at, 38), (14, 10), f"s{_color_index(series)}")
         yield text((at + 20, 47), name)
         at += 44 + 6.6 * len(name)

@@ -36,7 +36,7 @@ class Point:
 
     measured: float
     predicted: float
-    colour: str
+    color: str
     shape: str
 
 
@@ -48,8 +48,8 @@ class ScatterChart:
     quantity: str
     """Label of both axes, such as ``step time, seconds``."""
     readings: tuple[Point, ...]
-    colours: tuple[str, ...]
-    """Names of the series in the order of the colours; a name without points keeps its colour."""
+    colors: tuple[str, ...]
+    """Names of the series in the order of the colors; a name without points keeps its color."""
     shapes: tuple[str, ...]
 
 
@@ -163,19 +163,19 @@ def _draw_points(
     chart: ScatterChart, place: Callable[[Point], tuple[float, float]]
 ) -> Iterator[str]:
     """Draw the points, series by series."""
-    for series, colour in enumerate(chart.colours):
+    for series, color in enumerate(chart.colors):
         for form, shape in enumerate(chart.shapes):
-            rows = [row for row in chart.readings if (row.colour, row.shape) == (colour, shape)]
+            rows = [row for row in chart.readings if (row.color, row.shape) == (color, shape)]
             if rows:
                 yield marks(sorted(map(place, rows)), f"s{series}", form)
 
 
 def _draw_legend(chart: ScatterChart) -> Iterator[str]:
-    """Draw the colours with their counts, and the shapes if there are several."""
+    """Draw the colors with their counts, and the shapes if there are several."""
     entries = [
         (f"s{series}", 0, f"{name} ({count})")
-        for series, name in enumerate(chart.colours)
-        if (count := sum(row.colour == name for row in chart.readings))
+        for series, name in enumerate(chart.colors)
+        if (count := sum(row.color == name for row in chart.readings))
     ]
     if len(chart.shapes) > 1:
         entries += [("quiet", form, name) for form, name in enumerate(chart.shapes)]

@@ -99,7 +99,7 @@ CONSTANTS = (
     Constant(
         "compiler.cost.step.routed_experts.CAST_BYTES",
         "traffic per element of the experts' inputs and gradients in 8 or 4 bit, bytes",
-        "counted: padding, and quantising by row and by column",
+        "counted: padding, and quantizing by row and by column",
     ),
     Constant(
         "compiler.cost.step.routed_experts.UNFUSED_TRAFFIC",

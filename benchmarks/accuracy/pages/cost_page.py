@@ -138,7 +138,7 @@ def parameters_table() -> str:
     rows = []
     for name, prior in PRIORS.items():
         words = " ".join(said[name].split()).rstrip(".")
-        numbers = (f"{prior.centre:g}", f"{100 * prior.spread:.0f} %")
+        numbers = (f"{prior.center:g}", f"{100 * prior.spread:.0f} %")
         rows.append((f"`{name}`", words, *numbers, PARAMETERS[name].seen_in))
     return markdown(("parameter", "", "prior", "its spread", "seen in"), rows, words=5)
 

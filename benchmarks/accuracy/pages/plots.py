@@ -75,7 +75,7 @@ def step_times(cases: Sequence[Case]) -> ScatterChart:
         Point(
             measured=case.seconds,
             predicted=estimate_step(case).total_seconds,
-            colour=case.problem.cluster.gpu.generation,
+            color=case.problem.cluster.gpu.generation,
             shape=case.kind,
         )
         for case in cases
@@ -99,7 +99,7 @@ def memory_peaks() -> ScatterChart:
         f"Peak memory of one rank, {len(rows)} published readings",
         "peak, GB",
         tuple(rows),
-        tuple(sorted({row.colour for row in rows})),
+        tuple(sorted({row.color for row in rows})),
         ("peak",),
     )
 
@@ -110,7 +110,7 @@ def decode_latencies(served: Sequence[ServingPrediction]) -> ScatterChart:
         Point(
             measured=1e3 * one.row.measured.tpot_seconds,
             predicted=1e3 * one.row.measured.tpot_seconds * (1 + error),
-            colour=one.row.cluster.gpu.generation,
+            color=one.row.cluster.gpu.generation,
             shape=one.row.setup.engine.name,
         )
         for one in served

@@ -1,4 +1,4 @@
-"""Writer of small SVG documents from plain elements; colours follow the reader's light or dark
+"""Writer of small SVG documents from plain elements; colors follow the reader's light or dark
 theme."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Literal
 Anchor = Literal["start", "middle", "end"]
 
 LIGHT = ("#1769aa", "#c2570c", "#197a48", "#7b4bb7", "#6e7781")
-"""Colours of series 0 to 4 on white: equal lightness, distinguishable with any colour vision."""
+"""Colors of series 0 to 4 on white: equal lightness, distinguishable with any color vision."""
 DARK = ("#6cb6ff", "#f69d50", "#57c98b", "#bd98f5", "#9aa4af")
-"""Colours of the same series on a dark page."""
+"""Colors of the same series on a dark page."""
 SERIES = len(LIGHT)
 
 BASE = """\
@@ -48,7 +48,7 @@ def _style_sheet() -> str:
 def _theme(series: Sequence[str], rest: tuple[str, str, str, str, str]) -> str:
     """Return the CSS rules of one theme; ``rest`` is page, text, quiet text, grid and band."""
     page, text, quiet, grid, band = rest
-    rules = [f".s{index}{{fill:{colour}}}" for index, colour in enumerate(series)]
+    rules = [f".s{index}{{fill:{color}}}" for index, color in enumerate(series)]
     rules += [f".page{{fill:{page}}}", f"text{{fill:{text}}}", f".quiet{{fill:{quiet}}}"]
     rules += [f".rule{{stroke:{grid}}}", f".axis{{stroke:{quiet}}}", f".band{{fill:{band}}}"]
     return "".join(rules)
@@ -67,7 +67,7 @@ def text(at: tuple[float, float], words: str, anchor: Anchor = "start", css: str
 
 
 def upright(at: tuple[float, float], words: str, css: str = "") -> str:
-    """Return a text element that runs upwards, centred on ``at``."""
+    """Return a text element that runs upwards, centered on ``at``."""
     x, y = format_coordinate(at[0]), format_coordinate(at[1])
     turned = f'transform="rotate(-90 {x} {y})"'
     return f'<text x="{x}" y="{y}" text-anchor="middle" {turned}{_css(css)}>{escape(words)}</text>'
@@ -89,7 +89,7 @@ SHAPES = ("circle", "diamond", "triangle")
 
 
 def mark(at: tuple[float, float], shape: int) -> str:
-    """Return one data point, in the colour of the surrounding group element."""
+    """Return one data point, in the color of the surrounding group element."""
     x, y = at
     if shape == 0:
         return f'<circle cx="{format_coordinate(x)}" cy="{format_coordinate(y)}" r="2.8"/>'
@@ -99,7 +99,7 @@ def mark(at: tuple[float, float], shape: int) -> str:
 
 
 def marks(points: Iterable[tuple[float, float]], css: str, shape: int) -> str:
-    """Return the data points of one series. ``css`` sets the colour: ``s0`` to ``s4``, or
+    """Return the data points of one series. ``css`` sets the color: ``s0`` to ``s4``, or
     ``quiet``."""
     inner = "".join(mark(point, shape) for point in points)
     return f'<g class="{css} mark">{inner}</g>'

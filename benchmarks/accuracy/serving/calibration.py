@@ -121,7 +121,7 @@ def _fit_factors(rows: Sequence[ServingRow]) -> Mapping[str, float]:
         value for row in rows for value in (row.measured.ttft_seconds, row.measured.tpot_seconds)
     ]
     priors = service_priors()
-    start = {name: prior.centre for name, prior in priors.items()}
+    start = {name: prior.center for name, prior in priors.items()}
     weights = [observation_weight(quantity) for _ in rows for quantity in ("ttft", "tpot")]
     return fit_parameters(predict, measured, start, priors, weights=weights).parameters
 

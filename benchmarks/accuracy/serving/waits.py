@@ -183,7 +183,7 @@ def _fit(rows: Sequence[WaitRow]) -> FitResult:
 
     groups = Counter(map(_group, rows))
     weights = [groups[_group(row)] ** -GROUP_EXPONENT for row in rows]
-    start = {name: prior.centre for name, prior in WAIT_PRIORS.items()}
+    start = {name: prior.center for name, prior in WAIT_PRIORS.items()}
     return fit_parameters(
         predict, [_measured(row) for row in rows], start, WAIT_PRIORS, weights=weights
     )
@@ -213,7 +213,7 @@ def predict_unseen_sources(rows: Sequence[WaitRow]) -> dict[str, float]:
             known = (
                 fit_waits(rest).parameters
                 if rest
-                else {n: p.centre for n, p in WAIT_PRIORS.items()}
+                else {n: p.center for n, p in WAIT_PRIORS.items()}
             )
             pairs = _pairs(out, known)
             found |= {row.prediction.row.name: value / _measured(row) for value, row in pairs}

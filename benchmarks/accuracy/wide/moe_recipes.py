@@ -32,7 +32,7 @@ FEATURES = (
     Recipe("skill-qwen3-30b-(ovl|final)", ANY, "", "deep-ep+part-graph"),
     Recipe("skill-qwen3-30b-a2a-45s", ANY, "", "unfused-routing+part-graph"),
     Recipe("skill-qwen3-30b-a2a", ANY, "", "unfused-routing"),
-    Recipe("GB200 optimisation guide", ANY, "", "deep-ep+part-graph"),
+    Recipe("GB200 optimization guide", ANY, "", "deep-ep+part-graph"),
     Recipe(f"{BRIDGE}|training_results", ANY, "gpt-oss-20b", "deep-ep+cuda-graph"),
     Recipe(BRIDGE, (26, 2, 0), "nemotron-3-nano", "deep-ep+part-graph"),
     Recipe(BRIDGE, (26, 6, 0), " (gb200|gb300) (fp8-mx|mxfp8)", WHOLE),
@@ -64,7 +64,7 @@ core, which makes sense only for an unfused core: cuDNN had no backward pass for
 """
 
 RECOMPUTE = (
-    Recipe("GB200 optimisation guide", ANY, "", "selective:moe_act+mlp"),
+    Recipe("GB200 optimization guide", ANY, "", "selective:moe_act+mlp"),
     Recipe(BRIDGE, (26, 6, 0), "gpt-oss-120b gb200 (fp8-mx|mxfp8)", "none"),
     Recipe(BRIDGE, (25, 11, 0), "gpt-oss-120b (g?b200|h)", "selective:layernorm+moe_act"),
     Recipe(BRIDGE, (26, 8, 0), "nemotron-3-nano.* h.* fp8", "selective:layernorm"),

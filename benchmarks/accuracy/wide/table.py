@@ -2,7 +2,7 @@
 
 ``models.csv`` in the same folder or in the one above may contain architecture facts. Rows that the
 scoring rule excludes (superseded, tier C, not pretraining) are skipped. Hybrid models that the
-catalog lacks are counted as not modelled.
+catalog lacks are counted as not modeled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_training_table(folder: Path) -> TrainingTable:
         for row in csv.DictReader(file):
             if not is_scored(row) and not is_in_sweep(row):
                 table.left_out["not scored"] += 1
-            elif reason := _why_unmodelled(row, architectures):
+            elif reason := _why_unmodeled(row, architectures):
                 table.left_out[reason] += 1
             else:
                 table.runs.append(_run_of_row(row, architectures))
@@ -67,7 +67,7 @@ def is_in_sweep(row: dict[str, str]) -> bool:
     return bool(row["sweep_id"]) and row["task"] == "pretrain"
 
 
-def _why_unmodelled(row: dict[str, str], architectures: Architectures) -> str:
+def _why_unmodeled(row: dict[str, str], architectures: Architectures) -> str:
     if architectures.is_unknown_hybrid(row["model"]):
         return "hybrid of state-space and attention layers"
     if row["gpu"] not in NODES:

@@ -2,7 +2,7 @@
 
 Tiles of 64 or 128 rows and columns are distributed over the streaming multiprocessors (SMs) in
 waves; reads and writes overlap with the arithmetic; every call has one launch. The form is the wave
-model of NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantisation),
+model of NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantization),
 combined with a memory roofline. Constants are fitted per GPU type and precision
 (docs/kernel-fits.md).
 """
@@ -20,7 +20,7 @@ OUTPUT_BYTES = 2
 PARTIAL_BYTES = 4
 """Bytes per partial sum of a split K, fp32."""
 CAST_ROWS_PER_SM = 4
-"""Rows that one SM quantises at the same time."""
+"""Rows that one SM quantizes at the same time."""
 SHORT_ROWS = 16
 """Largest m for which the measured stacks use a separate kernel for fp8 with block scales."""
 NARROW = 128
@@ -30,7 +30,7 @@ time."""
 
 @dataclass(frozen=True, slots=True)
 class CastFit:
-    """Fitted constants of the kernel that quantises A before each call."""
+    """Fitted constants of the kernel that quantizes A before each call."""
 
     launch_seconds: float
     row_seconds: float
@@ -178,7 +178,7 @@ def _memory_seconds(fit: GemmFit, shape: tuple[float, float, float], output_byte
 
 
 def _cast_seconds(fit: GemmFit, cast: CastFit, m: float, k: float) -> float:
-    """Return the time in seconds of the kernel that quantises A[m, k] before a GEMM."""
+    """Return the time in seconds of the kernel that quantizes A[m, k] before a GEMM."""
     rounds = max(1.0, m / (CAST_ROWS_PER_SM * fit.sms))
     traffic = cast.traffic_bytes * m * k / (fit.bytes_per_second * fit.memory_share)
     return cast.launch_seconds + rounds * (cast.row_seconds + cast.element_seconds * k) + traffic

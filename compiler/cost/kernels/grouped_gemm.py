@@ -61,7 +61,7 @@ class GroupedFit:
     GEMMs."""
     token_factor: float
     """Number of times that all tokens are moved in memory for routing, permutation and
-    quantising."""
+    quantizing."""
     norm: float
     skew: float
     """Exponent s of the imbalance: in the measurements, the rank has ep^s times the rows of an even

@@ -10,12 +10,12 @@ from parc.compiler.ir import Job
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Recipe for scaling and quantising the operands of matrix multiplications."""
+    """Recipe for scaling and quantizing the operands of matrix multiplications."""
 
     cast_bytes: float
-    """Bytes moved per element of an operand that is quantised for two multiplications."""
+    """Bytes moved per element of an operand that is quantized for two multiplications."""
     gathered_bytes: float = 1.0
-    """Bytes per element of a tensor-parallel all-gather, which sends quantised operands
+    """Bytes per element of a tensor-parallel all-gather, which sends quantized operands
     (Transformer Engine, module/layernorm_linear.py and linear.py; torchao for scales per tensor).
     Sums of a reduce-scatter keep 16 bit."""
     gemm_factor: float = 1.0
@@ -67,10 +67,10 @@ def scaling_of_job(job: Job) -> str:
 
 
 def cast_bytes(shapes: list[GemmShape], scaling: Scaling) -> ForwardBackward:
-    """Return the bytes that quantise operands of multiplications with (m, n, k) ``shapes``.
+    """Return the bytes that quantize operands of multiplications with (m, n, k) ``shapes``.
 
-    The forward pass quantises the inputs A[m, k], the backward pass the gradients of C[m, n].
-    Weights are quantised once per step, which is not counted.
+    The forward pass quantizes the inputs A[m, k], the backward pass the gradients of C[m, n].
+    Weights are quantized once per step, which is not counted.
     """
     each = scaling.cast_bytes
     return ForwardBackward(

@@ -165,7 +165,7 @@ def low_precision_copy_bytes(
     """Return the bytes of low-precision copies of the weights of a stage's linear layers.
 
     The embedding has no copy. The output projection has a copy only if the program casts it
-    (``casts_head``). Under ZeRO-3 the result is 0 if weights are quantised when they are gathered.
+    (``casts_head``). Under ZeRO-3 the result is 0 if weights are quantized when they are gathered.
     """
     if not program.state.cast or (layout.zero_stage >= 3 and not program.keeps_casts):
         return 0.0

@@ -81,7 +81,7 @@ def simulate_schedule(table: ActionTable, costs: StageCosts) -> Timeline:
     while ready:
         rank = ready.popleft()
         run.run_until_blocked(rank)
-        ready.extend(run.unblock_neighbours(rank))
+        ready.extend(run.unblock_neighbors(rank))
     if stuck := [r for r, row in enumerate(table.rows) if len(run.starts[r]) < len(row)]:
         raise DeadlockError(f"deadlock: ranks {stuck} wait for inputs that never arrive")
     return Timeline(max(run.clocks), tuple(run.busy), tuple(map(tuple, run.starts)))
@@ -110,7 +110,7 @@ class _SimulationState:
         self.clocks = [0.0] * ranks
         self.busy = [0.0] * ranks
         self.starts: list[list[float]] = [[] for _ in range(ranks)]
-        self.neighbours = _communicating_ranks(table)
+        self.neighbors = _communicating_ranks(table)
         self.waits: list[tuple[list[float], int] | None] = [None] * ranks
 
     def run_until_blocked(self, rank: int) -> None:
@@ -163,10 +163,10 @@ class _SimulationState:
             self.times[action.computation].ends[action.stage][action.micro_batch] = end
         return start, end
 
-    def unblock_neighbours(self, rank: int) -> list[int]:
+    def unblock_neighbors(self, rank: int) -> list[int]:
         """Return the ranks that waited for an input that ``rank`` has now computed."""
         found = []
-        for other in self.neighbours[rank]:
+        for other in self.neighbors[rank]:
             wait = self.waits[other]
             if wait and wait[0][wait[1]] < inf:
                 self.waits[other] = None
@@ -225,7 +225,7 @@ def _communicating_ranks(table: ActionTable) -> list[tuple[int, ...]]:
     """Return, for each rank, the ranks that it exchanges activations or gradients with."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):
-        # With two copies of the model (DualPipe), the last stage of one copy is not a neighbour of
+        # With two copies of the model (DualPipe), the last stage of one copy is not a neighbor of
         # the other.
         if (stage + 1) % table.depth:
             near, far = table.owners[stage], table.owners[stage + 1]

@@ -35,9 +35,9 @@ SERVICE_FACTORS: dict[str, EfficiencyParameter] = {
         spread=0.2, low=0.02, high=50.0, seen_in="short prompts, and one request at a time"
     ),
 }
-"""Factor -> spread and bounds of its prior, which is centred on 1. The spreads are chosen so that a
-calibration with three rows increases no median error of an engine on published benchmarks; python
--m benchmarks.accuracy.serving.calibration evaluates them."""
+"""Factor -> spread and bounds of its prior, which is centered on 1. The spreads are chosen so that
+a calibration with three rows increases no median error of an engine on published benchmarks;
+python -m benchmarks.accuracy.serving.calibration evaluates them."""
 
 
 def calibrated_service(

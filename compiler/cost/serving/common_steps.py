@@ -42,7 +42,7 @@ CHAIN_TOLERANCE = 1e-3
 GRID_LOW = 0.01
 """Mean number of prompts below which a step has at most one."""
 GRID_RATIO = 1.05
-"""Ratio of neighbouring numbers of prompts for which numbers of waves are tabulated."""
+"""Ratio of neighboring numbers of prompts for which numbers of waves are tabulated."""
 LOG_RATIO = log(GRID_RATIO)
 
 

@@ -83,7 +83,7 @@ class ServingLinks:
     def _slowest_link(self, size: int) -> tuple[float, float]:
         """Return (bytes per second, latency in seconds) of the slowest link in a group of ranks.
 
-        ``size`` is the number of ranks; they are neighbours.
+        ``size`` is the number of ranks; they are neighbors.
         """
         if size <= self.domain:
             return self.link_gb_per_s * 1e9, self.link_seconds
@@ -92,7 +92,7 @@ class ServingLinks:
         return self.network_gb_per_s * 1e9, self.network_seconds
 
     def all_reduce_seconds(self, nbytes: float, size: int) -> float:
-        """Return the time in seconds of an all-reduce over ``size`` neighbouring ranks.
+        """Return the time in seconds of an all-reduce over ``size`` neighboring ranks.
 
         The formula is latency + 2 (n-1)/n S / rate for n ranks and S bytes (``nbytes``).
         """
@@ -105,7 +105,7 @@ class ServingLinks:
         """Return the time in seconds of an all-gather or of a reduce-scatter.
 
         ``nbytes`` is the size of the whole message: the gathered output, or the input that is
-        scattered. The group has ``size`` ranks, and neighbouring members are ``stride`` ranks
+        scattered. The group has ``size`` ranks, and neighboring members are ``stride`` ranks
         apart.
         """
         if size == 1:
@@ -114,7 +114,7 @@ class ServingLinks:
         return latency + (size - 1) / size * _bytes_with_ramp(nbytes) / rate
 
     def all_to_all_seconds(self, nbytes: float, size: int) -> float:
-        """Return the time in seconds of an all-to-all among ``size`` neighbouring ranks.
+        """Return the time in seconds of an all-to-all among ``size`` neighboring ranks.
 
         Each rank sends ``nbytes`` bytes in total. Traffic inside the NVLink domain overlaps with
         traffic between domains.

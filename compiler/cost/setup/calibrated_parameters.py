@@ -129,14 +129,14 @@ def valid_parameter_range(name: str) -> tuple[float, float] | None:
     return parameter.low, parameter.high
 
 
-def parameter_prior(name: str, centre: float) -> ParameterPrior:
+def parameter_prior(name: str, center: float) -> ParameterPrior:
     """Return the prior of the parameter ``name``.
 
-    ``centre`` is the value of the parameter in the catalog. The prior is centred on this value, or
+    ``center`` is the value of the parameter in the catalog. The prior is centered on this value, or
     on the nearest bound of the parameter.
     """
     parameter = PARAMETERS.get(name, OTHER)
-    inside = min(max(centre, parameter.low), parameter.high)
+    inside = min(max(center, parameter.low), parameter.high)
     return ParameterPrior(inside, parameter.spread, parameter.low, parameter.high)
 
 

@@ -51,10 +51,10 @@ class GroupSpans:
     tp: GroupSpan
     cp: GroupSpan
     cp_a2a: GroupSpan
-    """Neighbouring ranks that exchange heads for tokens in hierarchical context parallelism.
+    """Neighboring ranks that exchange heads for tokens in hierarchical context parallelism.
     Without a hierarchy, the group is a single rank."""
     cp_p2p: GroupSpan
-    """Ring of hierarchical context parallelism, with one member per group of neighbours. Without a
+    """Ring of hierarchical context parallelism, with one member per group of neighbors. Without a
     hierarchy, the ring is the whole group ``cp``."""
     dp_cp: GroupSpan
     """Ranks that reduce the gradients of dense parameters once per step: those with equal weights,

@@ -101,9 +101,9 @@ def attention_exchange_seconds(
     The time is per micro-batch; without context parallelism it is 0. ``core`` is the forward time
     of the attention core in seconds.
     """
-    # In the hierarchical variant (a2a+p2p), neighbouring ranks exchange heads for tokens by
-    # all-to-all, so that each rank has the tokens of all its neighbours for its part of the heads.
-    # The ring over the groups of neighbours sends as many bytes per step as a ring over all ranks,
+    # In the hierarchical variant (a2a+p2p), neighboring ranks exchange heads for tokens by
+    # all-to-all, so that each rank has the tokens of all its neighbors for its part of the heads.
+    # The ring over the groups of neighbors sends as many bytes per step as a ring over all ranks,
     # in fewer steps (TransformerEngine, attention/dot_product_attention/context_parallel.py,
     # AttnFuncWithCPAndKVP2P).
     if layout.cp == 1:

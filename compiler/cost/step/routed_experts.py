@@ -45,7 +45,7 @@ UNFUSED_TRAFFIC = 2.3
 """Traffic of permutations as separate PyTorch kernels, divided by that of fused kernels. Runs with
 token dropping use separate kernels. Fitted to published runs with and without token dropping."""
 CAST_BYTES = 8
-"""Bytes moved per element that is quantised to 8 or 4 bit. The element is padded for its expert
+"""Bytes moved per element that is quantized to 8 or 4 bit. The element is padded for its expert
 (read and written), then read and written by row and again by column."""
 FUSED_CASTS = 0.25
 """Fraction of the cast traffic that remains if the grouped MLP is one kernel: the casts of incoming

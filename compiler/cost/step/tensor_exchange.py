@@ -45,7 +45,7 @@ def dense_collectives(
         return (LayerCollective("all_reduce", nbytes, blocks, blocks),)
     # Routed experts exchange tokens over the expert group instead.
     blocks = kind.sub_layers - kind.routed
-    # Hidden states and gradients are quantised before they are gathered.
+    # Hidden states and gradients are quantized before they are gathered.
     gathered = nbytes * cost_model.scaling.gathered_bytes / 2
     return (
         LayerCollective("all_gather", gathered, blocks, 2 * blocks),

@@ -91,7 +91,7 @@ TERMS: dict[str, EstimateTerm] = {
             "low-precision weights",
             "bytes per weight of linear layers: 2 in fp8 on Hopper and Ada, 1 in fp8 on Blackwell, "
             "2.06 in mxfp8, 1.13 in nvfp4, 2 with DDP under autocast",
-            "TransformerEngine caches quantised weights for all micro-batches of a step; autograd "
+            "TransformerEngine caches quantized weights for all micro-batches of a step; autograd "
             "saves the casts of autocast",
         ),
         EstimateTerm(
@@ -136,7 +136,7 @@ TERMS: dict[str, EstimateTerm] = {
             "seconds",
             "tensor parallelism",
             "an all-gather and a reduce-scatter of hidden states around attention and around a "
-            "dense MLP (16 bit; in low precision, quantised states are gathered); the backward "
+            "dense MLP (16 bit; in low precision, quantized states are gathered); the backward "
             "pass has one more all-gather, and at most half of its collectives overlap with "
             "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
             "in the backward pass; times the factor tp of the hardware class; with gtp or egtp, "
@@ -150,7 +150,7 @@ TERMS: dict[str, EstimateTerm] = {
             "context parallelism",
             "p2p (ring): (cp - 1) x keys and values, once forward and twice backward, minus the "
             "time of the attention core; all_gather: all keys and values; a2a: Q, K, V and O, "
-            "forward and backward; a2a+p2p: a2a among neighbours and a ring over cp / neighbours "
+            "forward and backward; a2a+p2p: a2a among neighbors and a ring over cp / neighbors "
             "ranks",
             "Ring attention, arXiv:2310.01889; Llama 3, 2407.21783; Ulysses, 2309.14509",
         ),

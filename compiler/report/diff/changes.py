@@ -181,7 +181,7 @@ def _layout_fields(side: DiffSide) -> dict[str, Any]:
 
 
 def _fold_equal_layer_counts(counts: list[int]) -> str:
-    """Return ``counts`` as text in which equal neighbours are folded.
+    """Return ``counts`` as text in which equal neighbors are folded.
 
     For example, 11, 11, 13 becomes ``2x11, 13``.
     """

@@ -1,4 +1,4 @@
-"""Map of the cluster: racks, NVLink domains, hosts and GPUs, coloured by a mesh axis."""
+"""Map of the cluster: racks, NVLink domains, hosts and GPUs, colored by a mesh axis."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MAX_NAMED_RACKS = 160
 """Largest number of racks whose names are drawn."""
 RAMP = ("#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#f0d92a")
 """Viridis (van der Walt and Smith 2015) without its darkest part. Lightness increases along the
-ramp, so the order can be seen with any kind of colour vision."""
+ramp, so the order can be seen with any kind of color vision."""
 MAX_SHADES = 64
-"""Largest number of distinct colours, because more cannot be distinguished."""
+"""Largest number of distinct colors, because more cannot be distinguished."""
 AXES = {"pp": "pipeline stage (pp)", "dp": "data parallel rank (dp)", "replica": "engine"}
 
 
@@ -40,12 +40,12 @@ class ClusterMap(NamedTuple):
     figure: Figure
     axis: str
     legend: tuple[tuple[str, str], ...]
-    """(coordinate, or range of coordinates, colour) of every colour."""
+    """(coordinate, or range of coordinates, color) of every color."""
     states: tuple[tuple[str, str], ...]
     """(state, number of hosts as text) of each state that occurs."""
     caption: str
     color_note: str
-    """Sentence that names what the colours show."""
+    """Sentence that names what the colors show."""
     racks: tuple[RackCells, ...]
     """Racks in the order of the map; those that are not drawn come last."""
     grid: HostGrid
@@ -74,11 +74,11 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
         for cell in rack.cells:
             states[cell.state] = states.get(cell.state, 0) + 1
     figure = canvas.build_figure(
-        f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", grid.height
+        f"{count} hosts in {len(racks)} racks, colored by {axis.name}", grid.height
     )
     counts = tuple((state, format_count(hosts, "host")) for state, hosts in states.items())
     caption = _map_caption(plan, gpus, left_out)
-    note = f"Colours show the {AXES.get(axis.name, f'position in the {axis.name} group')}."
+    note = f"Colors show the {AXES.get(axis.name, f'position in the {axis.name} group')}."
     legend = tuple(_ranges_by_color(look.colors))
     return ClusterMap(figure, axis.name, legend, counts, caption, note, tuple(racks), grid, gpus)
 
@@ -112,7 +112,7 @@ def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
 
 
 def _ranges_by_color(colors: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield (coordinate or range of coordinates, colour) for each run of equal ``colors``."""
+    """Yield (coordinate or range of coordinates, color) for each run of equal ``colors``."""
     start = 0
     for color, run in groupby(colors):
         end = start + len(list(run))
@@ -121,19 +121,19 @@ def _ranges_by_color(colors: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def color_ramp(count: int) -> list[str]:
-    """Return ``count`` colours from dark to light as ``#rrggbb``.
+    """Return ``count`` colors from dark to light as ``#rrggbb``.
 
-    If ``count`` exceeds MAX_SHADES, neighbours share a colour.
+    If ``count`` exceeds MAX_SHADES, neighbors share a color.
     """
     shades = min(count, MAX_SHADES)
     if shades == 1:
         return [RAMP[1]] * count
-    # Integer division gives neighbours the same shade if there are more coordinates than shades.
+    # Integer division gives neighbors the same shade if there are more coordinates than shades.
     return [_ramp_color_at(index * shades // count / (shades - 1)) for index in range(count)]
 
 
 def _ramp_color_at(share: float) -> str:
-    """Return the colour at the fraction ``share`` of RAMP: 0 is its dark end, 1 its light end."""
+    """Return the color at the fraction ``share`` of RAMP: 0 is its dark end, 1 its light end."""
     place = min(share, 1.0) * (len(RAMP) - 1)
     index = min(int(place), len(RAMP) - 2)
     low, high = _rgb_channels(RAMP[index]), _rgb_channels(RAMP[index + 1])

@@ -1,6 +1,6 @@
 """Figures and tables as plain values, which a template prints as inline SVG and HTML.
 
-All boxes of one colour become one SVG path, so that a map of 100,000 GPUs stays small.
+All boxes of one color become one SVG path, so that a map of 100,000 GPUs stays small.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TooltipArea(NamedTuple):
 
 
 class SvgPath(NamedTuple):
-    """Boxes or lines of one colour; exactly one of ``role`` and ``color`` is not empty."""
+    """Boxes or lines of one color; exactly one of ``role`` and ``color`` is not empty."""
 
     data: str
     role: str
@@ -67,7 +67,7 @@ class Canvas:
     _words: list[TextLine] = field(default_factory=list)
 
     def draw_box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
-        """Fill a rectangle; ``ink`` is a CSS class, or a colour that starts with ``#``."""
+        """Fill a rectangle; ``ink`` is a CSS class, or a color that starts with ``#``."""
         wide = svg_number(width)
         data = f"M{svg_number(x)} {svg_number(y)}h{wide}v{svg_number(height)}h-{wide}z"
         self._paths.setdefault((ink, ""), []).append(data)
@@ -254,7 +254,7 @@ def stacked_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figu
 def text_css_class(ink: str) -> str:
     """Return the CSS class of readable text on a box of the CSS class ``ink``.
 
-    The text is white on dark boxes, black on light boxes, and in the page's text colour on idle
+    The text is white on dark boxes, black on light boxes, and in the page's text color on idle
     boxes.
     """
     if ink == "idle":

@@ -1,4 +1,4 @@
-"""Maps of the hosts of a plan by rack, coloured by mesh coordinate.
+"""Maps of the hosts of a plan by rack, colored by mesh coordinate.
 
 In the map of a large cluster, each rack is a block of cells and each host is a cell. In the map of
 a small cluster, each rack is a column of hosts and each host is a row of GPUs.
@@ -35,7 +35,7 @@ class RackCells(NamedTuple):
 
 
 class HostGrid(NamedTuple):
-    """Positions of the hosts on the map, in units; the page's script colours and marks them."""
+    """Positions of the hosts on the map, in units; the page's script colors and marks them."""
 
     racks: int
     """Number of drawn racks, which fill line after line."""
@@ -52,7 +52,7 @@ class HostGrid(NamedTuple):
 
 
 class MapStyle(NamedTuple):
-    """Settings that both kinds of map share: the coloured axis, its colours, and sizes."""
+    """Settings that both kinds of map share: the colored axis, its colors, and sizes."""
 
     plan: AnyPlan
     axis: Axis
@@ -87,7 +87,7 @@ def _used_or_idle_cell(host: Host, nodes: dict[str, int]) -> HostCell:
 
 
 def colored_axis(placement: Placement) -> Axis:
-    """Return the mesh axis that the colours of the map show.
+    """Return the mesh axis that the colors of the map show.
 
     This axis is pp if the plan has a pipeline. Otherwise it is the slowest-varying axis with more
     than one coordinate.
@@ -197,7 +197,7 @@ def _draw_host_cell(
 ) -> None:
     x, y = at
     side, per_node = look.side, look.plan.placement.ranks_per_node
-    if cell.node < 0:  # no ranks: the colour shows the state
+    if cell.node < 0:  # no ranks: the color shows the state
         canvas.draw_box(cell.state, x, y, side, side)
         return
     for coordinate, ranks in coordinate_runs(look.axis, cell.node * per_node, per_node):

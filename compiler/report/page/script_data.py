@@ -123,7 +123,7 @@ def compared_figures(plan: AnyPlan) -> list[list[Any]]:
 def _group_families(plan: AnyPlan) -> Iterator[dict[str, Any]]:
     """Yield the families of process groups.
 
-    ``axes`` are [stride, size] pairs, the fastest axis first. ``shades`` is the number of colours
+    ``axes`` are [stride, size] pairs, the fastest axis first. ``shades`` is the number of colors
     of the positions in a group. ``shown`` marks the family that the map shows first.
     """
     placement = plan.placement

@@ -17,7 +17,7 @@ from parc.compiler.report.text.serving_tables import (
 WIDTH, GAP = 1080, 40
 TOP, HEIGHT = 24, 120
 MARKED = (50, 90)
-"""Percentiles that are labelled below the bars."""
+"""Percentiles that are labeled below the bars."""
 TALLEST = 1.05
 """Height of the plot divided by that of its tallest bar."""
 

@@ -42,7 +42,7 @@ class TimelineChart(NamedTuple):
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
-    """(meaning, CSS class) of each colour."""
+    """(meaning, CSS class) of each color."""
     caption: str
     micro_batches: dict[str, list[int]]
     """CSS class and height of the boxes of one SVG path, such as ``f0 22`` -> their micro-batches
@@ -173,7 +173,7 @@ def _gap_seconds(shown: SchedulePreview) -> float:
 def _draw_rank(
     canvas: Canvas, shown: SchedulePreview, axis: _TimeAxis, at: tuple[int, float, float]
 ) -> None:
-    """Draw the actions of one pipeline rank on a background in the colour of idle time.
+    """Draw the actions of one pipeline rank on a background in the color of idle time.
 
     ``at`` is (rank, top, height).
     """

@@ -153,8 +153,8 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
 def _bytes_sent_by_all_gpus(layout: Layout, name: str, rank_bytes: float) -> float:
     """Return the bytes that all GPUs together send per step in the groups of the axis ``name``.
 
-    ``rank_bytes`` is the traffic of a rank with two pipeline neighbours. Without virtual stages,
-    the first and the last pipeline stage have only one neighbour each.
+    ``rank_bytes`` is the traffic of a rank with two pipeline neighbors. Without virtual stages,
+    the first and the last pipeline stage have only one neighbor each.
     """
     open_ends = name == "pp" and layout.vpp == 1
     return rank_bytes * layout.world * ((layout.pp - 1) / layout.pp if open_ends else 1)
@@ -181,7 +181,7 @@ def _busiest_uplink_bytes(flow: TrafficFlow | None, zone: tuple[int, ...]) -> fl
 def _busy_time_figure(links: list[LinkTraffic], inks: list[str]) -> Figure:
     """Draw one bar per network level that shows how long its busiest link is busy in one step.
 
-    A bar has one part per kind of process group, in the colours ``inks``.
+    A bar has one part per kind of process group, in the colors ``inks``.
     """
     canvas = Canvas(WIDTH)
     left, right, row = 190, 90, 34

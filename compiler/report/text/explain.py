@@ -73,9 +73,9 @@ def diagnostic_text(info: CodeInfo) -> str:
     silent = "; silent: the framework reports nothing" if info.silent else ""
     parts = [
         f"PARC-{info.code}: {info.title} ({info.severity}{silent})",
-        _labelled_paragraph("rule", info.rule),
-        _labelled_paragraph("why", info.why),
-        _labelled_paragraph("fix", info.fix),
+        _labeled_paragraph("rule", info.rule),
+        _labeled_paragraph("why", info.why),
+        _labeled_paragraph("fix", info.fix),
     ]
     parts += [
         _indented_example(name, text) for name, text in (("bad", info.bad), ("good", info.good))
@@ -85,7 +85,7 @@ def diagnostic_text(info: CodeInfo) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _labelled_paragraph(name: str, text: str) -> str:
+def _labeled_paragraph(name: str, text: str) -> str:
     """Return ``text`` as a wrapped paragraph, indented behind a label such as ``why:``."""
     return fill(text.strip(), 88, initial_indent=f"{name}:".ljust(6), subsequent_indent=" " * 6)
 

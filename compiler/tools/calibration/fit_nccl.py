@@ -300,7 +300,7 @@ class _LinkFitter:
             return [seconds for one in each for seconds in one]
 
         measured = [seconds for one in outputs for seconds in one.seconds]
-        start = {name: each.centre for name, each in priors.items()}
+        start = {name: each.center for name, each in priors.items()}
         found.update(fit_parameters(predict, measured, start, priors).parameters)
         return [
             MeasuredCollective(

@@ -98,7 +98,7 @@ def fit_runs(
     priors = {name: parameter_prior(name, value) for name, value in start.items()}
     for name, value in network.items():
         priors[name] = replace(parameter_prior(name, value), spread=MEASURED_SPREAD)
-    shipped = {name: each.centre for name, each in priors.items()}
+    shipped = {name: each.center for name, each in priors.items()}
 
     def predict(parameters: Mapping[str, float], fixed: Values = collectives) -> list[float]:
         values = tuple(sorted({**shipped, **parameters, **dict(fixed)}.items()))
@@ -121,7 +121,7 @@ def fit_rows(
     Args:
         fitting: predictions and measured values of the rows.
         hardware: hardware class of the rows.
-        priors: prior of each parameter; its centre is the shipped value.
+        priors: prior of each parameter; its center is the shipped value.
         measured_directly: names of parameters that count as identified whatever the rows show.
     """
     # The first fit only finds the parameters without information; the second leaves them out.
@@ -134,8 +134,8 @@ def fit_rows(
     parameters = (
         FittedParameter(
             name,
-            prior.centre,
-            final.parameters.get(name, prior.centre),
+            prior.center,
+            final.parameters.get(name, prior.center),
             final.spreads.get(name, prior.spread),
             "yes" if name in known else "partly" if name in kept else "no",
         )
@@ -181,7 +181,7 @@ class RowsFitter:
 
     def fit(self, priors: Mapping[str, ParameterPrior]) -> FitResult:
         """Fit the parameters in ``priors`` to the measured values of all rows."""
-        start = {name: each.centre for name, each in priors.items()}
+        start = {name: each.center for name, each in priors.items()}
         return fit_parameters(self.predict, self.measured, start, priors, weights=self.weights)
 
     def predict_left_out(

@@ -7,7 +7,7 @@ an adapter is the name of its host.
 The cables form a graph of switches and hosts, which is converted to leaves, tiers and rails. A
 switch with a cable to a host is a leaf (as in topograph, pkg/providers/ib). A zone of a tier is a
 connected component of the switches up to that tier. Leaves that share a host, as on a
-rail-optimised fabric, form one zone.
+rail-optimized fabric, form one zone.
 """
 
 from __future__ import annotations

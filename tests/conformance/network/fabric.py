@@ -77,7 +77,7 @@ class RackFabric:
     def _add(self, name: str) -> None:
         subprocess.run(["ip", "netns", "add", name], check=True)
         self._made.append(name)
-        # IPv6 neighbour discovery and TCP tail-loss probes would be counted too
+        # IPv6 neighbor discovery and TCP tail-loss probes would be counted too
         quiet = "cd /proc/sys/net; echo 1 > ipv6/conf/default/disable_ipv6"
         quiet += "; echo 0 > ipv4/tcp_early_retrans"
         # bridges of a busy machine reorder packets, which must not count as loss

@@ -158,14 +158,14 @@ def tensor(size_bytes: int) -> torch.Tensor:
 
 
 def all_reduce(group: Any, members: list[int], size_bytes: int) -> None:
-    """Use gloo's ring, which sends 2(n-1)/n of the tensor to the neighbour."""
+    """Use gloo's ring, which sends 2(n-1)/n of the tensor to the neighbor."""
     data = tensor(size_bytes)
     dist.all_reduce(data, group=group)
     assert data[0] == len(members)
 
 
 def all_gather(group: Any, members: list[int], size_bytes: int) -> None:
-    """Use gloo's ring, which sends n-1 shares to the neighbour."""
+    """Use gloo's ring, which sends n-1 shares to the neighbor."""
     share = tensor(size_bytes // len(members))
     dist.all_gather([torch.empty_like(share) for _ in members], share, group=group)
 

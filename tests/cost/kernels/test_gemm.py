@@ -74,7 +74,7 @@ def test_one_tile_more_than_a_full_wave_needs_a_second_wave() -> None:
     assert over > 1.2 * full
 
 
-def test_without_wave_quantisation_a_partial_wave_takes_only_its_share() -> None:
+def test_without_wave_quantization_a_partial_wave_takes_only_its_share() -> None:
     fit = replace(PLAIN, wave=0.0, sms=99)
     exact = 2 * 1280 * 1280 * 65_536 / 1e15
     assert gemm_seconds(fit, 1280, 1280, 65_536) == pytest.approx(exact, rel=0.02)

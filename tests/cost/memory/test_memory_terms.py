@@ -167,7 +167,7 @@ def test_zero_stages_and_more_shards_never_need_more_state(plan: Plan) -> None:
     assert peak_stage(cost_model, halves).optimizer_bytes == pytest.approx(2 * whole)
 
 
-def test_zero_3_gathers_layers_and_stores_no_quantised_copies(plan: Plan) -> None:
+def test_zero_3_gathers_layers_and_stores_no_quantized_copies(plan: Plan) -> None:
     cost_model = cost_model_for(plan.problem, framework("megatron"))
     gathered = peak_stage(cost_model, replace(plan.layout, zero_stage=3))
     assert gathered.gathered_bytes > 0
@@ -175,7 +175,7 @@ def test_zero_3_gathers_layers_and_stores_no_quantised_copies(plan: Plan) -> Non
     assert peak_stage(cost_model, plan.layout).gathered_bytes == 0
 
 
-def test_quantised_weights_are_stored_in_the_formats_of_the_tensor_cores() -> None:
+def test_quantized_weights_are_stored_in_the_formats_of_the_tensor_cores() -> None:
     assert low_precision_copy_bytes("fp8", generation("hopper")) == 2.0
     assert low_precision_copy_bytes("fp8", generation("blackwell")) == 1.0
     assert low_precision_copy_bytes("mxfp8", generation("blackwell")) == 2.0625

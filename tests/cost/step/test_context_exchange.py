@@ -38,7 +38,7 @@ def priced(comm: ContextComm, inner: int = 1) -> tuple[CostModel, Layout]:
     return cost_model, replace(layout, cp_comm=comm, cp_a2a=inner)
 
 
-def test_a_hierarchy_exchanges_heads_among_neighbours_and_keys_in_a_ring() -> None:
+def test_a_hierarchy_exchanges_heads_among_neighbors_and_keys_in_a_ring() -> None:
     cost_model, layout = priced("a2a+p2p", 4)
     keys, queries = key_value_bytes(cost_model, layout), query_output_bytes(cost_model, layout)
     # 4 of 8 key-value heads of 128 dims, K and V, 16 bit; 32 of 64 heads, Q and O; 4096 tokens
@@ -49,7 +49,7 @@ def test_a_hierarchy_exchanges_heads_among_neighbours_and_keys_in_a_ring() -> No
     }
 
 
-def test_the_exchange_among_neighbours_stays_in_the_domain() -> None:
+def test_the_exchange_among_neighbors_stays_in_the_domain() -> None:
     cost_model, layout = priced("a2a+p2p", 4)
     groups = cost_model.group_spans(layout)
     assert (groups.cp_a2a, groups.cp_p2p) == (GroupSpan(4, 4), GroupSpan(4, 1))
@@ -58,7 +58,7 @@ def test_the_exchange_among_neighbours_stays_in_the_domain() -> None:
     assert cost_model.group_spans(layout).cp_p2p == groups.cp
 
 
-def test_time_of_a_hierarchy_is_a_shorter_ring_plus_an_exchange_of_neighbours() -> None:
+def test_time_of_a_hierarchy_is_a_shorter_ring_plus_an_exchange_of_neighbors() -> None:
     cost_model, layout = priced("a2a+p2p", 4)
     groups, core = cost_model.group_spans(layout), 1e-4
     ring = ring_exchange_seconds(cost_model, layout, groups, core)

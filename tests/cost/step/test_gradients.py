@@ -275,7 +275,7 @@ def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> Non
     [
         ("dgx-h100", "bf16", "tensorwise", 2.0),
         ("dgx-h100", "fp8", "tensorwise", 1.0),
-        # 16-bit weights stay the parameters, or are gathered in place of their quantised copies.
+        # 16-bit weights stay the parameters, or are gathered in place of their quantized copies.
         ("dgx-h100", "fp8", "blockwise", 2.0),
         ("dgx-b200", "mxfp8", "tensorwise", 2.0),
         ("dgx-b200", "nvfp4", "tensorwise", 0.5),

@@ -22,7 +22,7 @@ from tests.verify.edits import (
     false_alarms,
     findings,
     measure_edits,
-    shell_behaviour,
+    shell_behavior,
 )
 
 pytestmark = pytest.mark.usefixtures("few_requests")
@@ -98,7 +98,7 @@ def files_of(name: str) -> tuple[Files, str]:
     return compiled.emitted(plan), file
 
 
-def manifest_behaviour(text: str) -> object:
+def manifest_behavior(text: str) -> object:
     """Return the objects of a manifest, with the commands of the scripts in a ConfigMap."""
     try:
         documents = list(YAML(typ="safe", pure=True).load_all(text))
@@ -108,7 +108,7 @@ def manifest_behaviour(text: str) -> object:
         data = one.get("data") if isinstance(one, dict) else None
         for key, value in data.items() if isinstance(data, dict) else ():
             if str(key).endswith(".sh"):
-                data[key] = repr(shell_behaviour(str(value)))
+                data[key] = repr(shell_behavior(str(value)))
     return repr(documents)
 
 
@@ -132,7 +132,7 @@ def yaml_neutral(text: str, seed: int) -> Iterator[RandomEdit]:
 @pytest.mark.parametrize("name", SPECS)
 def test_edits_of_manifests_that_change_an_object_are_named(name: str) -> None:
     files, file = files_of(name)
-    score = measure_edits(files, file, manifest_behaviour, EACH)
+    score = measure_edits(files, file, manifest_behavior, EACH)
     assert score.named >= NAMED, score.missed
     # Bash needs no ;; before esac, but then the script is not the one in the output folder.
     assert not [what for what in score.alarms if ";;" not in what]

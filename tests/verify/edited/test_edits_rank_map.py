@@ -11,43 +11,43 @@ from tests import compiled
 from tests.verify.edits import (
     EDITS,
     NAMED,
-    Behaviour,
+    Behavior,
     findings,
-    json_behaviour,
+    json_behavior,
     measure_edits,
-    python_behaviour,
+    python_behavior,
 )
 
 
-def csv_behaviour(text: str) -> object:
+def csv_behavior(text: str) -> object:
     """Return the rows of a CSV table."""
     return list(csv.reader(io.StringIO(text)))
 
 
-def page_behaviour(text: str) -> object:
+def page_behavior(text: str) -> object:
     """Return the lines of a Markdown page, with the cells of table rows."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 EXAMPLES = ("llama-3-8b-fsdp", "llama-3-70b-kubernetes", "deepseek-v3-serve", "mixtral-8x7b")
-CASES: list[tuple[str, str, Behaviour]] = [
-    *((name, "rankmap.csv", csv_behaviour) for name in EXAMPLES),
-    *((name, "rankmap.json", json_behaviour) for name in EXAMPLES),
-    *((name, "rankmap.md", page_behaviour) for name in EXAMPLES),
-    ("llama-3-8b-fsdp", "preflight/expected.json", json_behaviour),
-    ("llama-3-70b-torchtitan", "preflight/expected.json", json_behaviour),
-    ("llama-3-8b-fsdp", "preflight/check_ranks.py", python_behaviour),
+CASES: list[tuple[str, str, Behavior]] = [
+    *((name, "rankmap.csv", csv_behavior) for name in EXAMPLES),
+    *((name, "rankmap.json", json_behavior) for name in EXAMPLES),
+    *((name, "rankmap.md", page_behavior) for name in EXAMPLES),
+    ("llama-3-8b-fsdp", "preflight/expected.json", json_behavior),
+    ("llama-3-70b-torchtitan", "preflight/expected.json", json_behavior),
+    ("llama-3-8b-fsdp", "preflight/check_ranks.py", python_behavior),
 ]
 PER_FILE = {"rankmap.csv": 4, "rankmap.json": 4, "rankmap.md": 4, "preflight/expected.json": 2}
 """File -> number of cases, so that ``PARC_EDITS`` is the number of edits per file."""
 
 
-@pytest.mark.parametrize(("name", "file", "behaviour"), CASES)
-def test_edits_that_change_a_value_are_named(name: str, file: str, behaviour: Behaviour) -> None:
+@pytest.mark.parametrize(("name", "file", "behavior"), CASES)
+def test_edits_that_change_a_value_are_named(name: str, file: str, behavior: Behavior) -> None:
     files = compiled.example_files(name)
     count = -(-EDITS // PER_FILE.get(file, 1))
-    score = measure_edits(files, file, behaviour, count)
+    score = measure_edits(files, file, behavior, count)
     assert score.named >= NAMED, score.missed
     assert not score.alarms, score.alarms
 

@@ -1,4 +1,4 @@
-"""Random edits of the files of serving jobs: those that change behaviour are named."""
+"""Random edits of the files of serving jobs: those that change behavior are named."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.verify.edits import (
     NAMED,
     false_alarms,
     findings,
-    json_behaviour,
+    json_behavior,
     measure_edits,
-    python_behaviour,
-    shell_behaviour,
+    python_behavior,
+    shell_behavior,
     shell_neutral,
 )
 
@@ -74,15 +74,15 @@ DEFAULTS = (
 """Flags that change nothing, because vLLM 0.33 has the same defaults (its parser, --help=all)."""
 
 
-def serve_behaviour(text: str) -> object:
+def serve_behavior(text: str) -> object:
     """Return the commands of serve.sh; the order of the flags in the array ``common`` is free."""
     found = re.search(r"^common=\(\n(.*?)^\)$", text, re.MULTILINE | re.DOTALL)
     if found is None:
-        return shell_behaviour(text)
+        return shell_behavior(text)
     try:
         words = shlex.split(found[1], comments=True)
     except ValueError:
-        return shell_behaviour(text)
+        return shell_behavior(text)
     flags: list[list[str]] = []
     for word in words:
         if word.startswith("--") or not flags:
@@ -93,12 +93,12 @@ def serve_behaviour(text: str) -> object:
     extra = [flag for flag in flags if flag[0] in ("--seed", "--enforce-eager")]
     last = {flag[0]: flag for flag in flags if flag not in extra}
     own = sorted(flag for flag in last.values() if flag not in DEFAULTS)
-    return (own, extra, shell_behaviour(rest))
+    return (own, extra, shell_behavior(rest))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_edits_of_serve_sh_that_change_behaviour_are_named(name: str) -> None:
-    score = measure_edits(files_of(name, "vllm"), SCRIPT, serve_behaviour, EACH)
+def test_edits_of_serve_sh_that_change_behavior_are_named(name: str) -> None:
+    score = measure_edits(files_of(name, "vllm"), SCRIPT, serve_behavior, EACH)
     assert score.named >= NAMED, score.missed
     assert not score.alarms
 
@@ -124,11 +124,11 @@ def ray_files(name: str) -> Files:
     return compiled.emitted(plan_of(tree | {"emit": ["rankmap", "ray"]}))
 
 
-def program_behaviour(text: str) -> object:
+def program_behavior(text: str) -> object:
     """Return the code of serve.py, with the plan as values instead of as text."""
     found = re.search(r"PLAN = json\.loads\(\s*'''(.*?)'''\s*\)", text, re.DOTALL)
     if found is None:
-        return python_behaviour(text)
+        return python_behavior(text)
     plan = found[1].replace("\\\\", "\\")
     try:
         tree = ast.parse(text.replace(found[0], "PLAN = 0"))
@@ -139,7 +139,7 @@ def program_behaviour(text: str) -> object:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [one for one in body if not _is_string(one)]  # type: ignore[attr-defined]
-    return (json_behaviour(plan), ast.dump(tree))
+    return (json_behavior(plan), ast.dump(tree))
 
 
 def _is_string(node: ast.AST) -> bool:
@@ -147,7 +147,7 @@ def _is_string(node: ast.AST) -> bool:
 
 
 @pytest.mark.parametrize("name", RAY)
-def test_edits_of_the_ray_program_that_change_behaviour_are_named(name: str) -> None:
-    score = measure_edits(ray_files(name), PROGRAM, program_behaviour, -(-EDITS // 2))
+def test_edits_of_the_ray_program_that_change_behavior_are_named(name: str) -> None:
+    score = measure_edits(ray_files(name), PROGRAM, program_behavior, -(-EDITS // 2))
     assert score.named >= NAMED, score.missed
     assert not score.alarms, score.alarms

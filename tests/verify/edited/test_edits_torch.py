@@ -22,13 +22,13 @@ from tests.compiled import Files, Spec, files_of
 from tests.verify.edits import (
     EDITS,
     NAMED,
-    Behaviour,
+    Behavior,
     EditScore,
     RandomEdit,
     false_alarms,
-    json_behaviour,
+    json_behavior,
     measure_edits,
-    shell_behaviour,
+    shell_behavior,
     shell_neutral,
 )
 
@@ -122,7 +122,7 @@ Sources: accelerate 1.15.0, commands/launch.py; deepspeed 0.19.8, runtime/config
 """
 
 
-def program_behaviour(text: str, defaults: Spec) -> object:
+def program_behavior(text: str, defaults: Spec) -> object:
     """Return the syntax tree without strings that are statements, which document variables.
 
     Keywords are sorted, and left out if their value is that of ``defaults``.
@@ -163,32 +163,32 @@ def without_defaults(tree: object, defaults: Spec, path: str = "") -> object:
     return tree
 
 
-def hostfile_behaviour(text: str) -> object:
+def hostfile_behavior(text: str) -> object:
     """Return the lines as launch.sh counts them, without what DeepSpeed ignores at their ends."""
     lines = text.rstrip("\n").split("\n")
     # DeepSpeed reads the digits after slots= and nothing else (launcher/runner.py).
     return [re.sub(r"(?<=\bslots=)(\d+).*", r"\1", " ".join(line.split())) for line in lines]
 
 
-TEXTS: dict[str, Behaviour] = {"sh": shell_behaviour, "hostfile": hostfile_behaviour}
+TEXTS: dict[str, Behavior] = {"sh": shell_behavior, "hostfile": hostfile_behavior}
 
 
-def behaviour_of(name: str) -> Behaviour:
+def behavior_of(name: str) -> Behavior:
     """Return the oracle for a file: two texts with equal results behave in the same way."""
     kind, defaults = name.rpartition(".")[2], DEFAULTS.get(name, {})
     if kind in TEXTS:
         return TEXTS[kind]
     if kind == "py":
-        return lambda text: program_behaviour(text, defaults)
+        return lambda text: program_behavior(text, defaults)
 
-    def behaviour(text: str) -> object:
+    def behavior(text: str) -> object:
         try:
             tree = json.loads(text) if kind == "json" else YAML(typ="safe").load(text)
         except (ValueError, YAMLError):
             return ("damaged", text)
-        return json_behaviour(json.dumps(without_defaults(tree, defaults), default=str))
+        return json_behavior(json.dumps(without_defaults(tree, defaults), default=str))
 
-    return behaviour
+    return behavior
 
 
 @cache
@@ -204,11 +204,11 @@ def path_of(target: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("target", EDITED)
-def test_random_edits_that_change_behaviour_are_named(target: str) -> None:
+def test_random_edits_that_change_behavior_are_named(target: str) -> None:
     scores: dict[str, EditScore] = {}
     for name in EDITED[target]:
         path = path_of(target, name)
-        scores[path] = measure_edits(artifacts(target), path, behaviour_of(name), COUNT)
+        scores[path] = measure_edits(artifacts(target), path, behavior_of(name), COUNT)
     missed = [f"{path}: {edit}" for path, one in scores.items() for edit in one.missed]
     alarms = [f"{path}: {edit}" for path, one in scores.items() for edit in one.alarms]
     changed = sum(one.changed for one in scores.values())

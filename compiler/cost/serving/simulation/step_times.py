@@ -24,7 +24,7 @@ from parc.compiler.ir.serving import StepTerms
 GRID_EXACT = 8
 """Largest count of requests or prompt tokens for which every integer is a grid point."""
 GRID_RATIO = 1.12
-"""Ratio of neighbouring grid points above ``GRID_EXACT``. The interpolation error is at most 1 %
+"""Ratio of neighboring grid points above ``GRID_EXACT``. The interpolation error is at most 1 %
 of a step, next to the point where matrix products change from memory-bound to compute-bound."""
 CONTEXTS = (64.0, 4096.0)
 """Contexts at which steps of models without a sliding window are evaluated."""
