@@ -19,9 +19,9 @@ def slowest_moments(
 ) -> tuple[float, float]:
     """Return the mean of the time of the slowest of ``prompts`` prompts, and of its square.
 
-    The unit is the mean time of a prompt, of which the fraction ``quadratic`` is proportional to the
-    square of the length. Lengths above ``most`` mean lengths count as ``most``: the rest of such a
-    prompt runs in other steps.
+    The unit is the mean time of a prompt, of which the fraction ``quadratic`` is proportional to
+    the square of the length. Lengths above ``most`` mean lengths count as ``most``: the rest of
+    such a prompt runs in other steps.
     """
     first, second, third, fourth = _longest(lengths, prompts).mean_powers(most)
     # Mean square of the length, in units of the square of its mean.
