@@ -116,6 +116,11 @@ class ServingSetup:
     format."""
 
     @property
+    def step_tokens(self) -> int:
+        """Largest number of tokens per step of a data-parallel rank."""
+        return self.max_batched_tokens or self.engine.scheduling.max_batched_tokens
+
+    @property
     def block_size(self) -> int:
         """Number of consecutive weights that share a scale, and therefore must be on the same rank.
 

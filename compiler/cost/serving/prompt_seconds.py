@@ -33,19 +33,11 @@ def prompt_seconds(
     without prompts. If separate GPUs run the prompts, the result is the time of the prompt on these
     GPUs.
     """
-    limit, computed = step_token_limit(deployment), traffic.computed_input_tokens
     starts = prompts_per_step(deployment, traffic, running)
     total = decode.total_seconds
     if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
-        alone = _alone_seconds(deployment, traffic, 1.0)
-        part = _quadratic_fraction(deployment, traffic, alone)
-        if not queue.prefill_first or 2 * computed > limit:
-            return StepSeconds(alone, total, total, quadratic=part, alone=alone)
-        shared = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
-        together = prompts_together(queue, (total, shared, alone - shared), starts)
-        together = min(together, limit / computed)
-        prefill = alone - shared + shared / together
-        return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
+        return _seconds_in_separate_steps(deployment, traffic, starts, total, queue)
+    limit, computed = deployment.setup.step_tokens, traffic.computed_input_tokens
     context = traffic.input_tokens + traffic.output_tokens / 2
     span = _mean_computed_keys(deployment, traffic)
     # In engines that run prompts first, the decoding requests of the same rank wait.
@@ -68,9 +60,24 @@ def prompt_seconds(
     return StepSeconds(own + shared, total, total, shared, quadratic)
 
 
-def step_token_limit(deployment: Deployment) -> int:
-    """Return the largest number of tokens per step of a data-parallel rank."""
-    return deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
+def _seconds_in_separate_steps(
+    deployment: Deployment, traffic: Traffic, starts: float, total: float, queue: RequestQueue
+) -> StepSeconds:
+    """Return the same times if steps contain either prompts or decoding requests.
+
+    ``starts`` prompts start per decode step, which takes ``total`` seconds.
+    """
+    limit, computed = deployment.setup.step_tokens, traffic.computed_input_tokens
+    alone = _alone_seconds(deployment, traffic, 1.0)
+    part = _quadratic_fraction(deployment, traffic, alone)
+    if not queue.prefill_first or 2 * computed > limit:
+        return StepSeconds(alone, total, total, quadratic=part, alone=alone)
+    # Part of the time of a step that does not grow with the number of its prompts.
+    fixed = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
+    together = prompts_together(queue, (total, fixed, alone - fixed), starts)
+    together = min(together, limit / computed)
+    prefill = alone - fixed + fixed / together
+    return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
 
 
 def prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:
@@ -85,7 +92,7 @@ def _quadratic_fraction(deployment: Deployment, traffic: Traffic, prefill: float
     """
     if not traffic.lengths.input_cv or not prefill:
         return 0.0
-    chunk = min(traffic.computed_input_tokens, step_token_limit(deployment))
+    chunk = min(traffic.computed_input_tokens, deployment.setup.step_tokens)
     span = _mean_computed_keys(deployment, traffic)
     whole, core = (
         seconds_through_all_stages(deployment, StepBatch(0.0, 0.0, chunk, keys))
@@ -98,7 +105,7 @@ def _quadratic_fraction(deployment: Deployment, traffic: Traffic, prefill: float
 def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> float:
     """Return the seconds of the steps that contain only ``prompts`` prompts of mean length."""
     tokens = prompts * traffic.computed_input_tokens
-    chunk = min(tokens, step_token_limit(deployment))
+    chunk = min(tokens, deployment.setup.step_tokens)
     batch = StepBatch(0.0, 0.0, chunk, _mean_computed_keys(deployment, traffic))
     return seconds_through_all_stages(deployment, batch).total_seconds * tokens / chunk
 

@@ -16,7 +16,7 @@ from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.mean_step import with_prompts
 from parc.compiler.cost.serving.memory import kv_bytes_per_token
-from parc.compiler.cost.serving.prompt_seconds import prompt_seconds, step_token_limit
+from parc.compiler.cost.serving.prompt_seconds import prompt_seconds
 from parc.compiler.cost.serving.request_waits import (
     LEAST_STEP_PROMPTS,
     RequestQueue,
@@ -103,7 +103,7 @@ def _steady_steps(
     if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
         # Decoding requests use up a part of the tokens of a step, unless they wait.
         used = 0.0 if queue.prefill_first else present * (1 + setup.draft_tokens)
-        left = (step_token_limit(deployment) - used) / traffic.computed_input_tokens
+        left = (setup.step_tokens - used) / traffic.computed_input_tokens
         queue = replace(queue, ranks=ranks, step_prompts=max(left, LEAST_STEP_PROMPTS))
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     seconds = prompt_seconds(deployment, traffic, present, decode, queue)
@@ -128,5 +128,5 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
     + pp - 1) / chunks.
     """
-    chunks = max(math.ceil(traffic.computed_input_tokens / step_token_limit(deployment)), 1)
+    chunks = max(math.ceil(traffic.computed_input_tokens / deployment.setup.step_tokens), 1)
     return (chunks + deployment.layout.pp - 1) / chunks

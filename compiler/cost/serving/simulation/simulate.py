@@ -226,7 +226,7 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
     block = deployment.engine.memory.default_block_tokens * layout.dcp
     return RankLimits(
         running=setup.max_running or scheduling.max_running,
-        step_tokens=setup.max_batched_tokens or scheduling.max_batched_tokens,
+        step_tokens=setup.step_tokens,
         cache_tokens=estimate.memory.kv_bytes / request_bytes * mean,
         tokens_per_request=(block - 1) / 2,
         accepted=setup.accepted_tokens,
