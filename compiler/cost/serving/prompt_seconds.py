@@ -15,6 +15,7 @@ from parc.compiler.cost.serving.request_waits import RequestQueue, StepSeconds, 
 from parc.compiler.cost.serving.step import (
     StepBatch,
     mean_visible_prompt_keys,
+    prompt_attention_seconds,
     seconds_through_all_stages,
 )
 from parc.compiler.ir.serving import StepTerms, Traffic
@@ -33,7 +34,7 @@ def prompt_seconds(
     without prompts. If separate GPUs run the prompts, the result is the time of the prompt on these
     GPUs.
     """
-    limit, computed = step_token_limit(deployment), traffic.computed_input_tokens
+    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
     starts = prompts_per_step(deployment, traffic, running)
     total = decode.total_seconds
     if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
@@ -68,11 +69,6 @@ def prompt_seconds(
     return StepSeconds(own + shared, total, total, shared, quadratic)
 
 
-def step_token_limit(deployment: Deployment) -> int:
-    """Return the largest number of tokens per step of a data-parallel rank."""
-    return deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
-
-
 def prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:
     """Return the number of prompts that start per decode step of ``running`` requests."""
     return running * deployment.setup.accepted_tokens / max(traffic.output_tokens, 1.0)
@@ -85,20 +81,15 @@ def _quadratic_fraction(deployment: Deployment, traffic: Traffic, prefill: float
     """
     if not traffic.lengths.input_cv or not prefill:
         return 0.0
-    chunk = min(traffic.computed_input_tokens, step_token_limit(deployment))
     span = _mean_computed_keys(deployment, traffic)
-    whole, core = (
-        seconds_through_all_stages(deployment, StepBatch(0.0, 0.0, chunk, keys))
-        for keys in (span, 0.0)
-    )
-    seconds = (whole.attention - core.attention) * traffic.computed_input_tokens / chunk
+    seconds = prompt_attention_seconds(deployment, traffic.computed_input_tokens, span)
     return min(seconds / prefill, 1.0)
 
 
 def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> float:
     """Return the seconds of the steps that contain only ``prompts`` prompts of mean length."""
     tokens = prompts * traffic.computed_input_tokens
-    chunk = min(tokens, step_token_limit(deployment))
+    chunk = min(tokens, deployment.setup.step_token_limit)
     batch = StepBatch(0.0, 0.0, chunk, _mean_computed_keys(deployment, traffic))
     return seconds_through_all_stages(deployment, batch).total_seconds * tokens / chunk
 

@@ -205,7 +205,7 @@ def closed_loop_queue(
     together = max(present / _ending_steps(traffic), 1.0) if prefill_first else 1.0
     companions = together - 1
     # The prompts of a step end together, so that a request also waits for later ones in its step.
-    limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
+    limit = setup.step_token_limit
     batch = min(limit / traffic.computed_input_tokens, companions + 1)
     ahead = (companions + max(batch - 1, 0.0)) / 2
     return RequestQueue(
@@ -250,7 +250,7 @@ def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> Request
 
     ``rate`` is the number of requests per second per data-parallel rank.
     """
-    limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
+    limit = setup.step_token_limit
     return RequestQueue(
         rate=rate,
         waited=_waited_share(setup, traffic),
@@ -265,7 +265,7 @@ def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
     """Return the fraction of the prompts of its own step for which a request waits."""
     if setup.prefill_apart:  # transfers of caches follow one another
         return 0.5
-    limit = setup.max_batched_tokens or setup.engine.scheduling.max_batched_tokens
+    limit = setup.step_token_limit
     return 1 - min(traffic.computed_input_tokens / limit, 1.0) / 2
 
 

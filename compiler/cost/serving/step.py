@@ -188,6 +188,18 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     return (max(read, decode) + core) / layout.pcp
 
 
+def prompt_attention_seconds(deployment: Deployment, tokens: float, span: float) -> float:
+    """Return the attention core's part of the seconds that prompt tokens take on all stages.
+
+    It is the part of ``seconds_through_all_stages`` that grows with ``span``, the mean number of
+    keys to which one of the ``tokens`` prompt tokens attends.
+    """
+    # The core is linear in the tokens, so that the micro-batches of all stages add up to the whole.
+    core = _attention_seconds(deployment, StepBatch(0.0, 0.0, tokens, span))
+    balance = 1.0 if deployment.layout.pp == 1 else PIPELINE_BALANCE
+    return deployment.shard.layers.attention * core * balance
+
+
 def _cache_bytes_read(deployment: Deployment, context: float) -> float:
     """Return the bytes of keys and values that a decoding request reads in one layer on one rank.
 
