@@ -103,8 +103,8 @@ def _steady_steps(
         # Decoding requests use up a part of the tokens of a step, unless they wait.
         used = 0.0 if queue.prefill_first else present * (1 + setup.draft_tokens)
         left = (setup.step_token_limit - used) / traffic.computed_input_tokens
-        room = max(left, LEAST_STEP_PROMPTS)
-        queue = replace(queue, busy=busy, ranks=ranks, step_prompts=room)
+        most = max(left, LEAST_STEP_PROMPTS)
+        queue = replace(queue, busy=busy, ranks=ranks, step_prompts=most)
     elif busy != queue.busy:
         queue = replace(queue, busy=busy)
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))

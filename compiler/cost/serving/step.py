@@ -19,7 +19,6 @@ from parc.compiler.cost.serving.layer_seconds import (
     expert_seconds,
     recurrent_layer_seconds,
 )
-from parc.compiler.cost.serving.memory import kv_bytes_per_layer
 from parc.compiler.cost.serving.shard import KV_BYTES, WEIGHT_BYTES, mixer_weight_bytes
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
@@ -206,9 +205,8 @@ def _cache_bytes_read(deployment: Deployment, context: float) -> float:
     ``context`` is the number of cached tokens. The result is the mean over all attention layers.
     """
     model, layout = deployment.model, deployment.layout
-    if not any(one.attention.compression for one, _ in model.attention_models):
-        kv = kv_bytes_per_layer(model, layout.tp, deployment.setup)
-        return _mean_context(model, context, layout.dcp) * kv
+    if not deployment.compresses_cache:
+        return _mean_context(model, context, layout.dcp) * deployment.kv_bytes_per_layer
     element = KV_BYTES[deployment.setup.kv]
     return sum(
         share
