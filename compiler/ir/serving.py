@@ -116,9 +116,14 @@ class ServingSetup:
     format."""
 
     @property
-    def step_tokens(self) -> int:
+    def step_token_limit(self) -> int:
         """Largest number of tokens per step of a data-parallel rank."""
         return self.max_batched_tokens or self.engine.scheduling.max_batched_tokens
+
+    @property
+    def running_limit(self) -> int:
+        """Largest number of requests that run together on a data-parallel rank."""
+        return self.max_running or self.engine.scheduling.max_running
 
     @property
     def block_size(self) -> int:

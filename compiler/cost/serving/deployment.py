@@ -11,6 +11,7 @@ from functools import cached_property
 
 from parc.compiler.cost.counts.flops import query_and_value_width
 from parc.compiler.cost.serving.draft import draft_layout, draft_setup
+from parc.compiler.cost.serving.memory import kv_bytes_per_layer
 from parc.compiler.cost.serving.shard import RankWeights, count_rank_weights
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -229,6 +230,16 @@ class Deployment:
             latent = attention.latent
             decoded = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
         return decoded, width
+
+    @cached_property
+    def compresses_cache(self) -> bool:
+        """True if an attention layer stores compressed entries instead of every key."""
+        return any(one.attention.compression for one, _ in self.model.attention_models)
+
+    @cached_property
+    def kv_bytes_per_layer(self) -> float:
+        """Return the bytes that one attention layer caches per token on one rank."""
+        return kv_bytes_per_layer(self.model, self.layout.tp, self.setup)
 
     def reload_seconds(self, bytes_per_gpu: float) -> float:
         """Return the seconds that a GPU takes to load a part of its cache from host memory."""

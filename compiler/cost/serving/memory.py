@@ -244,8 +244,7 @@ def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
     """
     if setup.overhead_bytes is not None:
         return setup.overhead_bytes
-    engine = setup.engine
-    tokens = setup.step_tokens
+    engine, tokens = setup.engine, setup.step_token_limit
     # The largest step stores hidden states, a wide intermediate and fp32 logits of its sequences.
     # One of three tensors of the hidden size contains the residual streams.
     streams = 4 + 2 * model.residual_streams

@@ -15,6 +15,7 @@ from parc.compiler.cost.serving.request_waits import RequestQueue, StepSeconds, 
 from parc.compiler.cost.serving.step import (
     StepBatch,
     mean_visible_prompt_keys,
+    prompt_attention_seconds,
     seconds_through_all_stages,
 )
 from parc.compiler.ir.serving import StepTerms, Traffic
@@ -37,7 +38,7 @@ def prompt_seconds(
     total = decode.total_seconds
     if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
         return _seconds_in_separate_steps(deployment, traffic, starts, total, queue)
-    limit, computed = deployment.setup.step_tokens, traffic.computed_input_tokens
+    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
     context = traffic.input_tokens + traffic.output_tokens / 2
     span = _mean_computed_keys(deployment, traffic)
     # In engines that run prompts first, the decoding requests of the same rank wait.
@@ -67,7 +68,7 @@ def _seconds_in_separate_steps(
 
     ``starts`` prompts start per decode step, which takes ``total`` seconds.
     """
-    limit, computed = deployment.setup.step_tokens, traffic.computed_input_tokens
+    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
     alone = _alone_seconds(deployment, traffic, 1.0)
     part = _quadratic_fraction(deployment, traffic, alone)
     if not queue.prefill_first or 2 * computed > limit:
@@ -92,20 +93,15 @@ def _quadratic_fraction(deployment: Deployment, traffic: Traffic, prefill: float
     """
     if not traffic.lengths.input_cv or not prefill:
         return 0.0
-    chunk = min(traffic.computed_input_tokens, deployment.setup.step_tokens)
     span = _mean_computed_keys(deployment, traffic)
-    whole, core = (
-        seconds_through_all_stages(deployment, StepBatch(0.0, 0.0, chunk, keys))
-        for keys in (span, 0.0)
-    )
-    seconds = (whole.attention - core.attention) * traffic.computed_input_tokens / chunk
+    seconds = prompt_attention_seconds(deployment, traffic.computed_input_tokens, span)
     return min(seconds / prefill, 1.0)
 
 
 def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> float:
     """Return the seconds of the steps that contain only ``prompts`` prompts of mean length."""
     tokens = prompts * traffic.computed_input_tokens
-    chunk = min(tokens, deployment.setup.step_tokens)
+    chunk = min(tokens, deployment.setup.step_token_limit)
     batch = StepBatch(0.0, 0.0, chunk, _mean_computed_keys(deployment, traffic))
     return seconds_through_all_stages(deployment, batch).total_seconds * tokens / chunk
 

@@ -205,7 +205,7 @@ def closed_loop_queue(
     together = max(present / _ending_steps(traffic), 1.0) if prefill_first else 1.0
     companions = together - 1
     # The prompts of a step end together, so that a request also waits for later ones in its step.
-    batch = min(setup.step_tokens / traffic.computed_input_tokens, companions + 1)
+    batch = min(setup.step_token_limit / traffic.computed_input_tokens, companions + 1)
     ahead = (companions + max(batch - 1, 0.0)) / 2
     return RequestQueue(
         prompts=first_round * others / 2 + later_rounds * ahead,
@@ -252,7 +252,7 @@ def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> Request
     return RequestQueue(
         rate=rate,
         waited=_waited_share(setup, traffic),
-        step_prompts=setup.step_tokens / traffic.computed_input_tokens,
+        step_prompts=setup.step_token_limit / traffic.computed_input_tokens,
         lengths=traffic.lengths,
         square=mean_square(traffic),
         prefill_first=runs_prompts_first(setup),
@@ -263,7 +263,7 @@ def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
     """Return the fraction of the prompts of its own step for which a request waits."""
     if setup.prefill_apart:  # transfers of caches follow one another
         return 0.5
-    return 1 - min(traffic.computed_input_tokens / setup.step_tokens, 1.0) / 2
+    return 1 - min(traffic.computed_input_tokens / setup.step_token_limit, 1.0) / 2
 
 
 def mean_square(traffic: Traffic) -> float:

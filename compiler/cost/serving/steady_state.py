@@ -96,15 +96,17 @@ def _steady_steps(
     setup, ranks = deployment.setup, deployment.layout.dp
     context = traffic.input_tokens + traffic.output_tokens / 2
     present = running if queue.rate is None else queue.others(running) + 1
-    if queue.rate is not None:
-        queue = replace(queue, busy=-math.expm1(-running * ranks))
+    busy = queue.busy if queue.rate is None else -math.expm1(-running * ranks)
     # In a decode pool, the transfer of a cache delays only its own rank.
     has_prompts = setup.pool != "decode" and not setup.prefill_apart
     if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
         # Decoding requests use up a part of the tokens of a step, unless they wait.
         used = 0.0 if queue.prefill_first else present * (1 + setup.draft_tokens)
-        left = (setup.step_tokens - used) / traffic.computed_input_tokens
-        queue = replace(queue, ranks=ranks, step_prompts=max(left, LEAST_STEP_PROMPTS))
+        left = (setup.step_token_limit - used) / traffic.computed_input_tokens
+        most = max(left, LEAST_STEP_PROMPTS)
+        queue = replace(queue, busy=busy, ranks=ranks, step_prompts=most)
+    elif busy != queue.busy:
+        queue = replace(queue, busy=busy)
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     seconds = prompt_seconds(deployment, traffic, present, decode, queue)
     if setup.prefill_apart:
@@ -128,5 +130,5 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
     + pp - 1) / chunks.
     """
-    chunks = max(math.ceil(traffic.computed_input_tokens / deployment.setup.step_tokens), 1)
+    chunks = max(math.ceil(traffic.computed_input_tokens / deployment.setup.step_token_limit), 1)
     return (chunks + deployment.layout.pp - 1) / chunks

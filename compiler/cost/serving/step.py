@@ -19,7 +19,6 @@ from parc.compiler.cost.serving.layer_seconds import (
     expert_seconds,
     recurrent_layer_seconds,
 )
-from parc.compiler.cost.serving.memory import kv_bytes_per_layer
 from parc.compiler.cost.serving.shard import KV_BYTES, WEIGHT_BYTES, mixer_weight_bytes
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
@@ -188,15 +187,26 @@ def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     return (max(read, decode) + core) / layout.pcp
 
 
+def prompt_attention_seconds(deployment: Deployment, tokens: float, span: float) -> float:
+    """Return the attention core's part of the seconds that prompt tokens take on all stages.
+
+    It is the part of ``seconds_through_all_stages`` that grows with ``span``, the mean number of
+    keys to which one of the ``tokens`` prompt tokens attends.
+    """
+    # The core is linear in the tokens, so that the micro-batches of all stages add up to the whole.
+    core = _attention_seconds(deployment, StepBatch(0.0, 0.0, tokens, span))
+    balance = 1.0 if deployment.layout.pp == 1 else PIPELINE_BALANCE
+    return deployment.shard.layers.attention * core * balance
+
+
 def _cache_bytes_read(deployment: Deployment, context: float) -> float:
     """Return the bytes of keys and values that a decoding request reads in one layer on one rank.
 
     ``context`` is the number of cached tokens. The result is the mean over all attention layers.
     """
     model, layout = deployment.model, deployment.layout
-    if not any(one.attention.compression for one, _ in model.attention_models):
-        kv = kv_bytes_per_layer(model, layout.tp, deployment.setup)
-        return _mean_context(model, context, layout.dcp) * kv
+    if not deployment.compresses_cache:
+        return _mean_context(model, context, layout.dcp) * deployment.kv_bytes_per_layer
     element = KV_BYTES[deployment.setup.kv]
     return sum(
         share

@@ -118,9 +118,7 @@ def max_running_requests(deployment: Deployment, memory: ServingMemory, traffic:
     mean = traffic.input_tokens + traffic.output_tokens / (
         1 if engine.scheduling.reserves_output else 2
     )
-    return min(
-        memory.kv_bytes / cache_bytes_of(mean), setup.max_running or engine.scheduling.max_running
-    )
+    return min(memory.kv_bytes / cache_bytes_of(mean), setup.running_limit)
 
 
 def _closed_loop_state(

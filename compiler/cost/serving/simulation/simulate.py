@@ -225,8 +225,8 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
     request_bytes = request_cache_bytes(deployment.model, layout, setup, mean)
     block = deployment.engine.memory.default_block_tokens * layout.dcp
     return RankLimits(
-        running=setup.max_running or scheduling.max_running,
-        step_tokens=setup.step_tokens,
+        running=setup.running_limit,
+        step_tokens=setup.step_token_limit,
         cache_tokens=estimate.memory.kv_bytes / request_bytes * mean,
         tokens_per_request=(block - 1) / 2,
         accepted=setup.accepted_tokens,
