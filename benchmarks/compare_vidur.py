@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.accuracy.pages.page_tables import markdown
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
-from parc.compiler.cost.serving.simulation.engine import FrontEnd, serve
+from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
     open_arrivals,

@@ -160,6 +160,10 @@ FOOT = """
     GPUs of one generation can be confused. For this reason the GPUs of a generation share their
     constants; they differ only by data sheet and by the softmax time of the Ultra GPUs.
   - Collectives: the file contains labels.
+- **GB200 in bf16.** The other timings of GB200 come from a host whose bf16 GEMMs lose 40 % of their
+  rate as they grow (870 TFLOP/s at 16,384 x 8,192 x 8,192). Two more collections of the same
+  database show no such loss (1,510 and 1,580 TFLOP/s there). The bf16 constants are fitted to that
+  of TensorRT-LLM, at the same shapes.
 - **Inference kernels.** Weights are static and pre-arranged; GEMMs of training run up to 10 %
   slower. The data contains no backward pass. Its GEMMs are estimated as GEMMs, and the attention
   core is assumed to take 2.5 times the forward time (FlashAttention-2, arXiv:2307.08691).

@@ -306,7 +306,7 @@ def simulate_pair(
         deployment = build_deployment(
             problem.model, problem.cluster, problem.service.setup, plan.layout
         )
-        return SimulatedPool.idle(deployment, problem.service.traffic)
+        return SimulatedPool.idle(deployment, problem.service.traffic, sampling.seed)
 
     each = {
         one.latency: one.seconds for one in whole.goals.latency_limits if one.statistic == "each"

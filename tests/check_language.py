@@ -45,8 +45,10 @@ WORDS: dict[str, str] = {
     "spelling: color, neighbor, license, behavior, favor",
     r"(?:de|un)?quantis\w+|optimis(?:e|ed|es|er|ers|ing|ation|ations)": "American spelling: "
     "quantize, optimize",
-    r"normalis(?:e|ed|es|ing|ation)|modelled|labelled|centred?|centring": "American spelling: "
-    "normalize, modeled, labeled, center",
+    r"(?:normal|minim|maxim|organ|initial|serial|synchron|util)is(?:e|ed|es|ing|ation)": "American "
+    "spelling: normalize, minimize, maximize, organize",
+    r"modelled|labelled|centred?|centring|grey": "American spelling: modeled, labeled, center, "
+    "gray",
 }
 """Pattern -> replacement. Upper and lower case match; ``_`` separates words."""
 

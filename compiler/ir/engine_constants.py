@@ -11,6 +11,8 @@ from typing import Literal
 
 # Engines apply their memory fraction to different quantities (see EngineMemoryConstants.budget).
 MemoryBudget = Literal["total", "static", "free"]
+# Choice of the data-parallel rank of an engine that processes a request.
+RankBalancer = Literal["least_loaded", "round_robin", "random"]
 # vLLM's distributed/utils.py (get_pp_indices) gives extra layers to the stages before the last.
 ExtraLayers = Literal["first", "before_last"]
 
@@ -44,6 +46,12 @@ class SchedulingConstants:
     prefill_first: bool
     """True if steps run either prompts or decoding requests, prompts first; False if a step can
     contain both."""
+    rank_balancer: RankBalancer
+    """Choice of the data-parallel rank for a request. ``least_loaded``: the rank with the fewest
+    requests; ``round_robin``: each rank in turn; ``random``: each rank with the same
+    probability."""
+    prefill_pool_balancer: RankBalancer
+    """The same choice in the prefill pool of a disaggregated service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

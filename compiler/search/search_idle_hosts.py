@@ -51,9 +51,7 @@ def search_with_idle_hosts(cost_model: CostModel, sink: Sink) -> Search | None:
     there are no candidates.
     """
     found = Sink(sink.positions)
-    search = _search_of_problem(cost_model.problem, cost_model.framework, cost_model)
-    if search is None:
-        search = search_layouts(cost_model, found)  # again, to explain why nothing is valid
+    search = _search_of_problem(cost_model.problem, cost_model.framework, (cost_model, found))
     if not may_leave_hosts_idle(cost_model.problem) or _has_other_cause(found):
         sink.extend(found)
         return search
@@ -203,11 +201,12 @@ MAX_RECENT = 1024
 
 
 def _search_of_problem(
-    problem: Problem, framework: Framework, cost_model: CostModel | None = None
+    problem: Problem, framework: Framework, explained: tuple[CostModel, Sink] | None = None
 ) -> Search | None:
     """Return the result of the layout search for ``problem``; None without layouts.
 
-    ``cost_model`` is that of the problem, if it exists.
+    ``explained`` is the cost model of the problem, and the sink of the diagnostic that explains why
+    there are no layouts. It is None for a hypothetical cluster, whose errors must not be reported.
     """
     cluster = problem.cluster
     # Nothing leaves a single rack, so the width of its uplinks does not matter. The search does not
@@ -215,12 +214,13 @@ def _search_of_problem(
     wired = () if len(cluster.racks) == 1 else cluster.wired_hosts
     cluster = replace(cluster, wired_hosts=wired)
     key = replace(problem, cluster=cluster, spec_json="", digest=""), framework
-    if key in _recent:
-        _recent.move_to_end(key)
-        return _recent[key]
-    # Without a sink, because errors of a hypothetical cluster must not be reported.
-    found = search_layouts(cost_model or cost_model_for(*key), None)
+    found = _recent.get(key)
+    # A diagnostic names the spec, so it is not kept: a search without layouts runs again for it.
+    if found is None and (explained or key not in _recent):
+        cost_model, sink = explained or (cost_model_for(*key), None)
+        found = search_layouts(cost_model, sink)
     _recent[key] = found
+    _recent.move_to_end(key)
     if len(_recent) > MAX_RECENT:
         _recent.popitem(last=False)
     return found

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.spec.override import apply_overrides, positions_with_overrides, replace_values
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree, split_lines
 from parc.compiler.spec.spec import Spec, TaskSpec
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 def load_spec(source: SpecSource, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
@@ -66,6 +69,7 @@ def validate_spec_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
         from parc.compiler.spec.mistakes import report_mistakes, unquoted_texts
 
         errors = invalid.errors(include_url=False, include_input=False)
+        root, tree, errors = _as_service_without_kind(root, tree, errors, sink)
         if texts := unquoted_texts(root, tree, errors, sink):
             return validate_spec_tree(replace_values(tree, texts), sink)
         report_mistakes(root, tree, errors, sink)
@@ -81,6 +85,44 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
     from parc.compiler.spec.service_spec import ServingSpec
 
     return ServingSpec
+
+
+def _as_service_without_kind(
+    root: type[TaskSpec], tree: dict[str, Any], errors: list[ErrorDetails], sink: Sink
+) -> tuple[type[TaskSpec], dict[str, Any], list[ErrorDetails]]:
+    """Return model, tree and errors of an invalid spec; those of a service if it describes one.
+
+    A spec without ``job.kind`` describes a service if it has keys that only a service has, and
+    fewer errors as one. The missing kind is then reported here, instead of an error for each of
+    these keys.
+    """
+    job = tree.get("job", {})
+    if not isinstance(job, dict) or "kind" in job:
+        return root, tree, errors
+    from pydantic import ValidationError
+
+    from parc.compiler.spec.schema import serving_fields
+
+    unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
+    if not any(".".join(map(str, path)) in serving_fields() for path in unknown):
+        return root, tree, errors
+    service = {**tree, "job": {**job, "kind": "serve"}}
+    other = _root_model(service)
+    left: list[ErrorDetails] = []
+    try:
+        other.model_validate_json(json.dumps(service))
+    except ValidationError as invalid:
+        left = invalid.errors(include_url=False, include_input=False)
+    if len(left) >= len(errors):
+        return root, tree, errors
+    finding = Finding(
+        "kind is missing in job",
+        label="the spec has keys that only a service has; without kind, a job is a training run",
+        fix="job.kind: serve",
+    )
+    values = sink.positions.values
+    sink.report("X08", finding, at="job.kind", span=values.get("job") or values.get(""))
+    return other, service, left
 
 
 def salvage_sections(tree: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from parc.compiler.spec.annotations import (
     locate_error,
     plain_types,
 )
-from parc.compiler.spec.fixes import overrides_of_fix
 from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
 from parc.compiler.spec.override import FILE as OVERRIDE_FILE
 from parc.compiler.spec.reading.scalars import plain_scalar
@@ -51,11 +50,7 @@ def report_mistakes(
         if error["type"] == "extra_forbidden"
     }
     # One mistake: a required key with another name.
-    renamed = {
-        edit.partition("=")[0]
-        for finding in unknown.values()
-        for edit in overrides_of_fix(finding.fix)
-    }
+    renamed = {finding.fix.partition(":")[0] for finding in unknown.values()}
     for error, location in chosen.values():
         if error["type"] == "extra_forbidden":
             sink.report("X01", unknown[location.path], at=location.path, key=True)

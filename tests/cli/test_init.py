@@ -169,6 +169,7 @@ fabric: infiniband-ndr
         ("{node: node.yaml}", 4, "{base: node.yaml, gpus_per_node: 4, nvlink_domain: 4}"),
         ("{node: {base: hgx-h100, nics: 4}}", 4, "gpus_per_node: 4"),
         (f"{{node: {{{', '.join(OWN_NODE.splitlines())}}}}}", 16, None),
+        (f"{{node: {{{', '.join(OWN_NODE.splitlines())}}}}}", 4, "gpus_per_node: 4"),
     ],
 )
 def test_a_site_can_describe_its_own_hosts(

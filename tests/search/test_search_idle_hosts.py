@@ -210,6 +210,25 @@ def test_equal_clusters_of_a_sweep_are_searched_once(monkeypatch: pytest.MonkeyP
     assert searched.count(5) == 3
 
 
+def test_a_search_without_a_layout_runs_once_and_explains_each_spec(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search_idle_hosts, "_recent", OrderedDict())
+    searched: list[int] = []
+
+    def search(cost_model: CostModel, sink: Sink | None) -> Search | None:
+        searched.append(cost_model.problem.cluster.nodes)
+        return search_layouts(cost_model, sink)
+
+    monkeypatch.setattr(search_idle_hosts, "search_layouts", search)
+    tree = changed(SMALL, {"cluster.nodes": 1, "layout.tp": 3})
+    for number in (1, 2):
+        sink = Sink()
+        assert search_with_idle_hosts(cost_model_of(tree), sink) is None
+        assert sink.failed()
+        assert len(searched) == number
+
+
 def test_the_number_of_results_that_are_kept_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     recent: OrderedDict[Any, Any] = OrderedDict()
     monkeypatch.setattr(search_idle_hosts, "_recent", recent)

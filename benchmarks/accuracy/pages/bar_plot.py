@@ -79,7 +79,7 @@ def _draw_group(top: int, group: tuple[str, Sequence[float]], most: float) -> It
 
 
 def _color_index(series: int) -> int:
-    """Return the color index. The last series is the baseline and therefore grey."""
+    """Return the color index. The last series is the baseline and therefore gray."""
     return (0, 1, 4)[series]
 
 

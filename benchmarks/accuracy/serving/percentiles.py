@@ -34,7 +34,7 @@ from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
-from parc.compiler.cost.serving.simulation.engine import serve
+from parc.compiler.cost.serving.simulation.front_end import serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
     open_arrivals,
@@ -236,7 +236,7 @@ def simulate_run(
         traffic, random, limits.longest_request, PrefixCaches(limits.cache_tokens)
     )
     arrivals = open_arrivals(traffic, traffic.request_rate or 1.0, random, maker)
-    front = front_end(deployment, traffic, replicas)
+    front = front_end(deployment, traffic, replicas, seed=seed)
     done = list(serve(engines, front, islice(arrivals, requests)))
     tokens = sum(request.output for request in done)
     return service_statistics(Served(done, done[-1].finish, len(done), tokens), engines, 1.0)

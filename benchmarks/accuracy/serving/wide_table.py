@@ -278,7 +278,7 @@ def _engine_name(name: str) -> str:
 def _source_name(text: str) -> str:
     """Return the repository and, for a sampled table, its file or month."""
     place = text.split()[0]
-    if "/" not in place:  # the organisation and its repository are separate words
+    if "/" not in place:  # the organization and its repository are separate words
         place = "/".join(text.split()[:2])
     if "silicon_sample" not in text:
         return place

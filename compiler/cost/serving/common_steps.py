@@ -52,7 +52,7 @@ class CommonSteps:
 
     ranks: int
     own_seconds: float
-    """Seconds that a prompt of mean length adds on its own rank."""
+    """Mean seconds that a prompt adds on its own rank."""
     shared_seconds: float
     """Seconds that it adds to the work that all ranks share."""
     step_prompts: float

@@ -34,19 +34,11 @@ def prompt_seconds(
     without prompts. If separate GPUs run the prompts, the result is the time of the prompt on these
     GPUs.
     """
-    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
     starts = prompts_per_step(deployment, traffic, running)
     total = decode.total_seconds
     if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
-        alone = _alone_seconds(deployment, traffic, 1.0)
-        part = _quadratic_fraction(deployment, traffic, alone)
-        if not queue.prefill_first or 2 * computed > limit:
-            return StepSeconds(alone, total, total, quadratic=part, alone=alone)
-        shared = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
-        together = prompts_together(queue, (total, shared, alone - shared), starts)
-        together = min(together, limit / computed)
-        prefill = alone - shared + shared / together
-        return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
+        return _seconds_in_separate_steps(deployment, traffic, starts, total, queue)
+    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
     context = traffic.input_tokens + traffic.output_tokens / 2
     span = _mean_computed_keys(deployment, traffic)
     # In engines that run prompts first, the decoding requests of the same rank wait.
@@ -67,6 +59,26 @@ def prompt_seconds(
     own = max(mixed.total_seconds - total - beside_shared, 0.0) * computed / chunk
     quadratic = _quadratic_fraction(deployment, traffic, own)
     return StepSeconds(own + shared, total, total, shared, quadratic)
+
+
+def _seconds_in_separate_steps(
+    deployment: Deployment, traffic: Traffic, starts: float, total: float, queue: RequestQueue
+) -> StepSeconds:
+    """Return the same times if steps contain either prompts or decoding requests.
+
+    ``starts`` prompts start per decode step, which takes ``total`` seconds.
+    """
+    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
+    alone = _alone_seconds(deployment, traffic, 1.0)
+    part = _quadratic_fraction(deployment, traffic, alone)
+    if not queue.prefill_first or 2 * computed > limit:
+        return StepSeconds(alone, total, total, quadratic=part, alone=alone)
+    # Part of the time of a step that does not grow with the number of its prompts.
+    fixed = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
+    together = prompts_together(queue, (total, fixed, alone - fixed), starts)
+    together = min(together, limit / computed)
+    prefill = alone - fixed + fixed / together
+    return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
 
 
 def prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:

@@ -205,8 +205,7 @@ def closed_loop_queue(
     together = max(present / _ending_steps(traffic), 1.0) if prefill_first else 1.0
     companions = together - 1
     # The prompts of a step end together, so that a request also waits for later ones in its step.
-    limit = setup.step_token_limit
-    batch = min(limit / traffic.computed_input_tokens, companions + 1)
+    batch = min(setup.step_token_limit / traffic.computed_input_tokens, companions + 1)
     ahead = (companions + max(batch - 1, 0.0)) / 2
     return RequestQueue(
         prompts=first_round * others / 2 + later_rounds * ahead,
@@ -250,11 +249,10 @@ def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> Request
 
     ``rate`` is the number of requests per second per data-parallel rank.
     """
-    limit = setup.step_token_limit
     return RequestQueue(
         rate=rate,
         waited=_waited_share(setup, traffic),
-        step_prompts=limit / traffic.computed_input_tokens,
+        step_prompts=setup.step_token_limit / traffic.computed_input_tokens,
         lengths=traffic.lengths,
         square=mean_square(traffic),
         prefill_first=runs_prompts_first(setup),
@@ -265,8 +263,7 @@ def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
     """Return the fraction of the prompts of its own step for which a request waits."""
     if setup.prefill_apart:  # transfers of caches follow one another
         return 0.5
-    limit = setup.step_token_limit
-    return 1 - min(traffic.computed_input_tokens / limit, 1.0) / 2
+    return 1 - min(traffic.computed_input_tokens / setup.step_token_limit, 1.0) / 2
 
 
 def mean_square(traffic: Traffic) -> float:
@@ -354,9 +351,8 @@ def _seconds_behind_chunks(queue: RequestQueue, seconds: StepSeconds) -> float:
     served = alone if queue.ranks == 1 else max(alone, queue.chunks * seconds.step)
     load = min((queue.rate or 0.0) * served, BUSIEST)
     behind: float = load ** (sqrt(2 * (queue.ranks + 1)) - 1) / (queue.ranks * (1 - load))
-    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * seconds.square(
-        queue
-    ) / 2
+    square = seconds.square(queue)
+    return (1 - load) * queue.busy * seconds.decode / 2 + behind * served * square / 2
 
 
 def _seconds_in_common_steps(queue: RequestQueue, seconds: StepSeconds) -> float:

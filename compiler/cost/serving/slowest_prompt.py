@@ -19,18 +19,18 @@ def slowest_moments(
 ) -> tuple[float, float]:
     """Return the mean of the time of the slowest of ``prompts`` prompts, and of its square.
 
-    The unit is the mean time of a prompt. Lengths above ``most`` mean lengths count as ``most``:
-    the rest of such a prompt runs in other steps.
+    The unit is the mean time of a prompt, of which the fraction ``quadratic`` is proportional to
+    the square of the length. Lengths above ``most`` mean lengths count as ``most``: the rest of
+    such a prompt runs in other steps.
     """
     first, second, third, fourth = _longest(lengths, prompts).mean_powers(most)
     # Mean square of the length, in units of the square of its mean.
     mean_square = 1 + (lengths.input_cv**2 or lengths.range_ratio**2 / 3)
-    unit = 1 - quadratic + quadratic * mean_square
-    # The time of a prompt of length l is (linear x l + quadratic x l^2) / unit.
-    linear = 1 - quadratic
-    mean = linear * first + quadratic * second
-    square = linear * linear * second + quadratic * (2 * linear * third + quadratic * fourth)
-    return mean / unit, square / (unit * unit)
+    # The time of a prompt of length l is linear x l + curved x l^2, whose mean is 1.
+    linear, curved = 1 - quadratic, quadratic / mean_square
+    mean = linear * first + curved * second
+    square = linear * linear * second + curved * (2 * linear * third + curved * fourth)
+    return mean, square
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,5 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
     + pp - 1) / chunks.
     """
-    limit = deployment.setup.step_token_limit
-    chunks = max(math.ceil(traffic.computed_input_tokens / limit), 1)
+    chunks = max(math.ceil(traffic.computed_input_tokens / deployment.setup.step_token_limit), 1)
     return (chunks + deployment.layout.pp - 1) / chunks

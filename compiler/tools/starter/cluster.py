@@ -79,7 +79,8 @@ class StarterCluster:
     def has_similar_node(self) -> bool:
         """Return True if the node type is that of another GPU, because the catalog has none."""
         node = self.section.get("node")
-        base = node["base"] if isinstance(node, dict) else node
+        # A node type that the site describes in full has no base.
+        base = node.get("base") if isinstance(node, dict) else node
         gpu = self.section.get("gpu")
         return gpu is not None and base is not None and Library().entry("nodes", base)["gpu"] != gpu
 

@@ -156,6 +156,7 @@ def features(view: Any) -> dict[str, Any]:
         "lora": [view.max_loras_per_batch, view.max_lora_rank, names] if view.enable_lora else None,
         "offload_gb": view.hicache_size if view.enable_hierarchical_cache else None,
         "prefix_caching": not view.disable_radix_cache,
+        "balancer": view.load_balance_method,
         "pool": [view.disaggregation_mode, view.disaggregation_bootstrap_port],
     }
 

@@ -63,6 +63,7 @@ def test_optional_features_are_accepted_and_resolved_to_the_planned_values(tmp_p
     copies = {name: one["offload_gb"] for name, one in found.items() if one["offload_gb"]}
     assert copies == dict.fromkeys(("copies", "together"), 50)
     assert [name for name, one in found.items() if not one["prefix_caching"]] == ["uncached"]
+    assert {one["balancer"] for one in found.values()} == {"round_robin"}
 
 
 def test_both_pools_are_accepted_with_the_same_sizes_groups_and_ports() -> None:
@@ -74,6 +75,9 @@ def test_both_pools_are_accepted_with_the_same_sizes_groups_and_ports() -> None:
     for (key, process, _), verdict in zip(running, verdicts, strict=True):
         assert differences(plans[key], process, verdict) == [], key
         found = verdict["sizes"]["features"]
+        # constants.yaml declares these as random and round_robin.
+        expected = "follow_bootstrap" if key[1] == "prefill" else "round_robin"
+        assert found["balancer"].startswith(expected)
         first = 8998 if key[1] == "decode" else 8998 + process.replica
         assert found["pool"] == [key[1], first]
         # The decode pool receives prompts, so SGLang turns its prefix cache off.

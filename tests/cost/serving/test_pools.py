@@ -14,7 +14,8 @@ from benchmarks.accuracy.serving.engines import ENGINES
 from parc.backends.registry import engine as engine_of
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_bytes, transfer_seconds
-from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
+from parc.compiler.cost.serving.simulation.engine import Engine
+from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import open_arrivals
 from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
 from parc.compiler.cost.serving.simulation.simulate import rank_limits, simulate

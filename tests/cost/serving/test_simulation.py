@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.accuracy.serving.engines import ENGINES
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
-from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
+from parc.compiler.cost.serving.simulation.engine import Engine
+from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
     request_maker,

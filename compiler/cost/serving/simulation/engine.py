@@ -1,4 +1,4 @@
-"""Simulated engines, their front end, and the loop that serves requests with them.
+"""Simulated engines, which advance many steps at once.
 
 Between two events (an arrival, a completion, a full cache), all steps of an engine process the same
 requests. The simulation therefore advances such a stretch of decode steps at once: the time of a
@@ -7,16 +7,12 @@ step is linear in the context, and the sum over the steps has a closed form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Sequence
 from math import ceil, inf, sqrt
 
 from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
 from parc.compiler.cost.serving.simulation.step_times import StepTimes
 
-WAITING_WEIGHT = 4
-"""Weight of a waiting request relative to a running one when vLLM chooses a data-parallel rank
-(v1/engine/core_client.py, DPLBAsyncMPClient)."""
 CACHE_BINS = 1000
 """Resolution of the recorded fraction of the cache in use."""
 
@@ -160,88 +156,3 @@ class Engine:
         depth = len(rank.waiting)
         self.queue_seconds[depth] = self.queue_seconds.get(depth, 0.0) + until - rank.queue_start
         rank.queue_start = until
-
-
-class FrontEnd:
-    """API servers, which accept requests one after another and pass them to the scheduler."""
-
-    def __init__(self, seconds: float, admission_seconds: float, poll_steps: float = 0.0) -> None:
-        """Create a front end.
-
-        Each request spends ``seconds`` in it, and simultaneous requests follow each other after
-        ``admission_seconds``. A busy engine accepts a request ``poll_steps`` decode steps
-        later.
-        """
-        self.seconds, self.admission_seconds = seconds, admission_seconds
-        self.poll_steps = poll_steps
-        self._passed: list[tuple[float, int, Request, bool]] = []
-        self._last = -inf
-        self._sequence = 0
-
-    def accept(self, request: Request) -> None:
-        """Accept a request. Requests must be in the order of their arrivals."""
-        self._last = max(request.arrival + self.seconds, self._last + self.admission_seconds)
-        self._push(self._last + request.delay, request, self.poll_steps == 0)
-
-    def _push(self, time: float, request: Request, is_polled: bool) -> None:
-        self._sequence += 1
-        heappush(self._passed, (time, self._sequence, request, is_polled))
-
-    @property
-    def next_time(self) -> float:
-        """Time at which the next request reaches a scheduler."""
-        return self._passed[0][0] if self._passed else inf
-
-    def pass_next(self, places: Sequence[tuple[Engine, Rank]]) -> None:
-        """Add the next request to the rank with the lowest load, unless its engine is busy.
-
-        If the engine is busy, the request waits until the engine polls for new requests.
-        """
-        now, _, request, is_polled = heappop(self._passed)
-        engine, rank = places[0] if len(places) == 1 else min(places, key=_load_of)
-        if is_polled or engine.end == inf:
-            engine.add(request, rank, now)
-        else:
-            self._push(now + self.poll_steps * engine.decode_seconds, request, True)
-
-
-def serve(
-    engines: Sequence[Engine],
-    front: FrontEnd,
-    arrivals: Iterator[Request],
-    renew: Callable[[float], Request] | None = None,
-) -> Iterator[Request]:
-    """Yield the requests in the order in which they end.
-
-    ``arrivals`` are the requests in the order of their arrival times; they may be endless. If
-    ``renew`` is set, each ended request is replaced by the request that ``renew`` returns for this
-    time (closed loop).
-    """
-    places = [(engine, rank) for engine in engines for rank in engine.ranks]
-    coming = next(arrivals, None)
-    while True:
-        while coming is not None and coming.arrival + front.seconds <= front.next_time:
-            front.accept(coming)
-            coming = next(arrivals, None)
-        engine = engines[0] if len(engines) == 1 else min(engines, key=_end_of)
-        now = front.next_time
-        if now <= engine.end:
-            if now == inf:
-                return
-            front.pass_next(places)
-            continue
-        done = engine.advance()
-        for request in done:
-            if renew is not None:
-                front.accept(renew(request.finish))
-            yield request
-
-
-def _end_of(engine: Engine) -> float:
-    return engine.end
-
-
-def _load_of(place: tuple[Engine, Rank]) -> int:
-    """Return the load of a rank, as vLLM's load balancer computes it."""
-    rank = place[1]
-    return WAITING_WEIGHT * len(rank.waiting) + len(rank.running)

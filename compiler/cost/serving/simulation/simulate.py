@@ -17,7 +17,8 @@ from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
 from parc.compiler.cost.serving.request_waits import seconds_outside_steps
-from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine, FrontEnd, serve
+from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine
+from parc.compiler.cost.serving.simulation.front_end import FrontEnd, create_balancer, serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
     RequestAt,
@@ -113,7 +114,9 @@ def simulate(
     caches = _prefix_caches(deployment, limits, layout.dp * replicas)
     whole = request_maker(traffic, random, limits.longest_request, caches)
     maker = _in_pool(deployment.setup.pool, whole)
-    front = front_end(deployment, traffic, replicas, is_closed=load.concurrency is not None)
+    front = front_end(
+        deployment, traffic, replicas, is_closed=load.concurrency is not None, seed=sampling.seed
+    )
     renew = None if load.concurrency is None else maker
     done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
     requests, warm_up = _recorded_requests(traffic, limits, sampling), sampling.warm_up
@@ -136,13 +139,20 @@ def idle_engines(
 
 
 def front_end(
-    deployment: Deployment, traffic: Traffic, replicas: int, *, is_closed: bool = False
+    deployment: Deployment,
+    traffic: Traffic,
+    replicas: int,
+    *,
+    is_closed: bool = False,
+    seed: int = 0,
 ) -> FrontEnd:
     """Return the front end of ``replicas`` engines, which includes the transfer to a decode pool.
 
-    ``is_closed`` is True if a new request replaces each one that ends.
+    ``is_closed`` is True if a new request replaces each one that ends. ``seed`` selects the choices
+    of a random balancer.
     """
-    arrivals = deployment.engine.arrivals
+    arrivals, scheduling = deployment.engine.arrivals, deployment.engine.scheduling
+    is_prefill = deployment.setup.pool == "prefill"
     transfer = transfer_seconds(deployment, traffic)
     return FrontEnd(
         seconds_outside_steps(deployment.setup, deployment.model) + transfer,
@@ -150,6 +160,9 @@ def front_end(
         max(arrivals.admission_seconds, transfer / deployment.layout.dp) / replicas,
         # The steps until a busy engine accepts a request were measured in closed loops only.
         arrivals.poll_steps + arrivals.option_steps if is_closed else 0.0,
+        create_balancer(
+            scheduling.prefill_pool_balancer if is_prefill else scheduling.rank_balancer, seed
+        ),
     )
 
 

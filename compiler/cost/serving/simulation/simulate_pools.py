@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from parc.compiler.cost.serving.deployment import Deployment
-from parc.compiler.cost.serving.simulation.engine import Engine, FrontEnd, serve
+from parc.compiler.cost.serving.simulation.engine import Engine
+from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
     open_arrivals,
@@ -43,12 +44,16 @@ class SimulatedPool:
     front: FrontEnd
 
     @classmethod
-    def idle(cls, deployment: Deployment, traffic: Traffic) -> SimulatedPool:
-        """Return all engines of a pool, and the limits of each of their ranks."""
+    def idle(cls, deployment: Deployment, traffic: Traffic, seed: int = 0) -> SimulatedPool:
+        """Return all engines of a pool, and the limits of each of their ranks.
+
+        ``seed`` selects the choices of a random balancer.
+        """
         estimate, replicas = estimate_deployment(deployment, traffic), deployment.layout.replicas
         limits = rank_limits(deployment, traffic, estimate)
         engines = idle_engines(deployment, traffic, limits, replicas)
-        return cls(estimate, traffic, limits, engines, front_end(deployment, traffic, replicas))
+        front = front_end(deployment, traffic, replicas, seed=seed)
+        return cls(estimate, traffic, limits, engines, front)
 
     @property
     def request_seconds(self) -> float:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Balances requests over the 7 engines of serve.sh (package sglang-router).
+# Balances requests over the 4 engines of serve.sh (package sglang-router).
 # Additional arguments are passed to sglang_router.launch_router.
 set -euo pipefail
 
@@ -16,7 +16,4 @@ exec python3 -m sglang_router.launch_router --host 0.0.0.0 --port 30000 --worker
   "http://${hosts[0]}:8001" \
   "http://${hosts[0]}:8002" \
   "http://${hosts[0]}:8003" \
-  "http://${hosts[0]}:8004" \
-  "http://${hosts[0]}:8005" \
-  "http://${hosts[0]}:8006" \
   "$@"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Serves Qwen/Qwen3-30B-A3B with SGLang 0.5.23: 7 engines of tp 1, pp 1.
+# Serves Qwen/Qwen3-30B-A3B with SGLang 0.5.23: 4 engines of tp 1, pp 1, dp 2, ep 2.
 # Additional arguments are passed to sglang.launch_server. Rank map: rankmap.csv.
 set -euo pipefail
 
@@ -17,15 +17,20 @@ NODE_RANK=${NODE_RANK:-0}
 # Arguments of all processes on all hosts.
 common=(
   # parallelism
-  --tp-size 1
+  --tp-size 2
   --pp-size 1
+  --attn-dp-size 2
+  --enable-dp-lm-head
+  --moe-dense-tp-size 1
+  # experts
+  --ep-size 2
   # formats
   --dtype bfloat16
   --kv-cache-dtype auto
   # memory and batches
   --context-length 32768
-  --max-running-requests 1024
-  --chunked-prefill-size 8192
+  --max-running-requests 2048
+  --chunked-prefill-size 16384
   --mem-fraction-static 0.92
   --page-size 16
   # server
@@ -42,14 +47,11 @@ start() {
 }
 
 case $NODE_RANK in
-  0) # host 0: ranks 0-6, API on 8000, 8001, 8002, 8003, 8004, 8005, 8006
-    start 0 --port 8000 "$@"
-    start 1 --port 8001 "$@"
-    start 2 --port 8002 "$@"
-    start 3 --port 8003 "$@"
-    start 4 --port 8004 "$@"
-    start 5 --port 8005 "$@"
-    start 6 --port 8006 "$@"
+  0) # host 0: ranks 0-7, API on 8000, 8001, 8002, 8003
+    start 0,1 --port 8000 --dist-init-addr 127.0.0.1:29501 "$@"
+    start 2,3 --port 8001 --dist-init-addr 127.0.0.1:29509 "$@"
+    start 4,5 --port 8002 --dist-init-addr 127.0.0.1:29517 "$@"
+    start 6,7 --port 8003 --dist-init-addr 127.0.0.1:29525 "$@"
     ;;
 esac
 
