@@ -13,7 +13,12 @@ from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.serving.deployment import ServingLinks, build_deployment
 from parc.compiler.cost.serving.layer_seconds import recurrent_layer_seconds
 from parc.compiler.cost.serving.shard import WEIGHT_BYTES, LayerCounts
-from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
+from parc.compiler.cost.serving.step import (
+    StepBatch,
+    engine_step_seconds,
+    prompt_attention_seconds,
+    seconds_through_all_stages,
+)
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import (
@@ -237,3 +242,22 @@ def test_weights_have_the_bytes_of_their_format_and_of_its_scales() -> None:
         "nvfp4": 0.5 + 1 / 16,
         "mxfp4": 0.5 + 1 / 32,
     }
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3.2", "gpt-oss-120b", "llama-3-70b", "qwen3-next-80b-a3b"]
+)
+@pytest.mark.parametrize("sizes", [{"tp": 8}, {"tp": 4, "pp": 2}, {"tp": 2, "pcp": 2}])
+def test_attention_to_the_keys_of_a_prompt_is_the_part_of_a_step_that_grows_with_them(
+    name: str, sizes: dict[str, int]
+) -> None:
+    place = build_deployment(
+        model(name), cluster("hgx-h100", 4), vllm_setup(weights="fp8"), ServingLayout(**sizes)
+    )
+    long, none = (
+        seconds_through_all_stages(place, StepBatch(0.0, 0.0, 3000.0, keys)).attention
+        for keys in (1500.0, 0.0)
+    )
+    found = prompt_attention_seconds(place, 3000.0, 1500.0)
+    assert found == pytest.approx(long - none, rel=1e-9)
+    assert found > 0
