@@ -6,9 +6,10 @@ arXiv:2405.21060, section 6). There are many small kernels, so that the times of
 memory traffic add up. Tensor parallelism divides the heads. Context parallelism also divides heads
 and gives a rank all tokens for its heads, which is the same amount of work.
 
-Constants are fitted per GPU type to timings of the gated delta rule (docs/kernel-fits.md), which
-has the same kernels of flash-linear-attention in training and in serving. The kernels of the other
-recurrences have the same structure and are assumed to reach the same shares of the data sheet.
+Constants are fitted per GPU type to timings of the gated delta rule (docs/kernel-fits.md) with the
+kernels of flash-linear-attention, which training uses. The kernels of the other recurrences have
+the same structure and are assumed to reach the same shares of the data sheet. Serving engines also
+have other kernels, so that ``serving/layer_seconds.py`` reads only FLOPs and bytes of this module.
 """
 
 from __future__ import annotations
