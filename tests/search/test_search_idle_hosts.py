@@ -191,15 +191,23 @@ def test_host_counts_without_a_layout_do_not_use_up_the_trials(
     assert len(found) == 2
 
 
-def test_equal_clusters_of_a_sweep_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of hosts of all later searches; no result of an earlier one is kept."""
     monkeypatch.setattr(search_idle_hosts, "_recent", OrderedDict())
-    searched: list[int] = []
+    hosts: list[int] = []
 
     def search(cost_model: CostModel, sink: Sink | None) -> Search | None:
-        searched.append(cost_model.problem.cluster.nodes)
+        hosts.append(cost_model.problem.cluster.nodes)
         return search_layouts(cost_model, sink)
 
     monkeypatch.setattr(search_idle_hosts, "search_layouts", search)
+    return hosts
+
+
+def test_equal_clusters_of_a_sweep_are_searched_once(
+    searched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     specs = [changed(SMALL, {"cluster.nodes": nodes}) for nodes in (2, 3, 4, 5, 5)]
     found = [search_with_idle_hosts(cost_model_of(spec), Sink()) for spec in specs]
     assert len(searched) == len(set(searched))
@@ -210,17 +218,7 @@ def test_equal_clusters_of_a_sweep_are_searched_once(monkeypatch: pytest.MonkeyP
     assert searched.count(5) == 3
 
 
-def test_a_search_without_a_layout_runs_once_and_explains_each_spec(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(search_idle_hosts, "_recent", OrderedDict())
-    searched: list[int] = []
-
-    def search(cost_model: CostModel, sink: Sink | None) -> Search | None:
-        searched.append(cost_model.problem.cluster.nodes)
-        return search_layouts(cost_model, sink)
-
-    monkeypatch.setattr(search_idle_hosts, "search_layouts", search)
+def test_a_search_without_a_layout_runs_once_and_explains_each_spec(searched: list[int]) -> None:
     tree = changed(SMALL, {"cluster.nodes": 1, "layout.tp": 3})
     for number in (1, 2):
         sink = Sink()
