@@ -16,7 +16,7 @@ from types import MappingProxyType
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
-from parc.compiler.cost.serving.request_waits import seconds_outside_steps
+from parc.compiler.cost.serving.request_waits import runs_prompts_first, seconds_outside_steps
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, create_balancer, serve
 from parc.compiler.cost.serving.simulation.requests import (
@@ -231,7 +231,7 @@ def _arrivals(traffic: Traffic, load: Load, random: Random, maker: RequestAt) ->
 
 def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> RankLimits:
     """Return the limits of the scheduler of one data-parallel rank."""
-    setup, layout, scheduling = deployment.setup, deployment.layout, deployment.engine.scheduling
+    setup, layout = deployment.setup, deployment.layout
     # Windows and recurrent states make the cache of a request nonlinear in its length. The cache is
     # counted in tokens of a request of mean length.
     mean = traffic.input_tokens + traffic.output_tokens / 2
@@ -244,9 +244,8 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
         tokens_per_request=(block - 1) / 2,
         accepted=setup.accepted_tokens,
         verified=1 + setup.draft_tokens,
-        reserves_output=scheduling.reserves_output,
-        # In a decode pool, the step that takes over a request computes one token.
-        prefill_first=scheduling.prefill_first and setup.pool != "decode",
+        reserves_output=deployment.engine.scheduling.reserves_output,
+        prefill_first=runs_prompts_first(setup),
     )
 
 
