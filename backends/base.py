@@ -28,6 +28,7 @@ from parc.compiler.ir import (
     Plan,
     Problem,
     ProgramMemory,
+    ProgramTraffic,
     Recompute,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -224,6 +225,14 @@ class GraphCapture(Protocol):
 
         The parts must not depend on the recompute setting.
         """
+
+
+@runtime_checkable
+class KernelTraffic(Protocol):
+    """Optional part of a framework; without it, element-wise kernels are assumed to be fused."""
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the memory traffic of the program that trains the model of ``problem``."""
 
 
 class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Hashable, Protocol):

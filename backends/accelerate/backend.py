@@ -10,11 +10,13 @@ from parc.backends.accelerate.rules import accelerate_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.torch.emitted_program import EMITTED, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
+from parc.backends.shared.torch.traffic import EAGER, transformers_traffic
 from parc.compiler.ir import (
     Artifact,
     Plan,
     Problem,
     ProgramMemory,
+    ProgramTraffic,
 )
 from parc.compiler.ir.rule import Rule
 
@@ -35,6 +37,7 @@ class Accelerate(TorchFramework):
         "cp-all-gather": "parallelism_config_cp_comm_strategy: allgather",
         "recompute-full": "fsdp_activation_checkpointing: true",
     }
+    stack = EAGER
     cp_comm = "all_gather"
     axes = ("dp-replicate", "dp-shard", "cp", "tp", "dp", "dp-shard-cp", "dp-cp")
 
@@ -52,6 +55,10 @@ class Accelerate(TorchFramework):
         The program trains the Llama of the library transformers.
         """
         return accelerate_memory()
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the traffic of the program that PARC emits, under FSDP2 or DDP."""
+        return transformers_traffic(problem.model)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable that sets the number of micro-batches per step.

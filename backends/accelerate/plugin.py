@@ -15,10 +15,12 @@ from parc.backends.accelerate.memory import deepspeed_plugin_memory
 from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework
 from parc.backends.shared.torch.emitted_program import program_rules
+from parc.backends.shared.torch.traffic import transformers_traffic, under_deepspeed
 from parc.compiler.ir import (
     Plan,
     Problem,
     ProgramMemory,
+    ProgramTraffic,
 )
 from parc.compiler.ir.rule import Rule
 
@@ -64,6 +66,10 @@ class DeepSpeedPlugin:
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Accelerate's program when DeepSpeed trains the model."""
         return deepspeed_plugin_memory(framework("deepspeed").training_memory_model(problem))
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the traffic of Accelerate's program when DeepSpeed shards the state."""
+        return under_deepspeed(transformers_traffic(problem.model))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable that sets the number of micro-batches per step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, memory, meshes, split
 from parc.backends.deepspeed.advice import report_advice
@@ -18,23 +20,34 @@ from parc.backends.registry import launching_wrapper
 from parc.backends.shared.launch_rules import check_launch
 from parc.backends.shared.pipeline_split import split_with_counts
 from parc.backends.shared.torch.emitted_program import EMITTED
+from parc.backends.shared.torch.traffic import (
+    EAGER,
+    decoder_traffic,
+    transformers_traffic,
+    under_deepspeed,
+)
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
     GradientExchange,
     GroupFamily,
-    KernelStack,
     Layout,
     LayoutVariant,
     Mesh,
     Model,
+    PassBytes,
     PipelineSplit,
     Plan,
     Problem,
     ProgramMemory,
+    ProgramTraffic,
     Recompute,
 )
 from parc.compiler.ir.rule import Rule
+
+ROTATION = PassBytes(40.0, 68.0)
+"""Bytes per element of queries and keys to rotate them and to repeat keys and values, counted for
+the emitted decoder with four query heads per key-value head."""
 
 
 class DeepSpeed:
@@ -45,7 +58,7 @@ class DeepSpeed:
     default_version = DEFAULT
     strategies = STRATEGIES
     recomputes_first_layers = False
-    stack = KernelStack("torch-native")
+    stack = EAGER
     # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 
@@ -112,6 +125,12 @@ class DeepSpeed:
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the decoder that PARC emits, trained with ZeRO."""
         return memory.deepspeed_memory_model(problem)
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the traffic of the decoder that PARC emits, trained with ZeRO."""
+        if emitted_program(problem) == "transformers":
+            return under_deepspeed(transformers_traffic(problem.model))
+        return under_deepspeed(replace(decoder_traffic(), rotation=ROTATION))
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows, summed over ``tp`` tensor-parallel ranks.

@@ -11,8 +11,16 @@ from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.emitted_program import EMITTED, own_program, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.shared.torch.memory import emitted_decoder_memory, transformers_memory
+from parc.backends.shared.torch.traffic import EAGER, decoder_traffic, transformers_traffic
 from parc.backends.shared.unsupported_features import unsupported_model_features
-from parc.compiler.ir import Artifact, LayoutVariant, Plan, Problem, ProgramMemory
+from parc.compiler.ir import (
+    Artifact,
+    LayoutVariant,
+    Plan,
+    Problem,
+    ProgramMemory,
+    ProgramTraffic,
+)
 from parc.compiler.ir.rule import Rule
 
 
@@ -32,6 +40,7 @@ class Fsdp(TorchFramework):
         "sp": "SequenceParallel",
         "recompute-full": "checkpoint_wrapper",
     }
+    stack = EAGER
     cp_comm = "p2p"
     axes = ("dp-replicate", "dp-shard", "tp", "dp")
 
@@ -58,6 +67,12 @@ class Fsdp(TorchFramework):
         if program_kind(problem, unsupported_model_features) == "transformers":
             return transformers_memory()
         return emitted_decoder_memory()
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the traffic of the emitted program, under FSDP2 or DDP."""
+        if program_kind(problem, unsupported_model_features) == "transformers":
+            return transformers_traffic(problem.model)
+        return decoder_traffic()
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the user's program, or train.py if there is none."""

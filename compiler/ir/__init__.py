@@ -52,6 +52,12 @@ from parc.compiler.ir.problem import (
     Task,
 )
 from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
+from parc.compiler.ir.program_traffic import (
+    FUSED_KERNELS,
+    PassBytes,
+    ProgramTraffic,
+    UnitCopies,
+)
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 from parc.compiler.ir.token_mixers import (
@@ -70,6 +76,7 @@ AnyProblem = Problem | ServingProblem
 
 __all__ = [
     "DENSE",
+    "FUSED_KERNELS",
     "NO_OFFLOAD",
     "NO_RECOMPUTE",
     "NO_ZERO_PLUS",
@@ -115,6 +122,7 @@ __all__ = [
     "ModelChunk",
     "NodeType",
     "Offload",
+    "PassBytes",
     "Pins",
     "PipelineSplit",
     "Placement",
@@ -127,6 +135,7 @@ __all__ = [
     "Problem",
     "ProfiledSteps",
     "ProgramMemory",
+    "ProgramTraffic",
     "Rack",
     "Recompute",
     "Schedule",
@@ -144,5 +153,6 @@ __all__ = [
     "StepTime",
     "SwitchTier",
     "Task",
+    "UnitCopies",
     "ZeroPlus",
 ]

@@ -166,6 +166,8 @@ class KernelStack:
     kernels, gradient communication overlapped with the backward pass) or ``torch-native`` (kernels
     of torch, sharded data parallelism). A backend that measured its own factors uses another
     name."""
+    like: str = ""
+    """Stack whose factors replace those of a generation without a row for ``name``; empty: none."""
     rows: Mapping[str, Efficiency] = field(default_factory=dict, hash=False)
     """Factors that the backend measured itself, by name of the GPU generation; they take precedence
     over the catalog."""
@@ -176,4 +178,5 @@ class KernelStack:
         None if neither the backend nor the catalog has factors for this combination.
         """
         # The backend's own measurements are more specific than the catalog's.
-        return self.rows.get(generation.name) or generation.efficiency.get(self.name)
+        found = self.rows.get(generation.name) or generation.efficiency.get(self.name)
+        return found or generation.efficiency.get(self.like)

@@ -204,7 +204,7 @@ def test_the_digest_of_a_plan_changes_with_the_users_facts(user_catalog: Path) -
     [
         ("driver_context_mb: 900\n", "driver_context_mb is missing"),
         ("  gemm: 0.55\n", "serving.gemm is missing"),
-        ("  torch-native: {like: prior}\n", "efficiency.torch-native is missing"),
+        ("  torch-native: {like: prior}\n", "efficiency.torch-eager is missing"),
     ],
 )
 def test_a_missing_fact_is_reported_with_file_and_key(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases
 from benchmarks.accuracy.columns import Columns, columns
+from benchmarks.accuracy.emitted import emitted_section
 from benchmarks.accuracy.fit_classes import count_table, fit_open_rows, parameter_table
 from benchmarks.accuracy.groups import (
     Group,
@@ -80,6 +81,7 @@ def page(cases: Cases, data: Path | None) -> str:
         + _open_table(hardware_groups(rows), found),
         _fit_section(fit),
         _regret_section(cases.cases),
+        emitted_section(),
         memory_section(data),
         serving_section(data),
         interval_section(data),

@@ -15,7 +15,15 @@ from parc.compiler.cost.kernels.gemm import (
     gemm_seconds,
 )
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.ir import LayerKind, Layout, LowRank, Model
+from parc.compiler.ir import (
+    FUSED_KERNELS,
+    LayerKind,
+    Layout,
+    LowRank,
+    Model,
+    PassBytes,
+    ProgramTraffic,
+)
 
 GemmShape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
@@ -190,12 +198,17 @@ def gemm_forward_backward_seconds(
 
 
 def unfused_attention_core_seconds(
-    kernels: KernelFit, model: Model, layout: Layout, sequence: int
+    kernels: KernelFit,
+    model: Model,
+    layout: Layout,
+    sequence: int,
+    scores_moved: PassBytes | None = None,
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of an attention core without a fused kernel.
 
     The times are for one layer and one micro-batch. Software without FlashAttention computes
-    attention in this way: it writes the scores to memory.
+    attention in this way: it writes the scores to memory. ``scores_moved`` is the traffic in bytes
+    per score; without it, that of Megatron is taken.
     """
     # The forward pass has two batched products over the full square of scores (the masked half is
     # not skipped), then scaling, mask, softmax and dropout. The backward pass has four products and
@@ -211,15 +224,20 @@ def unfused_attention_core_seconds(
     if attention.head_dim % HEAD_ALIGNMENT:
         product *= MISALIGNED_HEAD
     rate = fit.bytes_per_second * STREAM_SHARE
-    moved = ForwardBackward(SCORE_BYTES, SCORE_GRADIENT_BYTES)
-    if not has_fused_softmax(heads, sequence):
-        moved = ForwardBackward(
-            SCORE_BYTES + SEPARATE_SOFTMAX_BYTES,
-            SCORE_GRADIENT_BYTES + SEPARATE_SOFTMAX_GRADIENT_BYTES,
-        )
+    moved = scores_moved or _megatron_score_bytes(heads, sequence)
     return ForwardBackward(
         2 * product + moved.forward * scores / rate,
         4 * product + moved.backward * scores / rate,
+    )
+
+
+def _megatron_score_bytes(matrices: float, sequence: int) -> PassBytes:
+    """Return the bytes that Megatron's attention moves per score without FlashAttention."""
+    if has_fused_softmax(matrices, sequence):
+        return PassBytes(SCORE_BYTES, SCORE_GRADIENT_BYTES)
+    return PassBytes(
+        SCORE_BYTES + SEPARATE_SOFTMAX_BYTES,
+        SCORE_GRADIENT_BYTES + SEPARATE_SOFTMAX_GRADIENT_BYTES,
     )
 
 
@@ -318,30 +336,36 @@ def expert_gemm_seconds(
     return ForwardBackward(forward, backward)
 
 
-def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
-    """Return the bytes that the element-wise kernels of one layer move in the forward pass.
+def element_wise_bytes(
+    model: Model, layout: Layout, kind: LayerKind, tokens: float, traffic: ProgramTraffic
+) -> ForwardBackward:
+    """Return the bytes that the element-wise kernels of one layer move, by pass.
 
-    The traffic of recurrent mixers is not included; see ``Recurrence.streamed_bytes``.
+    ``traffic`` contains the bytes per element. The traffic of recurrent mixers is not included; see
+    ``Recurrence.streamed_bytes``.
     """
-    # The mixer and the MLP each have a norm (a read and a write) and a residual addition (two reads
-    # and a write). Further terms are the rotation of queries and keys, the activation function
-    # (which reads 2 f elements if gated, else f, and writes f, for MLP width f), and a gate on the
-    # attention output (two reads and a write).
     t, model = layout.tp, model.with_shapes_of(kind)
     attention, experts = model.attention, model.experts
-    # Norm and residual move 5 elements of 2 bytes per part; sequence parallelism splits them over
-    # tp.
-    # Hyper-connections read all residual streams, and add to each of them.
-    stream = 10 * kind.sub_layers * tokens * model.hidden * model.residual_streams
-    stream /= t if layout.sequence_parallel else 1
-    mixed = 0.0
+    # Hyper-connections read all residual streams, and add to each of them. Sequence parallelism
+    # splits norms and residual additions over tp.
+    hidden = tokens * model.hidden * model.residual_streams
+    hidden /= t if layout.sequence_parallel else 1
+    norms = kind.sub_layers * model.norms_per_layer / 2
+    parts = [(traffic.norm, norms * hidden), (traffic.residual, kind.sub_layers * hidden)]
     if kind.attends:
-        mixed = 4 * (attention.heads + attention.kv_heads) * attention.head_dim
-        mixed += (
-            6 * attention.heads * attention.head_dim if attention.gate or attention.head_gate else 0
-        )
+        queries = tokens * attention.heads * attention.head_dim / t
+        keys = tokens * attention.kv_heads * attention.head_dim / t
+        parts.append((traffic.rotation, queries + keys))
+        if attention.qk_norm != "none":
+            parts.append((traffic.head_norm, queries + keys))
+        if attention.gate or attention.head_gate:
+            # The gate on the attention output reads both and writes one.
+            parts.append((FUSED_KERNELS.gated, queries))
     width = float(model.ffn.size if kind.mlp == "dense" else 0)
     if kind.routed and experts is not None:
         width = float(experts.shared_size)
-    gate = 6 if model.ffn.gated else 4
-    return stream + tokens * (mixed + gate * width) / t
+    parts.append((traffic.gated if model.ffn.gated else traffic.plain, tokens * width / t))
+    return ForwardBackward(
+        sum(each.forward * elements for each, elements in parts),
+        sum(each.backward * elements for each, elements in parts),
+    )

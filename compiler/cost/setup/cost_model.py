@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from parc.backends.base import Framework, GraphCapture
+from parc.backends.base import Framework, GraphCapture, KernelTraffic
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.gemm import GemmFit
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
@@ -25,6 +25,7 @@ from parc.compiler.cost.setup.stages import (
     group_equal_stages,
 )
 from parc.compiler.ir import (
+    FUSED_KERNELS,
     CapturedGraphs,
     Efficiency,
     LayerKind,
@@ -32,6 +33,7 @@ from parc.compiler.ir import (
     Mesh,
     PipelineSplit,
     Problem,
+    ProgramTraffic,
 )
 
 T = TypeVar("T")
@@ -95,6 +97,11 @@ class CostModel:
         self.framework = framework
         # Checked once: Python 3.11 compares an object with a protocol name by name.
         self._graph_capture = framework if isinstance(framework, GraphCapture) else None
+        self._traffic = (
+            framework.program_traffic(problem)
+            if isinstance(framework, KernelTraffic)
+            else FUSED_KERNELS
+        )
         self.kernels = kernels
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         self.efficiency = calibrated_efficiency(row, problem.calibration)
@@ -131,6 +138,12 @@ class CostModel:
         return ForwardBackward(
             max(narrow.forward, bound.forward), max(narrow.backward, bound.backward)
         )
+
+    def traffic(self, layout: Layout) -> ProgramTraffic:
+        """Return the traffic of the program's element-wise kernels at the layout's ZeRO stage."""
+        if layout.zero_stage == 0 and self._traffic.replicated is not None:
+            return self._traffic.replicated
+        return self._traffic
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result of ``compute()``. The function is called only once per ``key``.

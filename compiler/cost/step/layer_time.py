@@ -126,12 +126,13 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
         _recurrence_seconds(cost_model, layout, kind, tokens),
     )
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
+    traffic = cost_model.traffic(layout)
+    moved = element_wise_bytes(model, layout, kind, tokens, traffic)
     casts = cast_bytes(shapes, cost_model.scaling)
-    forward = gemms.forward + core.forward + scan.forward + stream
-    backward = gemms.backward + core.backward + scan.backward + 2 * stream
-    forward += row.stream * casts.forward / rate
-    backward += row.stream * casts.backward / rate
+    forward = gemms.forward + core.forward + scan.forward
+    backward = gemms.backward + core.backward + scan.backward
+    forward += row.stream * (moved.forward + casts.forward) / rate
+    backward += row.stream * (moved.backward + casts.backward) / rate
     backward += gradient_accumulation_seconds(
         cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
     )
@@ -231,6 +232,8 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     launches = cost_model.cached(
         ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
     )
+    if cost_model.traffic(layout).separate_launches:
+        launches = max(launches, unfused_launches(kind))
     return row.launch_seconds * launches
 
 
@@ -333,8 +336,9 @@ def _compute_attention_core_seconds(
     """
     sequence = cost_model.problem.job.sequence_length
     row = cost_model.efficiency
-    if row.unfused:
-        core = unfused_attention_core_seconds(cost_model.kernels, model, layout, sequence)
+    scores = cost_model.traffic(layout).scores
+    if row.unfused or scores is not None:
+        core = unfused_attention_core_seconds(cost_model.kernels, model, layout, sequence, scores)
         return ForwardBackward(row.attention * core.forward, row.attention * core.backward)
     forward = row.attention * fused_attention_core_seconds(
         cost_model.kernels, model, layout, sequence
@@ -391,10 +395,8 @@ def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -
     # Rows of the padded vocabulary are computed too.
     shape, sum_bytes = (tokens, vocab, model.hidden), gradient_sum_bytes(cost_model, layout)
     gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [shape], sum_bytes)
-    # The loss reads and writes 18 bytes per logit, forward and backward.
-    moved = (
-        row.stream * 18 * tokens * vocab / (cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9)
-    )
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
+    moved = row.stream * cost_model.traffic(layout).logit_bytes * tokens * vocab / rate
     added = gradient_accumulation_seconds(cost_model, layout, vocab * model.hidden)
     added += exposed_table_seconds(cost_model, layout, gemm)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added

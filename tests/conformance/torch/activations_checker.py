@@ -4,8 +4,9 @@
 
 A case: {"name", "program": "fsdp", "files": {path: text}, "autocast": false, "tokens": [2, 256]}.
 A verdict adds "activations" and "weights": bytes of saved tensors other than parameters, and of
-casts of parameters. Statistics of norms are left out. On a GPU torch's RMSNorm is one kernel that
-saves only its input; on a CPU it is replaced by LayerNorm, which saves the same.
+casts of parameters; and "traffic": the bytes that element-wise operators move in the forward and in
+the backward pass (traffic_counter.py). Statistics of norms are left out. On a GPU torch's RMSNorm
+is one kernel that saves only its input; on a CPU it is replaced by LayerNorm, which saves the same.
 
 Runs under the Python that has torch; imports neither PARC nor pytest.
 """
@@ -26,6 +27,7 @@ from absent_modules import install_absent_modules
 from case_lines import Case, Verdict, answer_cases, import_before_forks
 from emulated_gpu import install_fake_triton
 from torchtitan_checker import UNUSED
+from traffic_counter import traffic_of
 
 FEW_BYTES = 8
 """Bytes per token of the statistics of a norm."""
@@ -69,6 +71,9 @@ def check(case: Case, verdict: Verdict) -> None:
         else:
             activations += size
     verdict |= {"activations": activations, "weights": weights}
+    verdict["stage"] = "traffic"
+    given, inner = rest(length), stream.detach().requires_grad_()
+    verdict["traffic"] = traffic_of(lambda: layer(inner, **given), context)
 
 
 def saved_by(layer: Any, stream: Any, rest: dict[str, Any]) -> list[Any]:

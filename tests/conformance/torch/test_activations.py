@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import framework
+from parc.compiler.cost.kernels.layer_kernels import element_wise_bytes
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.ir import DENSE, Plan
@@ -93,3 +94,20 @@ def test_the_memory_model_counts_the_bytes_that_autograd_saves(
 
 HIDDEN, KEYS = SIZES["hidden"], SIZES["kv_heads"] * SIZES["head_dim"]
 LINEAR_PARAMETERS = HIDDEN * (2 * HIDDEN + 2 * KEYS + 3 * SIZES["ffn"])
+
+
+UNCOMPILED = [name for name in PROGRAMS if name != "torchtitan"]
+
+
+@pytest.mark.parametrize("name", UNCOMPILED)
+def test_the_cost_model_counts_the_bytes_that_element_wise_operators_move(
+    name: str, verdicts: dict[str, dict[str, Any]]
+) -> None:
+    plan, verdict = plan_of(name), verdicts[name]
+    cost_model = cost_model_for(plan.problem, framework(plan.problem.framework))
+    traffic, model = cost_model.traffic(plan.layout), plan.problem.model
+    moved = element_wise_bytes(model, plan.layout, DENSE, BATCH * LENGTH, traffic)
+    weights = sum(cost_model.layer_parameters(DENSE, plan.layout))
+    forward, backward = verdict["traffic"]
+    assert forward == pytest.approx(moved.forward + traffic.cast.forward * weights, rel=0.03)
+    assert backward == pytest.approx(moved.backward + traffic.cast.backward * weights, rel=0.03)

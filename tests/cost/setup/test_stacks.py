@@ -23,13 +23,13 @@ OWN = Efficiency(gemm=1.5)
 
 def test_a_framework_is_evaluated_with_the_row_of_its_stack() -> None:
     problem = compiled.plan_of(SPEC).problem
-    for name, stack in (("megatron", "transformer-engine"), ("fsdp", "torch-native")):
+    for name, stack in (("megatron", "transformer-engine"), ("fsdp", "torch-eager")):
         row = cost_model_for(problem, framework(name)).efficiency
         assert row == efficiency_row(f"hopper/{stack}")
 
 
 def test_efficiency_rows_of_a_backend_replace_those_of_the_catalog() -> None:
-    own = KernelStack("torch-native", {"hopper": OWN})
+    own = KernelStack("torch-native", rows={"hopper": OWN})
     assert own.efficiency_for(generation("hopper")) == OWN
     assert own.efficiency_for(generation("ampere")) == efficiency_row("ampere/torch-native")
 
@@ -38,12 +38,12 @@ def test_a_stack_without_a_row_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = framework("megatron")
-    monkeypatch.setattr(type(target), "stack", KernelStack("mine", {"ampere": OWN}))
+    monkeypatch.setattr(type(target), "stack", KernelStack("mine", rows={"ampere": OWN}))
     _, sink = compiled.planned(SPEC)
     (found,) = sink.diagnostics
     assert (found.code, found.path) == ("PARC-K08", "cluster.gpu")
     assert found.finding.message == (
         "generations/hopper.yaml: efficiency.mine is missing, but megatron needs this section"
     )
-    monkeypatch.setattr(type(target), "stack", KernelStack("mine", {"hopper": OWN}))
+    monkeypatch.setattr(type(target), "stack", KernelStack("mine", rows={"hopper": OWN}))
     assert compiled.plan_of(SPEC).estimate.time.total_seconds > 0

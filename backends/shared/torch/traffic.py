@@ -1,0 +1,109 @@
+"""Memory traffic of uncompiled training programs of PyTorch: element-wise kernels and copies.
+
+The bytes are those of all operators that autograd records for one layer, except matrix products,
+attention and views: the sizes of their inputs and outputs (torch 2.13, transformers 5.24;
+tests/conformance/torch/test_traffic.py). Kernel times of 43 runs on one H100 agree: the bytes of
+both programs move at 2.2 to 2.5 of 3.35 TB/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parc.compiler.ir import KernelStack, Model, PassBytes, ProgramTraffic, UnitCopies
+
+EAGER = KernelStack("torch-eager", like="torch-native")
+"""Kernels of torch that no compiler fuses. Attention is torch's scaled_dot_product_attention, which
+selects the fastest kernel of the GPU."""
+
+FSDP2_COPIES = UnitCopies(
+    gather_shard=6.0,
+    gather_whole=4.0,
+    reduce_whole=6.0,
+    reduce_alone=8.0,
+)
+"""Copies of FSDP2 with fp32 weights, 16-bit gathers and fp32 reductions (torch.distributed.fsdp,
+_fsdp_collectives.py): conversion of the shard (4 read, 2 written), copy out of the gathered buffer
+(2 + 2), copy of 16-bit gradients into the fp32 input of the reduce-scatter (2 + 4), and copy of
+this input on a single rank (4 + 4)."""
+AUTOCAST = PassBytes(6.0, 6.0)
+"""Bytes per weight under autocast: conversion of the weight to 16 bit, and of its gradient to
+fp32."""
+FP32_SUM = 12.0
+"""Bytes per gradient to add it to the sum of the step in fp32: two reads and a write."""
+
+SINK_SCORES = PassBytes(32.0, 40.0)
+"""Bytes per attention score of gpt-oss (transformers 5.24, modeling_gpt_oss.py,
+eager_attention_forward). Forward: product (2), scale (4), mask (6), joining with the sinks (4),
+maximum (2), subtraction (4), softmax (4), copy without the sinks (4), and the read of the product
+with the values (2). Backward: the same steps in reverse, where softmax reads two tensors and the
+joining is undone."""
+
+
+def decoder_traffic() -> ProgramTraffic:
+    """Return the traffic of the decoder program that PARC emits, under FSDP2.
+
+    The norm is torch's fused RMSNorm. The rotation converts queries and keys to fp32. The gradient
+    of a norm's output is the sum of 2.5 gradients on average: three matrix products read the norm
+    before attention, two the norm before the MLP.
+    """
+    sharded = ProgramTraffic(
+        norm=PassBytes(4.0, 10.0),
+        head_norm=PassBytes(4.0, 10.0),
+        residual=PassBytes(6.0, 15.0),
+        rotation=PassBytes(48.0, 52.0),
+        gated=PassBytes(10.0, 18.0),
+        plain=PassBytes(4.0, 6.0),
+        logit_bytes=40.0,
+        cast=PassBytes(0.0, 0.0),
+        sum_bytes=FP32_SUM,
+        separate_launches=True,
+        copies=FSDP2_COPIES,
+    )
+    # Under autocast the residual stream is in fp32, and every matrix product converts its input.
+    return replace(
+        sharded,
+        replicated=replace(
+            sharded,
+            norm=PassBytes(21.0, 41.0),
+            residual=PassBytes(12.0, 30.0),
+            cast=AUTOCAST,
+            copies=None,
+        ),
+    )
+
+
+def transformers_traffic(model: Model) -> ProgramTraffic:
+    """Return the traffic of a program that trains the transformers decoder of ``model`` with FSDP2.
+
+    The norm consists of separate kernels in fp32 (LlamaRMSNorm). Attention with sinks has no fused
+    kernel in torch.
+    """
+    norm = PassBytes(36.0, 92.0)
+    sharded = replace(
+        decoder_traffic(),
+        norm=norm,
+        head_norm=norm,
+        rotation=PassBytes(20.0, 32.0),
+        scores=SINK_SCORES if model.attention.sinks else None,
+    )
+    return replace(
+        sharded,
+        replicated=replace(
+            sharded,
+            norm=PassBytes(41.0, 113.0),
+            residual=PassBytes(12.0, 30.0),
+            rotation=PassBytes(33.0, 55.0),
+            cast=AUTOCAST,
+            copies=None,
+        ),
+    )
+
+
+def under_deepspeed(traffic: ProgramTraffic) -> ProgramTraffic:
+    """Return ``traffic`` of a program whose weights are stored in 16 bit, as DeepSpeed's are.
+
+    DeepSpeed gathers into and reduces from its own flat buffers. Their copies, and the kernels that
+    add gradients, are not counted.
+    """
+    return replace(traffic, copies=None, sum_bytes=0.0, replicated=None)

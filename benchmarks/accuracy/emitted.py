@@ -1,0 +1,142 @@
+"""Runs of the program that PARC emits for FSDP2, measured on one H100 and one H200.
+
+The rows of ``published/emitted.jsonl`` are PARC's own measurements of November 2026 with torch
+2.11 and transformers 5.17. No parameter is fitted to them. On the H100 the optimizer was not yet
+fused and torch's allocator had no expandable segments, so that only the kernel times of its
+micro-batches are compared. Models with ``config`` are Hugging Face configs with fewer layers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import parc
+from parc.compiler.ir import Estimate
+
+PATH = Path(__file__).parent / "published" / "emitted.jsonl"
+EMITTED_SETTINGS = "hgx-h200"
+"""Node type of the runs with the settings that PARC emits today."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedRun:
+    """Measured run with its estimate."""
+
+    name: str
+    node: str
+    step_seconds: float
+    kernel_seconds: float
+    """Sum of the kernel times of all micro-batches of a step, without the optimizer."""
+    allocated_bytes: int
+    reserved_bytes: int
+    estimate: Estimate
+
+    @property
+    def is_mixture(self) -> bool:
+        """True if the model has routed experts."""
+        return self.name.startswith(("ds-", "mix-", "oss-", "q30a3-"))
+
+    @property
+    def step_error(self) -> float:
+        """Relative error of the step time; positive if the estimate is too long."""
+        return self.estimate.time.total_seconds / self.step_seconds - 1
+
+    @property
+    def kernel_error(self) -> float:
+        """Relative error of the kernel times of the micro-batches."""
+        time = self.estimate.time
+        return (time.compute_seconds + time.recompute_seconds) / self.kernel_seconds - 1
+
+    @property
+    def allocated_error(self) -> float:
+        """Relative error of the peak of allocated bytes."""
+        return self.estimate.memory[0].allocated_bytes / self.allocated_bytes - 1
+
+    @property
+    def reserved_error(self) -> float:
+        """Relative error of the peak of reserved bytes."""
+        return self.estimate.memory[0].reserved_bytes / self.reserved_bytes - 1
+
+
+def read_emitted_runs(path: Path = PATH) -> Iterator[EmittedRun]:
+    """Yield the runs in the order of the file, each with its estimate."""
+    for line in path.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        yield EmittedRun(
+            name=row["name"],
+            node=row["node"],
+            step_seconds=row["step_seconds"],
+            kernel_seconds=row["kernel_seconds"],
+            allocated_bytes=row["allocated_bytes"],
+            reserved_bytes=row["reserved_bytes"],
+            estimate=estimate_run(row),
+        )
+
+
+def estimate_run(row: dict[str, Any]) -> Estimate:
+    """Return the estimate of a row; SpecError if its spec is rejected."""
+    with TemporaryDirectory() as folder:
+        model = row["model"]
+        if "config" in model:
+            config = Path(folder, "config.json")
+            config.write_text(json.dumps(model["config"]), "utf-8")
+            model = str(config)
+        spec = {
+            "parc": 1,
+            "name": row["name"],
+            "model": model,
+            "cluster": {
+                "node": {"base": row["node"], "gpus_per_node": 1, "nvlink_domain": 1},
+                "nodes": 1,
+            },
+            "job": {
+                "sequence_length": row["sequence_length"],
+                "global_batch": row["micro_batch"] * row["micro_batches"],
+            },
+            "layout": {key: row[key] for key in ("micro_batch", "recompute", "zero_stage")},
+            "emit": ["fsdp"],
+        }
+        found = parc.estimate(spec, root=folder)
+    assert isinstance(found, Estimate)
+    return found
+
+
+def emitted_section() -> str:
+    """Return the section of the accuracy page as Markdown."""
+    runs = tuple(read_emitted_runs())
+    today = [run for run in runs if run.node == EMITTED_SETTINGS]
+    dense = [run for run in runs if not run.is_mixture]
+    return "\n".join(
+        (
+            "## Programs that PARC emits",
+            "",
+            f"{len(runs)} steps of the program that PARC emits for FSDP2 were measured on one H100",
+            "and one H200. No parameter is fitted to them. *kernels* is the sum of kernel times of",
+            "all micro-batches of a step; step times also include the optimizer and gaps.",
+            "",
+            "| quantity | runs | mean error | median | bias | within 10 % |",
+            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            _row("kernels, dense", dense, lambda run: run.kernel_error),
+            _row("kernels, all", runs, lambda run: run.kernel_error),
+            _row("step time, all on H200", today, lambda run: run.step_error),
+            _row("allocated bytes, all on H200", today, lambda run: run.allocated_error),
+            _row("reserved bytes, all on H200", today, lambda run: run.reserved_error),
+            "",
+        )
+    )
+
+
+def _row(title: str, runs: Sequence[EmittedRun], error_of: Callable[[EmittedRun], float]) -> str:
+    errors = [error_of(run) for run in runs]
+    sizes = [abs(error) for error in errors]
+    inside = sum(size <= 0.1 for size in sizes)
+    return (
+        f"| {title} | {len(runs)} | {100 * mean(sizes):.1f} | {100 * median(sizes):.1f} | "
+        f"{100 * median(errors):.1f} | {inside} |"
+    )

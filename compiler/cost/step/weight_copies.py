@@ -1,0 +1,47 @@
+"""Time in which a rank copies and converts weights and gradients on its own GPU."""
+
+from __future__ import annotations
+
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.stages import StageContents
+from parc.compiler.ir import Layout, ProgramTraffic
+
+
+def weight_copy_seconds(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the seconds per micro-batch in which a rank copies weights and gradients.
+
+    ``load`` contains the modules of the rank's pipeline stage. The kernels run between those of the
+    layers, so that nothing hides them. The result is 0 for programs whose matrix products read
+    weights and add gradients in place.
+    """
+    traffic = cost_model.traffic(layout)
+    if not (any(traffic.cast) or traffic.copies or traffic.sum_bytes):
+        return 0.0
+    groups = cost_model.group_spans(layout)
+    dense, expert = cost_model.stage_parameters(layout, load)
+    several = layout.micro_batches(cost_model.problem.job.global_batch) > 1
+    moved = sum(
+        weights * copied_bytes_per_weight(traffic, layout.zero_stage, span.size, several)
+        for weights, span in ((dense, groups.dp_shard_cp), (expert, groups.edp_shard))
+    )
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
+    return cost_model.efficiency.stream * moved / rate
+
+
+def copied_bytes_per_weight(
+    traffic: ProgramTraffic, zero_stage: int, ranks: int, several: bool
+) -> float:
+    """Return the bytes per weight that a rank moves in one micro-batch to copy, convert and add.
+
+    ``ranks`` is the number of ranks among which the weights are divided from ZeRO stage 2 on.
+    ``several`` is true if a step has more than one micro-batch.
+    """
+    divisor = ranks if zero_stage > 1 else 1
+    moved = sum(traffic.cast) + (traffic.sum_bytes / divisor if several else 0.0)
+    copies = traffic.copies
+    if copies is None or zero_stage < 2:
+        return moved
+    # Stage 2 keeps the gathered weights for the backward pass; stage 3 gathers them again.
+    gathers = 2 if zero_stage == 3 else 1
+    moved += gathers * (copies.gather_shard / ranks + copies.gather_whole)
+    return moved + copies.reduce_whole + (copies.reduce_alone if ranks == 1 else 0.0)
