@@ -10,6 +10,7 @@ from typing import Any
 from parc.compiler.diagnostics import Cause, Finding, SpecPositions
 from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.spec.annotations import ErrorLocation, describe_expected, model_of
+from parc.compiler.spec.meant_values import explain_gpu_count, suggest_racks
 
 _MAX_LISTED_KEYS = 12
 """Largest number of valid keys that a message lists; above it, the message refers to ``parc
@@ -91,6 +92,11 @@ FOREIGN_KEYS: dict[str, str] = {
     "num_query_groups": "model.kv_heads",
     "vocab_size": "model.vocab",
     "num_nodes": "cluster.nodes",
+    "num_hosts": "cluster.nodes",
+    "node_count": "cluster.nodes",
+    "nodelist": "cluster.nodes",
+    "hostlist": "cluster.nodes",
+    "count": "cluster.nodes",
     "nnodes": "cluster.nodes",
     "gpus": "cluster.nodes",
     "num_gpus": "cluster.nodes",
@@ -106,6 +112,11 @@ FOREIGN_KEYS: dict[str, str] = {
     "save_steps": "job.checkpoint_interval",
     "load": "job.load_dir",
     "nic_gbps": "cluster.node.nic_speed",
+    "parallelism": "layout",
+    "parallel": "layout",
+    "sharding": "layout",
+    "strategy": "layout",
+    "hardware": "cluster",
     "train": "job",
     "training": "job",
     "serve": "job",
@@ -125,13 +136,18 @@ spec path of the same option."""
 OTHER_MEANING = frozenset(
     {
         *("gpu_memory_utilization", "enable_expert_parallel", "quantization"),
-        *("nic_gbps", "save_interval", "save_steps", "gpus", "num_gpus", "world_size"),
+        *("nic_gbps", "save_interval", "save_steps", "gpus", "num_gpus", "world_size", "count"),
         *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style"),
     }
 )
 """Keys of ``FOREIGN_KEYS`` whose values mean something else in the spec, so that a fix must not
 carry the value over. For example, vLLM's ``gpu_memory_utilization`` is the part of the memory that
 is used, and ``goals.memory_headroom`` the part that stays free."""
+
+_GPU_COUNTS = frozenset({"gpus", "num_gpus", "world_size", "count"})
+"""Keys that count GPUs; ``cluster.nodes`` counts hosts."""
+_KEY_WITH_VALUE = re.compile(r"(\w+):(\S{1,60})")
+"""Key and value of ``{tp:8}``: without a space after the colon, YAML reads one key."""
 
 _SAME_MEANING = {"nodes": "hosts", "hosts": "nodes"}
 """Key -> key with the same meaning in other sections."""
@@ -162,17 +178,19 @@ def unknown_key_finding(
     keys that are not set.
     """
     parent, key = location.parent, location.key
-    other_kind = _explain_wrong_job_kind(location)
-    if other_kind is not None:
-        return other_kind
     model = model_of(location.annotation)
     valid = tuple(model.model_fields) if model else ()
+    special = _explain_wrong_job_kind(location) or _explain_missing_space(location, valid)
+    if special is not None:
+        return special
     prefix = f"{parent}." if parent else ""
     meant = _missing_key_with_words(parent, key, missing) or _suggest_keys(parent, key, valid)
     listed = f"valid keys: {', '.join(valid)}"
     # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
         listed = f"`parc explain {re.sub(_INDEX, '[]', parent)}` lists the valid keys"
+    if key.lower() in _GPU_COUNTS and meant[:1] == ["cluster.nodes"]:
+        listed = explain_gpu_count(location.value)
     return Finding(
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "this key does not exist",
@@ -269,9 +287,25 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
     if len(location.path) > _MAX_VALUE:
         return ""
     field = all_fields().get(meant)
+    if meant == "cluster.nodes" and (racks := suggest_racks(value)):
+        return f"cluster.racks: {racks}   (instead of {location.path})"
     if field is not None and field.type.startswith("a list") and isinstance(value, str):
         value = [value]
     return f"{meant}: {_yaml_text(value)}   (instead of {location.path})"
+
+
+def _explain_missing_space(location: ErrorLocation, valid: Sequence[str]) -> Finding | None:
+    """Return a finding about a key such as ``tp:8`` without a space; None for any other key."""
+    found = _KEY_WITH_VALUE.fullmatch(location.key)
+    if found is None or found[1] not in valid or location.value is not None:
+        return None
+    prefix = f"{location.parent}." if location.parent else ""
+    return Finding(
+        f"unknown key {location.key}" + (f" in {location.parent}" if location.parent else ""),
+        label="a space is missing after the colon",
+        help=f"YAML reads {location.key} as one key; write {found[1]}: {found[2]}",
+        fix=f"{prefix}{found[1]}: {found[2]}   (instead of {location.path})",
+    )
 
 
 def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
@@ -320,6 +354,9 @@ def _yaml_text(value: Any) -> str:
         return value
     if isinstance(value, list):
         text = f"[{', '.join(_yaml_text(entry) for entry in value)}]"
+    elif isinstance(value, dict):
+        keys = ((_yaml_text(key), _yaml_text(entry)) for key, entry in value.items())
+        text = "{" + ", ".join(f"{key}: {entry}" for key, entry in keys) + "}"
     else:
         # JSON is valid YAML.
         text = json.dumps(value, ensure_ascii=False)

@@ -98,7 +98,9 @@ def command(output: Path | None, **given: Any) -> None:
         text = write_starter(request, folder, sink)
     if text is None:
         if given["gpus"] and is_oversized(sink):
-            click.echo("parc: without --gpus, parc init chooses a number of GPUs", err=True)
+            listed = given["from_slurm"] or given["from_kubernetes"]
+            used = "all hosts of the list" if listed else "as many GPUs as the job needs"
+            click.echo(f"parc: without --gpus, parc init uses {used}", err=True)
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
     assert text is not None

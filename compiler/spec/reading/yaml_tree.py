@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from parc.compiler.diagnostics import Finding, Sink, Span
@@ -113,6 +113,13 @@ def _yaml_events(text: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         at = (mark.line + 1, mark.column + 1) if mark else at
         finding = _explain_syntax(error.problem or error.context or "", at, text)
+        if (
+            finding.help == ""
+            and (opened := error.context_mark)
+            and "flow" in (error.context or "")
+        ):
+            where = f"line {opened.line + 1}, column {opened.column + 1}"
+            finding = replace(finding, help=f"the bracket at {where} might not be closed")
         raise InvalidTextError("X06", finding, at) from error
     # For some invalid texts ruamel.yaml raises other exceptions: from chr() of an escape, int() of
     # a directive, or an index past the end.

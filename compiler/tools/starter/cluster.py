@@ -169,6 +169,10 @@ def cluster_of_files(
         return None
     size = hosts.node.gpus
     fragment = _limit_hosts(found.fragment, size, request.gpus)
+    if hosts.node.nvlink_domain <= size:
+        # Some tools label hosts whose NVLink ends at the host with the name of a switch.
+        alone = tuple(replace(host, nvlink_domain=None) for host in fragment.hosts)
+        fragment = replace(fragment, hosts=alone)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
     return StarterCluster(
         {**section, **racks},
