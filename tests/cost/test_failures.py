@@ -109,8 +109,8 @@ PUBLISHED = {
     "Llama 3": (FailureTimes(54 * 86_400 / 466, 900 + 5670 / 2000, 5670 / 2000), 0.90),
     "MegaScale": (FailureTimes(28 * 86_400 / 100, 900 + 2450 / 1536, 2450 / 1536), None),
     "OPT-175B": (FailureTimes(990e3 / 992 * 3600 / 105, 900 + 2450 / 124, 2450 / 124), None),
-    # Derived from the lost GPU-hours, because no mean time of manual restarts is published: this row
-    # checks only the formula.
+    # Derived from the lost GPU-hours, because no mean time of manual restarts is published: this
+    # row checks only the formula.
     "detection: 90min": (
         FailureTimes(990e3 / 992 * 3600 / 105, 5700 + 2450 / 124, 2450 / 124),
         812 / 990,
