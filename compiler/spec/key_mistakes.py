@@ -91,6 +91,11 @@ FOREIGN_KEYS: dict[str, str] = {
     "num_key_value_heads": "model.kv_heads",
     "num_query_groups": "model.kv_heads",
     "vocab_size": "model.vocab",
+    "dataset": "job.data",
+    "dataset_path": "job.data",
+    "data_path": "job.data",
+    "modules": "launch.setup",
+    "slo": "goals",
     "num_nodes": "cluster.nodes",
     "num_hosts": "cluster.nodes",
     "node_count": "cluster.nodes",
@@ -137,7 +142,7 @@ OTHER_MEANING = frozenset(
     {
         *("gpu_memory_utilization", "enable_expert_parallel", "quantization"),
         *("nic_gbps", "save_interval", "save_steps", "gpus", "num_gpus", "world_size", "count"),
-        *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style"),
+        *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style", "modules"),
     }
 )
 """Keys of ``FOREIGN_KEYS`` whose values mean something else in the spec, so that a fix must not
@@ -146,8 +151,8 @@ is used, and ``goals.memory_headroom`` the part that stays free."""
 
 _GPU_COUNTS = frozenset({"gpus", "num_gpus", "world_size", "count"})
 """Keys that count GPUs; ``cluster.nodes`` counts hosts."""
-_KEY_WITH_VALUE = re.compile(r"(\w+):(\S{1,60})")
-"""Key and value of ``{tp:8}``: without a space after the colon, YAML reads one key."""
+_KEY_WITH_VALUE = re.compile(r"(\w+):(\S{0,60})")
+"""Key and value of ``{tp:8}``, or a key without a value: YAML reads one key up to a space."""
 
 _SAME_MEANING = {"nodes": "hosts", "hosts": "nodes"}
 """Key -> key with the same meaning in other sections."""
@@ -220,11 +225,11 @@ def _missing_key_with_words(parent: str, key: str, missing: Collection[str]) -> 
 def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
     """Return the spec paths that the user might have meant by an unknown key, most likely first.
 
-    Five sources are tried in order, and the first one with a result is used: the only key of
+    Six sources are tried in order, and the first one with a result is used: the only key of
     ``valid``, the keys of section ``parent``, that continues ``key`` with more words; the option of
-    another tool called ``key``; fields called ``key`` in related sections; keys of ``valid`` that
-    are similar to ``key`` or have its meaning; and the only field of the sections below that
-    continues ``key``.
+    another tool called ``key``; fields called ``key`` in related sections; the only key of
+    ``valid`` with all words of ``key``; keys of ``valid`` that are similar to ``key`` or have its
+    meaning; and the only field of the sections below that continues ``key``.
     """
     from parc.compiler.spec.schema import all_fields
 
@@ -249,6 +254,9 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         # Fields deep inside a section are seldom meant.
         deepest = ordered[0].count(".") + 1
         return [path for path in ordered if path.count(".") <= deepest][:3]
+    with_words = _keys_with_words(key, valid)
+    if with_words:
+        return [prefix + with_words]
     same = _SAME_MEANING.get(key)
     similar = (same,) if same in valid else did_you_mean(key, valid, cutoff=_SIMILAR)
     if similar:
@@ -260,6 +268,13 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         and path.rpartition(".")[0].rpartition(".")[0] == parent
     ]
     return below if len(below) == 1 else []
+
+
+def _keys_with_words(key: str, valid: Sequence[str]) -> str:
+    """Return the only key of ``valid`` that has all words of ``key``: gpu_mtbf for mtbf."""
+    words = set(key.lower().split("_"))
+    found = [name for name in valid if words < set(name.split("_"))]
+    return found[0] if len(found) == 1 else ""
 
 
 def _is_related(parent: str, section: str) -> bool:
@@ -300,6 +315,8 @@ def _explain_missing_space(location: ErrorLocation, valid: Sequence[str]) -> Fin
     if found is None or found[1] not in valid or location.value is not None:
         return None
     prefix = f"{location.parent}." if location.parent else ""
+    if not found[2]:
+        return Finding(f"{prefix}{found[1]} has no value", label="the value is missing")
     return Finding(
         f"unknown key {location.key}" + (f" in {location.parent}" if location.parent else ""),
         label="a space is missing after the colon",

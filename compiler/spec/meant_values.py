@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from parc.compiler.spec.annotations import ErrorLocation, model_of, plain_types
@@ -12,6 +14,7 @@ from parc.compiler.spec.annotations import ErrorLocation, model_of, plain_types
 _ROUNDED = re.compile(r"([0-9]{1,9}) ?([kKM])i?")
 """Number with a suffix that stands for a power of 1000 or of 1024, such as 8k."""
 _EXPONENTS = {"k": 1, "K": 1, "M": 2}
+_RACK = re.compile(r"cluster\.racks\[(\d+)\]")
 _MAX_TEXT = 60
 """Largest length of a suggested value in characters."""
 
@@ -60,6 +63,34 @@ def suggest_racks(value: Any) -> str:
         return ""
     text = json.dumps(value, ensure_ascii=False)
     return f"[{{name: all, nodes: {text}}}]" if len(text) <= _MAX_TEXT else ""
+
+
+def suggest_other_form(location: ErrorLocation) -> str:
+    """Return the value of a field in the form that the spec uses; empty if none is likely.
+
+    Examples: racks as a mapping of names to hosts, or as lists of hosts; variables as texts such
+    as ``NAME=VALUE``; arguments in one text.
+    """
+    path, value = location.path, location.value
+    if path == "cluster.racks" and isinstance(value, dict):
+        texts = [_rack_text(name, hosts) for name, hosts in value.items()]
+        return f"[{', '.join(texts)}]" if texts and all(texts) else ""
+    if (entry := _RACK.fullmatch(path)) is not None:
+        return _rack_text(f"rack{int(entry[1]) + 1}", value)
+    if path == "launch.env" and isinstance(value, list):
+        pairs = [str(one).partition("=") for one in value]
+        texts = [f"{name}: {json.dumps(text)}" for name, _, text in pairs]
+        return f"{{{', '.join(texts)}}}" if all(sign for _, sign, _ in pairs) else ""
+    if path == "launch.args" and isinstance(value, str) and value.startswith("-"):
+        with suppress(ValueError):  # an open quotation mark
+            return json.dumps(shlex.split(value))
+    return ""
+
+
+def _rack_text(name: object, hosts: Any) -> str:
+    if not isinstance(name, str) or not isinstance(hosts, str | list):
+        return ""
+    return f"{{name: {name}, nodes: {json.dumps(hosts, ensure_ascii=False)}}}"
 
 
 def explain_gpu_count(value: Any, gpus_per_host: Sequence[int] = (8, 4)) -> str:

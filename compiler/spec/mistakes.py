@@ -23,7 +23,12 @@ from parc.compiler.spec.annotations import (
     quantities,
 )
 from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
-from parc.compiler.spec.meant_values import explain_suffix, suggest_racks, wrap_in_mapping
+from parc.compiler.spec.meant_values import (
+    explain_suffix,
+    suggest_other_form,
+    suggest_racks,
+    wrap_in_mapping,
+)
 from parc.compiler.spec.override import FILE as OVERRIDE_FILE
 from parc.compiler.spec.reading.scalars import plain_scalar
 
@@ -177,6 +182,8 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
     types, value = plain_types(location.annotation), location.value
     if location.path == "cluster.nodes" and (racks := suggest_racks(value)):
         return f"cluster.racks: {racks}   (instead of cluster.nodes)"
+    if other_form := suggest_other_form(location):
+        return f"{location.path}: {other_form}"
     if wrapped := wrap_in_mapping(location):
         return wrapped
     numeric = bool({int, float} & set(types))
@@ -228,7 +235,9 @@ def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink
     return Finding(
         f"{location.path} cannot be {shown}",
         label=f"did you mean {near[0]}?" if near else "not one of the valid values",
-        help=valid if near or all_listed else f"{valid}; {_refer_to_field(location)}",
+        help=valid
+        if near or all_listed
+        else f"{valid}; {explain_suffix(location) or _refer_to_field(location)}",
         fix=f"{location.path}: {near[0]}" if near else "",
     )
 
