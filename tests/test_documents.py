@@ -151,3 +151,28 @@ def _has_make() -> bool:
     from shutil import which
 
     return which("make") is not None
+
+
+def _cells(page: str, label: str) -> list[str]:
+    """Return the cells of the last row of a page whose first cell is ``label``, after this cell."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    rows = re.findall(rf"^\| {re.escape(label)} \| (.*) \|$", text, re.MULTILINE)
+    return [cell.strip() for cell in rows[-1].split(" | ")]
+
+
+def test_the_readme_states_the_errors_of_services() -> None:
+    words = " ".join(README.split())
+    _, median, *_, unseen, _ = _cells("accuracy.md", "**all others**")
+    assert f"(median error {float(median):.0f} % on published benchmarks, " in words
+    assert f"{float(unseen):.0f} % for sources that were left out of the fit)" in words
+    found = {row[0]: row[1:] for row in _service_rows()}
+    for tool, column in (("PARC", 2), ("AIConfigurator", 3)):
+        errors = [found[name][column - 1].split()[0] for name in ("TPOT", "TTFT", "tokens/s")]
+        assert f"\n| {tool} | {' | '.join(f'{error} %' for error in errors)} |\n" in README
+    assert f"Median errors on {found['tokens/s'][0]} published measurements" in words
+
+
+def _service_rows() -> list[list[str]]:
+    """Return (quantity, rows, PARC, AIConfigurator) for all engines, from the page on services."""
+    text = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    return [row.split(" | ") for row in re.findall(r"^\| all \| (.*) \|$", text, re.MULTILINE)]

@@ -38,6 +38,10 @@ def test_commands_options_values_and_topics_are_completed() -> None:
     assert completions("check", "--fail") == [("plain", "--fail-on")]
     assert completions("check", "--fail-on", "w") == [("plain", "warning")]
     assert completions("explain", "layout.t") == [("plain", "layout.tp")]
+    assert completions("init", "--preset", "core") == [("plain", "coreweave-sunk")]
+    assert ("plain", "h100-sxm-80gb") in completions("init", "--gpu", "h100")
+    assert completions("init", "--model", "./my") == [("file", "./my")]
+    assert completions("catalog", "sites", "core") == [("plain", "coreweave-sunk")]
 
 
 @pytest.mark.parametrize("name", main.list_commands(click.Context(main)))

@@ -164,7 +164,10 @@ def _explain_batch_split(problem: Problem, layout: Layout) -> Finding:
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
         help=f"nearest valid global batches: {format_values(sorted({below, above}))}; "
         f"valid micro-batches at dp {dp}: {format_values(good)}{idle}",
-        fix=format_setting("job.global_batch", above),
+        # Never a batch of many times the size: then the micro-batch is the mistake.
+        fix=format_setting("layout.micro_batch", nearest_value(good, micro))
+        if good and step > batch
+        else format_setting("job.global_batch", above),
         causes=(Cause("job.global_batch", f"{batch} sequences"), Cause("layout.dp", f"dp {dp}")),
     )
 

@@ -49,10 +49,27 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     """
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
-    if "/" in name or "\\" in name or ".json#" in name or name.endswith(".json"):
+    if _is_config(name):
         return _read_config_file(name, library, sink, at)
     sink.report("K01", unknown_entry_finding(KIND, name, library.names(KIND), at), at=at)
     return None
+
+
+def find_checkpoint_precision(name: str, library: Library) -> str:
+    """Return the precision of the weights that a config.json describes; empty if it is unknown.
+
+    ``name`` is the same as for ``find_model``.
+    """
+    if name in library.names(KIND) or not _is_config(name):
+        return ""
+    from parc.compiler.catalog.huggingface.checkpoint_precision import checkpoint_precision
+
+    found = _load_config(name, library, Sink(), "model")
+    return checkpoint_precision(found[3]) if found is not None else ""
+
+
+def _is_config(name: str) -> bool:
+    return "/" in name or "\\" in name or ".json#" in name or name.endswith(".json")
 
 
 def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
@@ -61,11 +78,22 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
     Return None after reporting an error.
     """
     # Imported on first use: most specs name a catalog model.
-    from parc.compiler.catalog.huggingface.config import (
-        model_name_of,
-        model_spec_from_config,
-        split_config_path,
-    )
+    from parc.compiler.catalog.huggingface.config import model_name_of, model_spec_from_config
+
+    found = _load_config(name, library, sink, at)
+    if found is None:
+        return None
+    path, part, text, config = found
+    reading = model_spec_from_config(config, model_name_of(path, config), part)
+    _report_notes((path, part), text, reading, sink)
+    return None if reading.failed else reading.mapping | {"source": name}
+
+
+def _load_config(
+    name: str, library: Library, sink: Sink, at: str
+) -> tuple[str, str, str, dict[str, Any]] | None:
+    """Return (path, part, text, content) of a config.json; None after reporting an error."""
+    from parc.compiler.catalog.huggingface.config import split_config_path
     from parc.compiler.catalog.huggingface.hub_cache import missing_config_finding, split_hub_id
 
     hub = split_hub_id(name)
@@ -78,11 +106,7 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
         path, part = split_config_path(name)
         text = read_user_file(path, library, sink, at)
     config = None if text is None else _parse_json(path, text, sink, at)
-    if text is None or config is None:
-        return None
-    reading = model_spec_from_config(config, model_name_of(path, config), part)
-    _report_notes((path, part), text, reading, sink)
-    return None if reading.failed else reading.mapping | {"source": name}
+    return None if text is None or config is None else (path, part, text, config)
 
 
 def _hub_config(hub_id: str, library: Library) -> tuple[str, str | None]:

@@ -249,10 +249,17 @@ def read_user_file(
         finding = Finding(
             f"{path[:200]} cannot be read: {reason}",
             "the spec refers to the file here",
-            help=rule.advice if error.errno == errno.EFBIG else "",
+            help=_advice_for_unreadable(error, rule),
         )
         sink.report(rule.code, finding, at=at)
     return None
+
+
+def _advice_for_unreadable(error: OSError, rule: FileRule) -> str:
+    if error.errno == errno.EFBIG:
+        return rule.advice
+    missing = error.errno in {errno.ENOENT, errno.ENOTDIR}
+    return "paths are relative to the folder of the spec" if missing else ""
 
 
 def register_user_file_lines(path: str, text: str, sink: Sink) -> None:

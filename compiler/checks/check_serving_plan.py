@@ -12,6 +12,9 @@ from parc.compiler.topology.hostlist import compress_hosts
 LONGEST_FIRST_TOKEN_SECONDS = 10.0
 """Time to the first token above which PARC warns. A person who waits longer turns to something else
 (J. Nielsen, Usability Engineering, 1993, chapter 5)."""
+LOOSEST_SECONDS: dict[str, float] = {"ttft": 100.0, "tpot": 1.0}
+"""Latency limit from which PARC asks whether milliseconds were meant. At one token per second, an
+answer is written at a fifth of the speed of reading (Brysbaert 2019: 238 words per minute)."""
 NOTABLE_LOSS = 0.03
 """Smallest relative loss of performance that is reported."""
 
@@ -21,7 +24,7 @@ def check_serving_plan(plan: ServingPlan, sink: Sink) -> None:
 
     These are tensor-parallel groups that do not fit in an NVLink domain (T01), tensor parallelism
     that the plan avoids (V30), idle GPUs (T15), a long time to the first token (G06), limits
-    that cost much (G07), and a goal without a price (G10).
+    that cost much (G07), a goal without a price (G10), and limits that may be milliseconds (G13).
     """
     for check in SERVING_PLAN_CHECKS:
         check.run(plan, sink)
@@ -63,6 +66,25 @@ def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
             fix=f"goals.{limit.latency}{key}: {format_limit(one.higher_seconds).replace(' ', '')}",
         )
         sink.report("G07", finding, at=f"goals.{limit.latency}{key}")
+
+
+def _check_unit_of_limits(plan: ServingPlan, sink: Sink) -> None:
+    """Report latency limits that are so long that milliseconds were probably meant (G13)."""
+    predicted = {"ttft": plan.estimate.ttft_seconds, "tpot": plan.estimate.tpot_seconds}
+    for limit in plan.problem.goals.latency_limits:
+        usual = predicted.get(limit.latency)
+        if usual is None or limit.seconds < max(LOOSEST_SECONDS[limit.latency], 10 * usual):
+            continue
+        written = sink.positions.is_path_in_spec(f"goals.{limit.latency}.{limit.statistic}")
+        key = f".{limit.statistic}" if written else ""
+        finding = Finding(
+            f"the limit on {limit.text} is {format_limit(limit.seconds)}, "
+            f"{limit.seconds / usual:,.0f} times the predicted mean",
+            label=f"the plan has {format_limit(usual)} on average",
+            help="a number without a unit is in seconds; for milliseconds write "
+            f"{limit.seconds:g}ms",
+        )
+        sink.report("G13", finding, at=f"goals.{limit.latency}{key}")
 
 
 def _check_price(plan: ServingPlan, sink: Sink) -> None:
@@ -177,6 +199,7 @@ SERVING_PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("G06",), _check_first_token),
     PlanCheck(("G07",), _advise_higher_limit),
     PlanCheck(("G10",), _check_price),
+    PlanCheck(("G13",), _check_unit_of_limits),
     PlanCheck(("V30",), _advise_against_tensor_parallelism),
     PlanCheck(("T15",), _check_idle_gpus),
 )

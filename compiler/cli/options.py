@@ -17,6 +17,21 @@ def complete_path(_: click.Context, __: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(incomplete, type="file")]
 
 
+def complete_entry(
+    *kinds: str,
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return a function that completes names of catalog entries of ``kinds``, and file paths."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from parc.compiler.catalog.library import Library
+
+        names = [name for kind in kinds for name in Library().names(kind)]
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+    return complete
+
+
 spec_argument: Decorator = click.argument("spec", metavar="SPEC", shell_complete=complete_path)
 
 set_option: Decorator = click.option(

@@ -63,6 +63,8 @@ def suggest_entries(word: str, names: Sequence[str]) -> tuple[tuple[str, ...], s
     parts of ``word``, such as h200-sxm-141gb for h200, precede names with a similar spelling.
     """
     word = word[:_MAX_LENGTH].lower()
+    if word in names:
+        return (word,), word
     parts = set(_WORDS.findall(word))
     longer = [name for name in names if parts and parts <= set(_WORDS.findall(name))]
     longer.sort(key=len)

@@ -154,8 +154,13 @@ def _quantity_of_member(member: Any) -> Quantity | None:
 
 def is_percentage(annotation: Any) -> bool:
     """Return True if ``annotation`` accepts a number with a percent sign."""
-    quantities = (_quantity_of_member(member) for member in union_members(annotation))
-    return any("%" in quantity.factors for quantity in quantities if quantity)
+    return any("%" in quantity.factors for quantity in quantities(annotation))
+
+
+def quantities(annotation: Any) -> tuple[Quantity, ...]:
+    """Return the quantities with units that ``annotation`` accepts."""
+    found = (_quantity_of_member(member) for member in union_members(annotation))
+    return tuple(quantity for quantity in found if quantity)
 
 
 def _without_metadata(member: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from parc.compiler.diagnostics import Cause, Finding, SpecPositions
 from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.spec.annotations import ErrorLocation, describe_expected, model_of
+from parc.compiler.spec.meant_values import explain_gpu_count, suggest_racks
 
 _MAX_LISTED_KEYS = 12
 """Largest number of valid keys that a message lists; above it, the message refers to ``parc
@@ -90,7 +91,17 @@ FOREIGN_KEYS: dict[str, str] = {
     "num_key_value_heads": "model.kv_heads",
     "num_query_groups": "model.kv_heads",
     "vocab_size": "model.vocab",
+    "dataset": "job.data",
+    "dataset_path": "job.data",
+    "data_path": "job.data",
+    "modules": "launch.setup",
+    "slo": "goals",
     "num_nodes": "cluster.nodes",
+    "num_hosts": "cluster.nodes",
+    "node_count": "cluster.nodes",
+    "nodelist": "cluster.nodes",
+    "hostlist": "cluster.nodes",
+    "count": "cluster.nodes",
     "nnodes": "cluster.nodes",
     "gpus": "cluster.nodes",
     "num_gpus": "cluster.nodes",
@@ -106,6 +117,11 @@ FOREIGN_KEYS: dict[str, str] = {
     "save_steps": "job.checkpoint_interval",
     "load": "job.load_dir",
     "nic_gbps": "cluster.node.nic_speed",
+    "parallelism": "layout",
+    "parallel": "layout",
+    "sharding": "layout",
+    "strategy": "layout",
+    "hardware": "cluster",
     "train": "job",
     "training": "job",
     "serve": "job",
@@ -125,13 +141,18 @@ spec path of the same option."""
 OTHER_MEANING = frozenset(
     {
         *("gpu_memory_utilization", "enable_expert_parallel", "quantization"),
-        *("nic_gbps", "save_interval", "save_steps", "gpus", "num_gpus", "world_size"),
-        *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style"),
+        *("nic_gbps", "save_interval", "save_steps", "gpus", "num_gpus", "world_size", "count"),
+        *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style", "modules"),
     }
 )
 """Keys of ``FOREIGN_KEYS`` whose values mean something else in the spec, so that a fix must not
 carry the value over. For example, vLLM's ``gpu_memory_utilization`` is the part of the memory that
 is used, and ``goals.memory_headroom`` the part that stays free."""
+
+_GPU_COUNTS = frozenset({"gpus", "num_gpus", "world_size", "count"})
+"""Keys that count GPUs; ``cluster.nodes`` counts hosts."""
+_KEY_WITH_VALUE = re.compile(r"(\w+):(\S{0,60})")
+"""Key and value of ``{tp:8}``, or a key without a value: YAML reads one key up to a space."""
 
 _SAME_MEANING = {"nodes": "hosts", "hosts": "nodes"}
 """Key -> key with the same meaning in other sections."""
@@ -162,17 +183,19 @@ def unknown_key_finding(
     keys that are not set.
     """
     parent, key = location.parent, location.key
-    other_kind = _explain_wrong_job_kind(location)
-    if other_kind is not None:
-        return other_kind
     model = model_of(location.annotation)
     valid = tuple(model.model_fields) if model else ()
+    special = _explain_wrong_job_kind(location) or _explain_missing_space(location, valid)
+    if special is not None:
+        return special
     prefix = f"{parent}." if parent else ""
     meant = _missing_key_with_words(parent, key, missing) or _suggest_keys(parent, key, valid)
     listed = f"valid keys: {', '.join(valid)}"
     # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
         listed = f"`parc explain {re.sub(_INDEX, '[]', parent)}` lists the valid keys"
+    if key.lower() in _GPU_COUNTS and meant[:1] == ["cluster.nodes"]:
+        listed = explain_gpu_count(location.value)
     return Finding(
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "this key does not exist",
@@ -202,11 +225,11 @@ def _missing_key_with_words(parent: str, key: str, missing: Collection[str]) -> 
 def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
     """Return the spec paths that the user might have meant by an unknown key, most likely first.
 
-    Five sources are tried in order, and the first one with a result is used: the only key of
+    Six sources are tried in order, and the first one with a result is used: the only key of
     ``valid``, the keys of section ``parent``, that continues ``key`` with more words; the option of
-    another tool called ``key``; fields called ``key`` in related sections; keys of ``valid`` that
-    are similar to ``key`` or have its meaning; and the only field of the sections below that
-    continues ``key``.
+    another tool called ``key``; fields called ``key`` in related sections; the only key of
+    ``valid`` with all words of ``key``; keys of ``valid`` that are similar to ``key`` or have its
+    meaning; and the only field of the sections below that continues ``key``.
     """
     from parc.compiler.spec.schema import all_fields
 
@@ -231,6 +254,9 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         # Fields deep inside a section are seldom meant.
         deepest = ordered[0].count(".") + 1
         return [path for path in ordered if path.count(".") <= deepest][:3]
+    with_words = _keys_with_words(key, valid)
+    if with_words:
+        return [prefix + with_words]
     same = _SAME_MEANING.get(key)
     similar = (same,) if same in valid else did_you_mean(key, valid, cutoff=_SIMILAR)
     if similar:
@@ -242,6 +268,13 @@ def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
         and path.rpartition(".")[0].rpartition(".")[0] == parent
     ]
     return below if len(below) == 1 else []
+
+
+def _keys_with_words(key: str, valid: Sequence[str]) -> str:
+    """Return the only key of ``valid`` that has all words of ``key``: gpu_mtbf for mtbf."""
+    words = set(key.lower().split("_"))
+    found = [name for name in valid if words < set(name.split("_"))]
+    return found[0] if len(found) == 1 else ""
 
 
 def _is_related(parent: str, section: str) -> bool:
@@ -269,9 +302,27 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
     if len(location.path) > _MAX_VALUE:
         return ""
     field = all_fields().get(meant)
+    if meant == "cluster.nodes" and (racks := suggest_racks(value)):
+        return f"cluster.racks: {racks}   (instead of {location.path})"
     if field is not None and field.type.startswith("a list") and isinstance(value, str):
         value = [value]
     return f"{meant}: {_yaml_text(value)}   (instead of {location.path})"
+
+
+def _explain_missing_space(location: ErrorLocation, valid: Sequence[str]) -> Finding | None:
+    """Return a finding about a key such as ``tp:8`` without a space; None for any other key."""
+    found = _KEY_WITH_VALUE.fullmatch(location.key)
+    if found is None or found[1] not in valid or location.value is not None:
+        return None
+    prefix = f"{location.parent}." if location.parent else ""
+    if not found[2]:
+        return Finding(f"{prefix}{found[1]} has no value", label="the value is missing")
+    return Finding(
+        f"unknown key {location.key}" + (f" in {location.parent}" if location.parent else ""),
+        label="a space is missing after the colon",
+        help=f"YAML reads {location.key} as one key; write {found[1]}: {found[2]}",
+        fix=f"{prefix}{found[1]}: {found[2]}   (instead of {location.path})",
+    )
 
 
 def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
@@ -320,6 +371,9 @@ def _yaml_text(value: Any) -> str:
         return value
     if isinstance(value, list):
         text = f"[{', '.join(_yaml_text(entry) for entry in value)}]"
+    elif isinstance(value, dict):
+        keys = ((_yaml_text(key), _yaml_text(entry)) for key, entry in value.items())
+        text = "{" + ", ".join(f"{key}: {entry}" for key, entry in keys) + "}"
     else:
         # JSON is valid YAML.
         text = json.dumps(value, ensure_ascii=False)

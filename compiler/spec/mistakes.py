@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -20,13 +20,22 @@ from parc.compiler.spec.annotations import (
     literal_values,
     locate_error,
     plain_types,
+    quantities,
 )
 from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
+from parc.compiler.spec.meant_values import (
+    explain_suffix,
+    suggest_other_form,
+    suggest_racks,
+    wrap_in_mapping,
+)
 from parc.compiler.spec.override import FILE as OVERRIDE_FILE
 from parc.compiler.spec.reading.scalars import plain_scalar
 
 # YAML 1.1 read these words as bools, and many users still write them.
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+_SYNONYMS = {"sft": "finetune", "inference": "serve", "half": "fp16", "float8": "fp8"}
+"""Words of other tools for a listed value, which are not spelled like it."""
 _TYPE_NAMES = {bool: "a true/false value", str: "text", dict: "a mapping", list: "a list"}
 
 
@@ -128,13 +137,19 @@ def _code_of_wrong_value(location: ErrorLocation) -> str:
 
 
 def _wrong_type_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
-    written = _text_in_file(location, sink)
     wanted = describe_expected(location.annotation)
+    fix = _suggest_value(location, _text_in_file(location, sink))
     return Finding(
         f"{location.path} is {_describe_value(location.value)}, expected {wanted}",
         label=f"the value is {_describe_value(location.value)}",
-        fix=_suggest_value(location, written),
+        help="" if fix else explain_suffix(location) or _refer_to_field(location),
+        fix=fix,
     )
+
+
+def _refer_to_field(location: ErrorLocation) -> str:
+    path = re.sub(r"\[\d+\]", "[]", location.path)
+    return f"`parc explain {path}` describes the field"
 
 
 def _describe_value(value: Any) -> str:
@@ -165,6 +180,12 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
     ``written`` is the text of the value in the file.
     """
     types, value = plain_types(location.annotation), location.value
+    if location.path == "cluster.nodes" and (racks := suggest_racks(value)):
+        return f"cluster.racks: {racks}   (instead of cluster.nodes)"
+    if other_form := suggest_other_form(location):
+        return f"{location.path}: {other_form}"
+    if wrapped := wrap_in_mapping(location):
+        return wrapped
     numeric = bool({int, float} & set(types))
     if isinstance(value, str) and numeric and _number_in_text(value):
         return f"{location.path}: {_number_in_text(value)}"
@@ -181,8 +202,8 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
 
 
 def _number_in_text(value: Any) -> str:
-    """Return text such as ``"8"`` or ``"1_000"`` as a YAML number; empty if it is not a number."""
-    text = str(value).strip().replace("_", "").replace(",", "")
+    """Return text such as ``"8"`` or ``$2.50`` as a YAML number; empty for other text."""
+    text = str(value).strip().lstrip("$€£").replace("_", "").replace(",", "")
     try:
         number = plain_scalar(text)
     except ValueError:
@@ -205,13 +226,18 @@ def _bool_in_text(location: ErrorLocation) -> str:
 
 def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     listed = [str(choice) for choice in literal_values(location.annotation)]
-    near = did_you_mean(str(location.value), listed)
     value = location.value
+    same = _SYNONYMS.get(str(value).lower(), "")
+    near = (same,) if same in listed else did_you_mean(str(value), listed)
+    valid = f"valid values: {describe_expected(location.annotation)}"
+    all_listed = set(plain_types(location.annotation)) == {Literal}
     shown = f'"{value[:40]}"' if isinstance(value, str) else _describe_value(value)
     return Finding(
         f"{location.path} cannot be {shown}",
         label=f"did you mean {near[0]}?" if near else "not one of the valid values",
-        help=f"valid values: {describe_expected(location.annotation)}",
+        help=valid
+        if near or all_listed
+        else f"{valid}; {explain_suffix(location) or _refer_to_field(location)}",
         fix=f"{location.path}: {near[0]}" if near else "",
     )
 
@@ -249,8 +275,14 @@ def _wrong_quantity_finding(location: ErrorLocation, error: ErrorDetails) -> Fin
         f"{location.path}: {_describe_value(location.value)} {reason}",
         label=f"the value {reason}",
         help=f"expected {describe_expected(location.annotation)}",
-        fix=f"{location.path}: {value}%" if percent else "",
+        fix=f"{location.path}: {value}%" if percent else _respelled_quantity(location),
     )
+
+
+def _respelled_quantity(location: ErrorLocation) -> str:
+    """Return a fix for a unit in another spelling, such as ``15.6 trillion``; empty without one."""
+    texts = (one.respell(location.value) for one in quantities(location.annotation))
+    return next((f"{location.path}: {text}" for text in texts if text), "")
 
 
 def _wrong_run_name_finding(location: ErrorLocation) -> Finding:

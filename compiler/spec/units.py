@@ -13,6 +13,20 @@ from pydantic_core import PydanticCustomError, core_schema
 
 _WORDS = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z%/]+)")
 
+_SPELLINGS = {
+    **{"thousand": "k", "million": "M", "billion": "B", "trillion": "T"},
+    **{"millisecond": "ms", "msec": "ms", "second": "s", "sec": "s", "minute": "min"},
+    **{"hour": "h", "hr": "h", "day": "d", "year": "y", "yr": "y"},
+    **{"watt": "W", "kilowatt": "kW", "percent": "%", "pct": "%"},
+}
+"""Other spelling of a unit, in the singular and in lower case -> unit of a spec."""
+
+
+def _spelled_alike(unit: str, other: str) -> bool:
+    """Return True if two units differ only in capitals that do not matter: GB is not Gb."""
+    bits = len(unit) > 1 and unit.count("B") != other.count("B")
+    return unit.lower() == other.lower() and not bits
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -71,6 +85,22 @@ class Quantity:
             raise self._quantity_error(f"has an unknown unit {unit[:20]!r}")
         # Decimal arithmetic is exact, so 16.1M tokens is recognized as a whole number.
         return Decimal(number) * Decimal(self.factors[unit])
+
+    def respell(self, value: Any) -> str:
+        """Return ``value`` with the unit as a spec spells it: ``15.6T`` for ``15.6 trillion``.
+
+        The result is empty if the unit is unknown, or if its meaning depends on capital letters.
+        """
+        text = str(value).strip()
+        found = _WORDS.fullmatch(text.removesuffix(self.base).rstrip() if self.base else text)
+        if not isinstance(value, str) or found is None:
+            return ""
+        number, unit = found.groups()
+        word = unit.lower()
+        wanted = _SPELLINGS.get(word) or _SPELLINGS.get(word.removesuffix("s")) or unit
+        same = [one for one in self.factors if _spelled_alike(one, wanted)]
+        exact = [one for one in same if one == wanted] or same
+        return f"{number}{exact[0]}" if len({self.factors[one] for one in exact}) == 1 else ""
 
     def _check_range(self, number: Decimal) -> float:
         if number > Decimal(str(self.high)):

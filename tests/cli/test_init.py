@@ -309,3 +309,71 @@ def test_a_job_that_does_not_fit_shows_the_findings() -> None:
 def test_names_of_tools_are_mapped_to_the_catalog(text: str, gpu: str, node: str) -> None:
     assert find_gpu(text) == gpu
     assert node_for_gpu(gpu)[0] == node
+
+
+def test_labels_of_nvlink_domains_are_not_used_for_hosts_without_shared_nvlink(
+    tmp_path: Path,
+) -> None:
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(
+        kubernetes_nodes(**{"nvidia.com/gpu.clique": "one.1", "example.com/x": "y"}), "utf-8"
+    )
+    words = ("--from-kubernetes", str(nodes), "--model", "qwen3-0.6b")
+    text = parc("init", *words).stdout
+    assert 'nodes: "a[1-2]"' in text
+    assert "nvlink_domain" not in text
+    assert parc("check", "-", given=text).exit_code == 0
+    nodes.write_text(
+        kubernetes_nodes("NVIDIA-GB200", **{"nvidia.com/gpu.clique": "one.1"}).replace('"8"', '"4"')
+    )
+    assert "nvlink_domain: one.1" in parc("init", *words).stdout
+
+
+def test_a_config_of_several_models_is_planned_as_its_text_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    several = {"model_type": "qwen3_vl", "text_config": {**CONFIG, "model_type": "qwen3_vl_text"}}
+    Path("config.json").write_text(json.dumps(several))
+    text = parc("init", "--model", "config.json", "--gpus", "8").stdout
+    assert '\nmodel: "config.json#text_config" ' in text
+    assert "The plan covers only the text decoder." in text
+    assert parc("check", "-", given=text).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("quantized", "precision"),
+    [
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}},
+            },
+            "int4",
+        ),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "gptq", "bits": 3}, "bf16"),
+        (None, "bf16"),
+    ],
+)
+def test_a_service_has_the_precision_of_the_checkpoint(
+    quantized: object, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(json.dumps({**CONFIG, "quantization_config": quantized}))
+    text = parc("init", "--kind", "serve", "--model", "config.json", "--gpus", "1").stdout
+    assert f"  precision: {precision} " in text
+    trained = parc("init", "--model", "config.json", "--gpus", "8").stdout
+    assert "  precision: bf16\n" in trained
+
+
+@pytest.mark.parametrize("hosts", [1, 3, 7, 13])
+def test_the_batch_per_gpu_is_a_power_of_two(hosts: int) -> None:
+    text = parc("init", "--model", "qwen3-0.6b", "--gpus", str(8 * hosts)).stdout
+    found = re.search(r"global_batch: (\d+)", text)
+    assert found is not None
+    per_gpu = int(found[1]) // (8 * hosts)
+    assert per_gpu.bit_count() == 1
+    assert 256 <= per_gpu * 8 * hosts < 512

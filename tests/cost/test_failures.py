@@ -109,7 +109,8 @@ PUBLISHED = {
     "Llama 3": (FailureTimes(54 * 86_400 / 466, 900 + 5670 / 2000, 5670 / 2000), 0.90),
     "MegaScale": (FailureTimes(28 * 86_400 / 100, 900 + 2450 / 1536, 2450 / 1536), None),
     "OPT-175B": (FailureTimes(990e3 / 992 * 3600 / 105, 900 + 2450 / 124, 2450 / 124), None),
-    # Operators restarted this run by hand, which took hours, so no default can predict its share.
+    # Derived from the lost GPU-hours, because no mean time of manual restarts is published: this
+    # row checks only the formula.
     "detection: 90min": (
         FailureTimes(990e3 / 992 * 3600 / 105, 5700 + 2450 / 124, 2450 / 124),
         812 / 990,
@@ -124,5 +125,13 @@ def test_the_page_states_the_predicted_shares_of_published_runs(name: str) -> No
     share = times.effective_share(times.best_interval)
     page = (ROOT / "docs" / "budget.md").read_text("utf-8").replace("\n", " ")
     assert re.search(rf"{name}[^\n]*? {100 * share:.1f} %", page)
-    if published is not None:
+    if name == "MegaScale":  # published as "more than"
+        assert share > 0.90
+    elif published is not None:
         assert share == pytest.approx(published, abs=0.03)
+
+
+def test_the_page_states_the_hours_that_each_restart_of_opt_lost() -> None:
+    lost_hours = 178e3 / 992 / 105
+    page = (ROOT / "docs" / "budget.md").read_text("utf-8").replace("\n", " ")
+    assert f"lost {lost_hours:.1f} hours" in " ".join(page.split())

@@ -95,10 +95,15 @@ def fixes_of(*overrides: str) -> dict[str, str]:
     return {found.path: found.finding.fix for found in sink.diagnostics}
 
 
-@pytest.mark.parametrize("key", ["modules", "containers", "container_memory"])
+@pytest.mark.parametrize("key", ["containers", "container_memory"])
 def test_a_key_of_slurm_is_not_taken_for_an_unrelated_key(key: str) -> None:
     path = f"launch.slurm.{key}"
     assert fixes_of(f"{path}=x") == {path: f"remove {path} if the run does not need it"}
+
+
+def test_modules_of_slurm_are_neither_moved_nor_removed() -> None:
+    # The message names launch.setup, whose lines are commands; a name of a module is not one.
+    assert fixes_of("launch.slurm.modules=x") == {"launch.slurm.modules": ""}
 
 
 def test_an_abbreviated_zero_stage_is_not_taken_for_zero_plus() -> None:

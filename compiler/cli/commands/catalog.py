@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 
 from parc.compiler.cli import command_steps, options
 
 KINDS = ("gpus", "generations", "nodes", "fabrics", "models", "clusters", "sites")
 
 
+def _complete_name(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return options.complete_entry(context.params["kind"])(context, parameter, incomplete)
+
+
 @click.command("catalog")
 @click.argument(
     "kind", metavar="gpus|generations|nodes|fabrics|models|clusters|sites", type=click.Choice(KINDS)
 )
-@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=_complete_name)
 @options.format_option("text", "json")
 def command(kind: str, name: str | None, style: str) -> None:
     """List the entries of the catalog, or show one entry with its sources."""

@@ -51,14 +51,24 @@ def _file_option(name: str, tool: str) -> options.Decorator:
     type=click.Choice(["train", "finetune", "serve"]),
     help="Kind of the job; the default is train.",
 )
-@click.option("--model", help="Name of parc catalog models, path of a config.json, or hub id.")
-@click.option("--gpu", metavar="TYPE", help=f"GPU type, such as h100; the default is {GPU}.")
+@click.option(
+    "--model",
+    shell_complete=options.complete_entry("models"),
+    help="Name of parc catalog models, path of a config.json, or hub id.",
+)
+@click.option(
+    "--gpu",
+    metavar="TYPE",
+    shell_complete=options.complete_entry("gpus"),
+    help=f"GPU type, such as h100; the default is {GPU}.",
+)
 @click.option("--gpus", metavar="N", type=click.IntRange(1, 131_072), help="Number of GPUs.")
 @_file_option("slurm", "scontrol show nodes")
 @_file_option("kubernetes", "kubectl get nodes -o json")
 @click.option(
     "--preset",
     metavar="NAME",
+    shell_complete=options.complete_entry("sites"),
     help="Settings of a platform: a name of parc catalog sites, or the path of your site file.",
 )
 @click.option("--image", help="Container image with the framework or engine.")
@@ -98,7 +108,9 @@ def command(output: Path | None, **given: Any) -> None:
         text = write_starter(request, folder, sink)
     if text is None:
         if given["gpus"] and is_oversized(sink):
-            click.echo("parc: without --gpus, parc init chooses a number of GPUs", err=True)
+            listed = given["from_slurm"] or given["from_kubernetes"]
+            used = "all hosts of the list" if listed else "as many GPUs as the job needs"
+            click.echo(f"parc: without --gpus, parc init uses {used}", err=True)
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
     assert text is not None

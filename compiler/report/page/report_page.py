@@ -36,7 +36,7 @@ from parc.compiler.report.page.tables import (
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
-from parc.compiler.report.text.run_text import MOCK_DATA, describe_length, run_table
+from parc.compiler.report.text.run_text import MOCK_DATA, describe_work, run_table
 from parc.compiler.report.text.search_table import tie_note
 from parc.compiler.report.text.serving_tables import (
     format_intervals,
@@ -107,11 +107,28 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
             f"{format_gib(gpu)}: {verdict}",
         ),
         KeyFigure("memory headroom", free, f"goal: at least {required}"),
-        KeyFigure("placement", plan.placement.proof.quality, format_placement(plan)),
-        KeyFigure("run", _run_length(plan.run), describe_length(plan.run)),
+        _placement_figure(plan),
+        KeyFigure("run", _run_length(plan.run), describe_work(plan.run)),
         *_cost_figure(plan),
-        *([KeyFigure("data", "mock data", MOCK_DATA)] if plan.problem.trains_on_mock_data else []),
+        *_data_figure(plan),
     )
+
+
+def _placement_figure(plan: Plan) -> KeyFigure:
+    """Return the quality of the placement, with a note that does not repeat it."""
+    proof, note = plan.placement.proof, format_placement(plan)
+    if proof.quality == "optimal":
+        note = note.replace(f", {proof.summary}", "")
+    return KeyFigure(
+        "placement", proof.summary if proof.quality == "optimal" else proof.quality, note
+    )
+
+
+def _data_figure(plan: Plan) -> tuple[KeyFigure, ...]:
+    if not plan.problem.trains_on_mock_data:
+        return ()
+    data, _, reason = MOCK_DATA.partition(", ")
+    return (KeyFigure("data", data, reason),)
 
 
 def _run_length(run: Run) -> str:

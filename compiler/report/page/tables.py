@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -21,6 +22,9 @@ from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_candi
 TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9", "k10")
 """CSS classes of the terms of a step, in the order of StepTime."""
 STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11", "k2")
+
+_LARGE = re.compile(r"\b[0-9]{4,}\b")
+"""Number that is shown with separators, such as 16,384."""
 
 
 def step_time_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
@@ -124,7 +128,11 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
         "max racks",
     )
     return html_table(
-        head, (process_group_cells(span) for span in group_extents(plan.placement, routed))
+        head,
+        (
+            tuple(_LARGE.sub(lambda found: f"{int(found[0]):,}", cell) for cell in cells)
+            for cells in map(process_group_cells, group_extents(plan.placement, routed))
+        ),
     )
 
 

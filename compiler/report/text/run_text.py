@@ -34,10 +34,19 @@ def run_rows(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 def describe_length(run: Run) -> str:
     """Return a line with steps, tokens, expected time, GPU-hours, energy and cost."""
-    text = f"{format_count(run.steps, 'step')} of {format_quantity(run.tokens, ' tokens')}"
+    text = _steps_and_tokens(run)
     if run.wall_seconds is None:
         return f"{text} do not finish: failures are more frequent than checkpoints"
     return ", ".join((f"{text}: {format_duration(run.wall_seconds)}", *_describe_costs(run)))
+
+
+def describe_work(run: Run) -> str:
+    """Return a line with steps, tokens, GPU-hours, energy and cost, without the time."""
+    return ", ".join((_steps_and_tokens(run), *_describe_costs(run)))
+
+
+def _steps_and_tokens(run: Run) -> str:
+    return f"{format_count(run.steps, 'step')} of {format_quantity(run.tokens, ' tokens')}"
 
 
 def _describe_costs(run: Run) -> Iterator[str]:

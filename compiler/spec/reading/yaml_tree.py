@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from parc.compiler.diagnostics import Finding, Sink, Span
@@ -113,6 +113,8 @@ def _yaml_events(text: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         at = (mark.line + 1, mark.column + 1) if mark else at
         finding = _explain_syntax(error.problem or error.context or "", at, text)
+        if not finding.help and error.context_mark is not None:
+            finding = replace(finding, help=_explain_open(error.context, error.context_mark))
         raise InvalidTextError("X06", finding, at) from error
     # For some invalid texts ruamel.yaml raises other exceptions: from chr() of an escape, int() of
     # a directive, or an index past the end.
@@ -123,6 +125,14 @@ def _yaml_events(text: str) -> Iterator[Any]:
         raise InvalidTextError("X06", finding, at) from error
 
 
+def _explain_open(context: str, start: Any) -> str:
+    """Return a help text about a bracket or quotation mark at ``start`` that is not closed."""
+    signs = {"flow": "bracket", "quoted scalar": "quotation mark"}
+    sign = next((name for word, name in signs.items() if word in context), "")
+    where = f"line {start.line + 1}, column {start.column + 1}"
+    return f"the {sign} at {where} might not be closed" if sign else ""
+
+
 def _explain_syntax(problem: str, at: tuple[int, int], text: str) -> Finding:
     """Return a finding with the parser's message, and the most likely correction as help."""
     line = split_lines(text)[at[0] - 1 : at[0]]
@@ -131,7 +141,7 @@ def _explain_syntax(problem: str, at: tuple[int, int], text: str) -> Finding:
         help_ = "replace the tab with spaces; YAML does not allow tabs as indentation"
     elif "mapping values are not allowed" in problem:
         help_ = 'put a value that contains ": " in quotes; put a nested key on a separate line'
-    elif "could not find expected ':'" in problem or "block mapping" in problem:
+    elif "could not find expected ':'" in problem or "block end" in problem:
         help_ = "write each line of a mapping as `key: value`, with equal indentation"
     elif "cannot start any token" in problem:
         help_ = "put a value that starts with @, ` or % in quotes"

@@ -169,6 +169,10 @@ def cluster_of_files(
         return None
     size = hosts.node.gpus
     fragment = _limit_hosts(found.fragment, size, request.gpus)
+    if hosts.node.nvlink_domain <= size:
+        # Some tools label hosts whose NVLink ends at the host with the name of a switch.
+        alone = tuple(replace(host, nvlink_domain=None) for host in fragment.hosts)
+        fragment = replace(fragment, hosts=alone)
     racks, _ = cluster_section(replace(fragment, spec={}), sink)
     return StarterCluster(
         {**section, **racks},
@@ -247,8 +251,8 @@ def _limit_hosts(fragment: Fragment, size: int, gpus: int | None) -> Fragment:
     count, rest = divmod(gpus, size)
     if rest or not 0 < count <= len(usable):
         raise StarterError(
-            f"--gpus {gpus} is not possible: {len(usable)} hosts with {size} GPUs each can run "
-            f"jobs; use a multiple of {size} up to {size * len(usable)}"
+            f"--gpus {gpus} is not possible: {len(usable)} of {len(fragment.hosts)} hosts can run "
+            f"jobs, each with {size} GPUs; use a multiple of {size} up to {size * len(usable)}"
         )
     return replace(fragment, hosts=tuple(usable[:count]), unavailable=())
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from parc.backends.registry import built_in_backends, engine, framework
+from parc.compiler.catalog.find_model import find_checkpoint_precision
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.diagnostics import Finding, Sink
@@ -81,6 +82,7 @@ _OTHER_NODE = """\
 # No node type of the catalog has this GPU. Links and NICs are copied from a similar host:
 # adjust them if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
 """
+_TEXT_DECODER = "# The config describes several models. The plan covers only the text decoder.\n"
 _CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
 _MORE_SLURM = "# More keys of launch.slurm: account, qos, time_limit (parc explain launch.slurm).\n"
 _NO_IMAGE = """\
@@ -144,14 +146,17 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
     library = Library(folder, folder)
     found = Sink(sink.positions)
     model = resolve_model(request.model, library, found)
+    if model is None and (decoder := _text_decoder(request.model, library)) is not None:
+        request, model, found = replace(request, model=decoder[0]), decoder[1], Sink()
     if model is None:
         sink.extend(found)
         return None
     shown, serves = None, request.kind == "serve"
+    published = find_checkpoint_precision(request.model, library)
     sizes = product(_sequence_lengths(request, model), _host_counts(request, model))
     for length, hosts in sizes:
         failed: list[Sink] = []
-        attempts = list(_attempts(request, hosts, length))
+        attempts = list(_attempts(request, hosts, length, published))
         for attempt in attempts:  # grows: attempts that need a permission come last
             text = starter_text(request, attempt, model)
             found = Sink()
@@ -171,6 +176,18 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
     if shown is not None:
         sink.positions = shown.positions
         sink.extend(shown)
+    return None
+
+
+def _text_decoder(name: str, library: Library) -> tuple[str, Model] | None:
+    """Return (name, model) of the text decoder in a config of several models; None without one."""
+    from parc.compiler.catalog.huggingface.config import TEXT_PARTS
+
+    for part in () if "#" in name else TEXT_PARTS:
+        decoder = f"{name}#{part}"
+        model = resolve_model(decoder, library, Sink())
+        if model is not None:
+            return decoder, model
     return None
 
 
@@ -205,11 +222,15 @@ def _sequence_lengths(request: StarterRequest, model: Model) -> tuple[int, ...]:
     return tuple(limited)[:1] if request.kind == "serve" else tuple(limited)
 
 
-def _attempts(request: StarterRequest, hosts: int, length: int) -> Iterator[Attempt]:
+def _attempts(
+    request: StarterRequest, hosts: int, length: int, published: str
+) -> Iterator[Attempt]:
+    """Yield the attempts in order; ``published`` is the precision of the checkpoint, if known."""
     role: Literal["engine", "framework"] = "engine" if request.kind == "serve" else "framework"
     targets = [one.name for one in built_in_backends(role)]
     if request.kind == "serve":
-        for own, precision, target in product((False, True), _CHECKPOINT_PRECISIONS, targets):
+        precisions = (published,) if published else _CHECKPOINT_PRECISIONS
+        for own, precision, target in product((False, True), precisions, targets):
             yield Attempt(target, precision, hosts, length, own)
         return
     # fp16 is for GPUs before Ampere, which have no bf16.
@@ -233,7 +254,8 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         "checkpoint": _CHECKPOINT.format(path=f"/models/{name}") if attempt.own_files else "",
         "load": _LOAD if request.kind == "finetune" else "",
         "sequence": attempt.sequence_length,
-        "batch": gpus * math.ceil(_TRAINING_SEQUENCES / gpus),
+        # With a power of two per GPU, every small micro-batch size divides the batch.
+        "batch": gpus << (math.ceil(_TRAINING_SEQUENCES / gpus) - 1).bit_length(),
         "input": min(2000, context * 3 // 5),
         "output": min(500, context // 5),
         "concurrency": max(64, 8 * gpus),
@@ -244,6 +266,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
             name=values["name"],
             start=_start_text(request, attempt, str(values["name"]), model),
         ),
+        _TEXT_DECODER if "#" in request.model else "",
         *([f"site: {request.site}\n"] if request.site else []),
         _OTHER_NODE if cluster.has_similar_node else "",
         "\n".join(block_lines({"cluster": section}, "")) + "\n",

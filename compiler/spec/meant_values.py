@@ -1,0 +1,103 @@
+"""Values that a user probably meant: other forms of numbers, wrapped values, lists of hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from parc.compiler.spec.annotations import ErrorLocation, model_of, plain_types
+
+_ROUNDED = re.compile(r"([0-9]{1,9}) ?([kKM])i?")
+"""Number with a suffix that stands for a power of 1000 or of 1024, such as 8k."""
+_EXPONENTS = {"k": 1, "K": 1, "M": 2}
+_RACK = re.compile(r"cluster\.racks\[(\d+)\]")
+_MAX_TEXT = 60
+"""Largest length of a suggested value in characters."""
+
+
+def wrap_in_mapping(location: ErrorLocation) -> str:
+    """Return a fix that puts a text into the mapping that the field accepts; empty without one.
+
+    For example, ``global_batch: 4M`` becomes ``global_batch: {tokens: 4M}``. Exactly one key of the
+    mapping must accept the value.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    model, value = model_of(location.annotation), location.value
+    if model is None or not isinstance(value, str) or len(value) > _MAX_TEXT:
+        return ""
+    accepting = []
+    for name, info in model.model_fields.items():
+        try:
+            TypeAdapter(info.rebuild_annotation()).validate_python(value, strict=True)
+        except ValidationError:
+            continue
+        accepting.append(name)
+    return f"{location.path}: {{{accepting[0]}: {value}}}" if len(accepting) == 1 else ""
+
+
+def explain_suffix(location: ErrorLocation) -> str:
+    """Return the numbers that a text such as ``8k`` can stand for; empty for any other value.
+
+    PARC does not choose one, because 8k may be 8,000 or 8,192.
+    """
+    found = _ROUNDED.fullmatch(str(location.value).strip())
+    if found is None or int not in plain_types(location.annotation):
+        return ""
+    number, exponent = int(found[1]), _EXPONENTS[found[2]]
+    decimal, binary = number * 1000**exponent, number * 1024**exponent
+    return f"write the number without a suffix: {decimal} or {binary}"
+
+
+def suggest_racks(value: Any) -> str:
+    """Return the value of ``cluster.racks`` for host names; empty if ``value`` has no host names.
+
+    ``value`` is a text such as ``n[01-04]`` or a list of texts.
+    """
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        return ""
+    text = json.dumps(value, ensure_ascii=False)
+    return f"[{{name: all, nodes: {text}}}]" if len(text) <= _MAX_TEXT else ""
+
+
+def suggest_other_form(location: ErrorLocation) -> str:
+    """Return the value of a field in the form that the spec uses; empty if none is likely.
+
+    Examples: racks as a mapping of names to hosts, or as lists of hosts; variables as texts such
+    as ``NAME=VALUE``; arguments in one text.
+    """
+    path, value = location.path, location.value
+    if path == "cluster.racks" and isinstance(value, dict):
+        texts = [_rack_text(name, hosts) for name, hosts in value.items()]
+        return f"[{', '.join(texts)}]" if texts and all(texts) else ""
+    if (entry := _RACK.fullmatch(path)) is not None:
+        return _rack_text(f"rack{int(entry[1]) + 1}", value)
+    if path == "launch.env" and isinstance(value, list):
+        pairs = [str(one).partition("=") for one in value]
+        texts = [f"{name}: {json.dumps(text)}" for name, _, text in pairs]
+        return f"{{{', '.join(texts)}}}" if all(sign for _, sign, _ in pairs) else ""
+    if path == "launch.args" and isinstance(value, str) and value.startswith("-"):
+        with suppress(ValueError):  # an open quotation mark
+            return json.dumps(shlex.split(value))
+    return ""
+
+
+def _rack_text(name: object, hosts: Any) -> str:
+    if not isinstance(name, str) or not isinstance(hosts, str | list):
+        return ""
+    return f"{{name: {name}, nodes: {json.dumps(hosts, ensure_ascii=False)}}}"
+
+
+def explain_gpu_count(value: Any, gpus_per_host: Sequence[int] = (8, 4)) -> str:
+    """Return how to state the number of GPUs ``value`` as a number of hosts."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        return "cluster.nodes is a number of hosts"
+    fitting = [size for size in gpus_per_host if value % size == 0]
+    shown = " or ".join(f"{value // size} hosts of {size}" for size in fitting)
+    counted = f"{value} GPUs are {shown}" if shown else "cluster.node.gpus_per_node sets their GPUs"
+    return f"cluster.nodes is a number of hosts; {counted}"
