@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.ir.frozen import frozen
+from tests.project_files import PACKAGE_FOLDERS, ROOT, python_files
 
 
 def classes(decorate: Callable[..., Any], options: dict[str, bool]) -> tuple[type, type]:
@@ -172,3 +174,13 @@ def test_own_methods_are_kept() -> None:
 
     assert repr(Loud(1)) == "loud"
     assert Loud(1) == Loud(1)
+
+
+def test_frozen_types_of_parc_use_this_decorator() -> None:
+    pattern = re.compile(r"@dataclass\((?=.*frozen=True)(?!.*(?:order=True|eq=False)).*\)")
+    wrong = [
+        path.relative_to(ROOT).as_posix()
+        for path in python_files(*PACKAGE_FOLDERS)
+        if pattern.search(path.read_text("utf-8"))
+    ]
+    assert not wrong
