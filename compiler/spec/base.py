@@ -6,7 +6,7 @@ of 10^18 hosts and overflows.
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -29,7 +29,7 @@ class StrictModel(BaseModel):
         The result equals that of the constructor, which would build a validator for this class on
         import. A spec needs only the validator of its root.
         """
-        return cls.model_construct()
+        return cast(Self, cls.model_construct())
 
 
 def _reject_bool(value: object) -> object:

@@ -127,6 +127,7 @@ def test_files_of_a_plugin_without_a_verifier_are_reported(folder: Path, code: s
     assert compiled.exit_code == 0, compiled.output
     assert "PARC-A13" in compiled.output
     assert "PARC-A13" in parc(folder, *CHECK).output
+    assert "PARC-A13" in parc(folder, *COMPILE, "--check").output
     result = parc(folder, *VERIFY)
     assert result.exit_code == 1
     assert "PARC-A13" in result.output
