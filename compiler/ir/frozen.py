@@ -8,8 +8,9 @@ compares or hashes objects of a sixth, and prints none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from functools import partial
+from types import MemberDescriptorType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ def frozen(cls: type | None = None, /, *, slots: bool = True, kw_only: bool = Fa
 
 def _first_init(self: Any, /, *args: Any, **kwargs: Any) -> None:
     cls = type(self)
-    cls.__init__ = _compile_init(fields(cls))
+    cls.__init__ = _compile_init(cls)
     cls.__init__(self, *args, **kwargs)
 
 
@@ -100,13 +101,12 @@ METHODS_WITH_SLOTS = {"__getstate__": _getstate, "__setstate__": _setstate}
 """Methods for ``pickle`` and ``copy``, which otherwise assign to the slots of an object."""
 
 
-def _compile_init(members: Iterable[Field[Any]]) -> Callable[..., None]:
-    """Return the method ``__init__`` of a class with the fields ``members``."""
-    # As in the module dataclasses: fields by keyword come last.
-    ordered = sorted(members, key=lambda one: bool(one.kw_only))
+def _compile_init(cls: type) -> Callable[..., None]:
+    """Return the method ``__init__`` of ``cls``."""
     parameters, body = ["self"], []
     values: dict[str, object] = {"_set": object.__setattr__, "_MISSING": MISSING}
-    for one in ordered:
+    # As in the module dataclasses: fields that are given by name come last.
+    for one in sorted(fields(cls), key=lambda one: bool(one.kw_only)):
         name = value = one.name
         if one.kw_only and "*" not in parameters:
             parameters.append("*")
@@ -119,7 +119,12 @@ def _compile_init(members: Iterable[Field[Any]]) -> Callable[..., None]:
             value = f"_make_{name}() if {name} is _MISSING else {name}"
         else:
             parameters.append(name)
-        body.append(f"_set(self, {name!r}, {value})")
+        slot = getattr(cls, name, None)
+        if isinstance(slot, MemberDescriptorType):  # a third faster than object.__setattr__
+            values[f"_set_{name}"] = slot.__set__
+            body.append(f"_set_{name}(self, {value})")
+        else:
+            body.append(f"_set(self, {name!r}, {value})")
     return _compile("__init__", parameters, body, values)
 
 
