@@ -74,9 +74,10 @@ accuracy: $(DEV) ## predicted against published step times, refits and all (DATA
 layouts: $(DEV) ## published best layouts against PARC's pick
 	$(BIN)/python -m benchmarks.published_layouts --output docs/published-layouts.md
 
-benchmark: $(DEV) ## CPU time of the commands over a bare interpreter
+benchmark: $(DEV) ## CPU time of the commands, of the search and of many specs
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/search_speed.py
+	$(BIN)/python benchmarks/batch_speed.py
 
 mutants: $(DEV) ## share of small random changes of the code that the tests detect (GROUP=cost: others)
 	$(PIP) install --quiet coverage && $(BIN)/python -m benchmarks.mutants --group $(or $(GROUP),lint)

@@ -9,7 +9,6 @@ of both combine smaller protocols, so that each can be read, implemented and tes
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from parc.compiler.diagnostics import Finding, Sink
@@ -32,12 +31,13 @@ from parc.compiler.ir import (
     Recompute,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import Service, ServingPlan, ServingProblem, ServingRule
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchCommand:
     """Command that starts the training program on one host; all texts are quoted for the shell.
 
@@ -59,7 +59,7 @@ class LaunchCommand:
     ``$PARC_DIR`` is the output folder. Empty if the program never does."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RayEntry:
     """Way to run an engine in an actor of a Ray cluster, inside a placement group."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Literal
+
+from parc.compiler.ir.frozen import frozen
 
 JobKind = Literal["train", "serve"]
 """The two kinds of jobs: a backend can emit files for training, for serving, or for both."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrappedFramework:
     """A framework whose program another backend, the wrapper, can start.
 
@@ -31,7 +32,7 @@ LAUNCH = ("program", "args", "env", "setup", "master_port", "network_interface")
 """Fields of section ``launch`` that every launch script uses."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Declaration:
     """Name and roles of one backend, with the modules that implement them.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.diagnostics import Finding
+from parc.compiler.ir.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -33,7 +33,7 @@ RESERVED = ("parc", "plan", "report")
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginProblem:
     """Reason why the plugin ``name`` cannot be used."""
 

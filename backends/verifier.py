@@ -12,14 +12,15 @@ A verifier class inherits from one of the protocols, whose members have defaults
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileDependencies:
     """The files of a target, and which of them need each other."""
 
@@ -39,7 +40,7 @@ class FileDependencies:
 NO_FILES = FileDependencies()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LauncherNumber:
     """A number on a launcher's command line or in a job script that the rank map determines."""
 
@@ -51,7 +52,7 @@ class LauncherNumber:
     """The number of the rank map that this number must equal."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobShape:
     """Hosts and rank counts of the rank map, which all launch files must contain."""
 
@@ -74,7 +75,7 @@ class JobShape:
         return {"nodes": nodes, "ranks_per_node": ranks, "world": nodes * ranks}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FamilyGroups:
     """Process groups of one family.
 
@@ -85,7 +86,7 @@ class FamilyGroups:
     bases: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DerivedGroups:
     """Parallel sizes and process groups that a framework would build from its emitted files."""
 
@@ -103,7 +104,7 @@ class DerivedGroups:
     """Families of a single axis, which are the columns of the rank map."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DerivedRank:
     """A rank that an engine starts on one GPU, with its coordinates along the engine's axes."""
 
@@ -111,7 +112,7 @@ class DerivedRank:
     coordinates: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DerivedSetting:
     """A setting that a target takes from its emitted files, to be compared with ``plan.json``."""
 
@@ -135,7 +136,7 @@ class DerivedSetting:
     is always reported. None: ``value`` is compared with the value of ``path``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchedProgram:
     """Commands of a launch script that start a framework's program; all texts are shell text.
 

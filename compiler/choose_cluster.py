@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.ir import AnyPlan, ServingPlan
+from parc.compiler.ir.frozen import frozen
 
 Tree = dict[str, Any]
 PlanTree = Callable[[Tree, Sink], AnyPlan | None]
@@ -15,7 +16,7 @@ PlanTree = Callable[[Tree, Sink], AnyPlan | None]
 AT = "cluster"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Alternative:
     """Plan of the spec on one cluster of the list."""
 

@@ -7,7 +7,7 @@ module is imported on first use, because few services have two pools.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 from parc.backends.registry import engine
@@ -18,6 +18,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.evaluate.evaluate_service import TIE
 from parc.compiler.ir import Host, ServingPlan, ServingProblem
 from parc.compiler.ir.finding import Diagnostic
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServiceStatistics, ServingEstimate
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 from parc.compiler.ir.serving_plan import PoolPair, PoolProblems
@@ -81,7 +82,7 @@ def _ignore_pass_end(_: str) -> None:
     """Do nothing, because the passes run several times."""
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class _PoolPlanner:
     """Service whose pools are planned, and the function that plans the engines of one pool."""
 

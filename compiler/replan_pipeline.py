@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.backends.registry import engine, framework_of_problem
 from parc.compiler.diagnostics import Finding, Sink, Span
@@ -18,6 +18,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_job, resolve_spec
 from parc.compiler.placement.find_vacancies import restore_cluster
 from parc.compiler.placement.fixed_hosts import evaluate_hosts, plan_on_hosts
@@ -38,7 +39,7 @@ NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
 """Override of the spec that makes unavailable hosts usable again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostReplacement:
     """Arguments of a replan: the hosts to drain, and a function that reads the lock file."""
 
@@ -49,7 +50,7 @@ class HostReplacement:
     has no lock file."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreviousPlan:
     """Plan that a replan starts from, and whose drained hosts it replaces."""
 

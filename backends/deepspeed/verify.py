@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.deepspeed.verify_config import read_config_settings
@@ -33,6 +32,7 @@ from parc.backends.verifier import (
     LauncherWrappedVerifier,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import (
@@ -159,7 +159,7 @@ class DeepSpeedVerifier(LauncherWrappedVerifier):
         return _DataParallelVerifier(file, read_world, launcher)
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class _DataParallelVerifier(FrameworkVerifier):
     """Verifier for DeepSpeed jobs that another framework, such as Accelerate, starts.
 

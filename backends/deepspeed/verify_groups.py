@@ -9,10 +9,10 @@ shared with the meshes of the placement, so that a mistake there cannot hide its
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 
 from parc.backends.verifier import FamilyGroups
+from parc.compiler.ir.frozen import frozen
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
 """Types of groups that span a single axis; each is a column of the rank map."""
@@ -20,7 +20,7 @@ Coordinate = tuple[int, ...]
 """Position of a rank along the axes pipe, data, sequence and model."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeepSpeedTopology:
     """Sizes of the axes of DeepSpeed's topology, in ranks."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import gcd
 from typing import Any
@@ -24,6 +23,7 @@ from parc.backends.kubernetes.verify_pods import (
 )
 from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir.frozen import frozen
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 JOB_POD: Path = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
@@ -37,7 +37,7 @@ FIND_RANK = (
 TOPOLOGY = "kueue.x-k8s.io/podset"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manifest:
     """The documents of a manifest, and the plan that it belongs to."""
 

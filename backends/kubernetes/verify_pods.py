@@ -7,11 +7,11 @@ shares no code with the emitter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.kubernetes.verify_yaml import Path, YamlDocument
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir.frozen import frozen
 
 VENDOR_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 MOUNT = "/parc"
@@ -21,7 +21,7 @@ KUBERNETES = "problem.launch.kubernetes"
 Pairs = list[list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PodSettings:
     """Settings of a pod that follow from a plan."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.kubernetes.verify_objects import (
@@ -32,6 +31,7 @@ from parc.backends.kubernetes.verify_pods import (
 from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 
 LWS = "leaderworkerset.sigs.k8s.io"
 APP = "app.kubernetes.io/name"
@@ -41,7 +41,7 @@ WORKER: Path = (*TEMPLATE, "workerTemplate", "spec")
 Ports = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Servers:
     """API servers of the plan, the script that starts them, and the path that probes request."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
 Path = tuple[str | int, ...]
@@ -16,7 +16,7 @@ ABSENT = object()
 _TAG = "tag:yaml.org,2002:"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class YamlDocument:
     """A YAML document as JSON types, and the line of each value."""
 

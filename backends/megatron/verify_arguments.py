@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
 ARGUMENTS = "megatron/args.sh"
@@ -24,7 +25,7 @@ _LITERAL = re.compile(
 """Word in which bash expands and interprets nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrittenFlags:
     """Flags and their values. If a flag is repeated, the last occurrence counts, as in argparse."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.megatron.verify_arguments import WrittenFlags
+from parc.compiler.ir.frozen import frozen
 
 LONGEST_LIST = 100_000
 """Maximum number of layers in a list expression; it bounds the memory for damaged files."""
@@ -244,14 +244,14 @@ FLAGS = frozenset((*SWITCHES, *INTEGERS, *NUMBERS, *TEXTS, *LISTS, *SPECIAL))
 """Flags that a plan determines. Any other flag must be in ``launch.args``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RejectedFlagValues:
     """Values of a flag that Megatron's parser would reject. They never equal a value of a plan."""
 
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParsedFlags:
     """Values of all flags as Megatron's parser sees them, including defaults of absent flags."""
 

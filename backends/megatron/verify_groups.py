@@ -7,9 +7,8 @@ with the meshes of the placement, so that a mistake there cannot hide itself her
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.backends.verifier import FamilyGroups
+from parc.compiler.ir.frozen import frozen
 
 TOKENS: dict[str, tuple[str, str]] = {
     "tp": ("dense", "tp"),
@@ -42,7 +41,7 @@ COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
 """Types of groups that are a column of the rank map in every plan."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParallelDegrees:
     """Parallel sizes of Megatron's two rank generators, for dense layers and for experts."""
 

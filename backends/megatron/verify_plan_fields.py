@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_settings import PLAN, planned_value, read_plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanFields:
     """Fields of a plan by their dotted path."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from parc.compiler.ir import GroupFamily, Placement
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.node_groups import NodeGroups, node_groups
 
 SHOWN = (
@@ -16,7 +16,7 @@ SHOWN = (
 """Families of process groups that communicate in a step, in the order of the table."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupExtent:
     """Numbers of groups in one family, by the smallest unit of hardware that contains a group."""
 

@@ -6,7 +6,6 @@ Reviewers read this page, so each of its numbers is derived again, without the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -28,6 +27,7 @@ from parc.backends.rankmap.verify_page_tables import (
     stage_rows,
 )
 from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import DOCUMENT
 from parc.compiler.verify.verify_settings import PLAN
 
@@ -47,7 +47,7 @@ TABLES = {
 """Title of a table -> its columns. The columns of the last table depend on the framework."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PageLine:
     """Line of the page: the cells of a row, or one cell with a sentence."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import unfold_hosts
 from parc.compiler.verify.verify_ranks import span_offsets
 
@@ -25,7 +25,7 @@ FAMILIES = (
 """Families of groups that communicate in a step, in the order of the table."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpectedCell:
     """Expected content of a table cell."""
 
@@ -38,7 +38,7 @@ class ExpectedCell:
 Row = Sequence[ExpectedCell]
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class PageFacts:
     """Content of ``rankmap.json`` and ``plan.json``."""
 

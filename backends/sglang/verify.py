@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from parc.backends.sglang.verify_settings import (
@@ -35,6 +34,7 @@ from parc.backends.shared.verify_known_lines import read_script as read_commands
 from parc.backends.shared.verify_known_lines import without_redundant_quotes
 from parc.backends.verifier import DerivedSetting, FileDependencies
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_program import verify_program
 
@@ -47,7 +47,7 @@ RENDEZVOUS_PORTS = 8
 """Distance between the rendezvous ports of engines that share a host."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deployment:
     """Engines and hosts that the processes of a script imply."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -20,6 +20,7 @@ from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir.frozen import frozen
 
 COUNTS: dict[object, tuple[int, float]] = {
     "?": (0, 1),
@@ -29,7 +30,7 @@ COUNTS: dict[object, tuple[int, float]] = {
 """Values of ``takes`` that are not numbers -> the smallest and the largest number of values."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExtraArgument:
     """A flag in ``launch.args`` with its values; ``at`` is the index of the flag in that list."""
 

@@ -10,7 +10,6 @@ under ``elsewhere`` if they reach the framework in another way, otherwise under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import ModuleType
@@ -19,6 +18,7 @@ from typing import Any
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.frozen import frozen
 
 UNMAPPED = ("elsewhere", "ignored")
 NOT_EMITTED = (*UNMAPPED, "imported")
@@ -26,7 +26,7 @@ NOT_EMITTED = (*UNMAPPED, "imported")
 Derived = Mapping[str, Callable[[Problem, Layout], Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldRow:
     """A row of a table: one setting of the framework."""
 
@@ -49,7 +49,7 @@ class FieldRow:
         return is_in_range(version, self.since, self.until)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldTable:
     """Settings of a framework in the order of the file, and plan fields without a setting."""
 

@@ -1,24 +1,13 @@
-"""Rendering of YAML, and of the Jinja templates, which print values but compute nothing.
-
-Compiled templates are cached beside the byte code of Python modules.
-"""
+"""Rendering of YAML, and of the Jinja templates, which print values but compute nothing."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
-from importlib.util import cache_from_source
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from jinja2 import BytecodeCache
-from jinja2.bccache import Bucket
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -70,6 +59,8 @@ def jinja_environment(folder: str) -> Environment:
     # Imported here because jinja2 slows down the start of every command.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+    from parc.backends.shared.compiled_templates import CompiledTemplates
+
     jinja = Environment(
         loader=PackageLoader("parc.templates", folder),
         # A missing value is an error, never an empty text in an emitted file.
@@ -96,46 +87,3 @@ def render(folder: str, template: str, values: Mapping[str, object]) -> str:
     """
     text: str = jinja_environment(folder).get_template(template).render(values)
     return text.rstrip("\n") + "\n"
-
-
-class CompiledTemplates(BytecodeCache):
-    """Compiled templates in files of ``__pycache__`` folders, or under ``PYTHONPYCACHEPREFIX``.
-
-    As for Python's own byte code, a file is used only for the same source, and folders that cannot
-    be written to are left alone.
-    """
-
-    def __init__(self, options: str) -> None:
-        """Create the cache for templates that are compiled with ``options``."""
-        self._options = options
-
-    def get_cache_key(self, name: str, filename: str | None = None) -> str:
-        """Return the path of the compiled template."""
-        return cache_from_source(filename or name)
-
-    def get_source_checksum(self, source: str) -> str:
-        """Return the checksum of the options and the text of a template."""
-        return super().get_source_checksum(f"{self._options}\n{source}")
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        """Load the compiled template; do nothing if there is none for the same source."""
-        try:
-            with Path(bucket.key).open("rb") as file:
-                bucket.load_bytecode(file)
-        except OSError:
-            return
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        """Store the compiled template, unless Python must not write byte code."""
-        if sys.dont_write_bytecode:
-            return
-        path = Path(bucket.key)
-        written = path.with_name(f"{path.name}.{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            written.write_bytes(bucket.bytecode_to_string())
-            # Another process never reads a file that is half written.
-            written.replace(path)
-        except OSError:
-            with suppress(OSError):
-                written.unlink()

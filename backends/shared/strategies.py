@@ -7,7 +7,6 @@ layout that needs any other strategy is rejected (E08), never emitted without it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from parc.backends.base import LauncherRules
@@ -15,6 +14,7 @@ from parc.backends.declaration import Declaration
 from parc.backends.registry import find_backend_declaration, serving_backend, wrapped_framework
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import NO_ZERO_PLUS, Layout, Pins, Problem, ServingLayout, ServingProblem
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 
@@ -22,7 +22,7 @@ Uses = Callable[[Layout], bool]
 Requests = Callable[[Pins], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Strategy:
     """A parallelism or memory strategy that a layout may use."""
 

@@ -7,11 +7,11 @@ with the emitters. Source: NCCL user guide, environment variables; libfabric's f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.verify_program import report_program_change
 
 _INFINIBAND = {"NCCL_IB_TIMEOUT": "22", "NCCL_IB_RETRY_CNT": "7"}
@@ -39,7 +39,7 @@ _NVLINK_BETWEEN_HOSTS = dict.fromkeys(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExportedVariable:
     """A variable that a launch file sets."""
 

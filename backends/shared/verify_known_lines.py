@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.shell_lines import ShellLine, command_lines
 from parc.compiler.verify.verify_settings import planned_value
 
@@ -36,7 +37,7 @@ ENVIRONMENT = "<environment>"
 """Line that stands for consecutive exports of literal values."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpectedValue:
     """A value in a script, which is compared with the plan or by another check."""
 
@@ -49,7 +50,7 @@ class ExpectedValue:
     accepted here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptLines:
     """Commands of an emitted script, and the exports among them."""
 
@@ -161,7 +162,7 @@ def _plain_commands(text: str) -> tuple[str, ...]:
     return tuple(without_redundant_quotes(line.text) for line in command_lines(text))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundPlaceholderValue:
     """Text that a script contains where a line has the placeholder of ``value``."""
 
@@ -170,7 +171,7 @@ class FoundPlaceholderValue:
     line: ShellLine
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptComparison:
     """Commands of a script, compared with the commands that its plan requires."""
 

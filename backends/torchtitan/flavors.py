@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -19,9 +19,10 @@ from parc.backends.shared.unsupported_features import (
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Layout, Model, Problem
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flavor:
     """A model with the name ``name`` in the registry of ``torchtitan.models.<module>``."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.shared.verify_torch import LLAMA, llama_model_settings
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.program_code import parse_program
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_settings import EmittedSettings, translate_name
@@ -100,7 +100,7 @@ TIED = ("0.6B", "1.7B", "4B")
 """Flavors of qwen3 with tied embeddings."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeExpression:
     """Value that is an expression, not a literal."""
 
@@ -111,7 +111,7 @@ class CodeExpression:
         return self.source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TitanModule:
     """Content of the emitted module."""
 

@@ -10,7 +10,6 @@ docs/serving/data_parallel_deployment.md; entrypoints/cli/serve.py: load balanci
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +28,7 @@ from parc.backends.shared.serving.verify_serve_script import (
 from parc.backends.shared.verify_environment import network_variables
 from parc.backends.verifier import DerivedSetting, FileDependencies
 from parc.backends.vllm.verify_settings import PARTITION, PlannedCommand, read_flag_settings
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import MalformedFileError
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
@@ -41,7 +41,7 @@ HYBRID, EXTERNAL = "data-parallel-hybrid-lb", "data-parallel-external-lb"
 SUPERVISED, RANK = "data-parallel-multi-port-external-lb", "data-parallel-rank"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineSizes:
     """Parallel sizes of one engine, which all of its processes receive as flags."""
 
@@ -186,7 +186,7 @@ def _rank_coordinates(rank: int, sizes: EngineSizes) -> tuple[int, int, int, int
 VERIFIER = VllmVerifier()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deployment:
     """Engines and hosts of a service."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from parc.backends.shared.serving.verify_serve_script import (
@@ -18,13 +18,14 @@ from parc.backends.shared.serving.verify_serve_script import (
     split_values,
 )
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir.frozen import frozen
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
 Value = int | float | str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedFlag:
     """A flag whose value is a setting of the plan."""
 
@@ -60,7 +61,7 @@ OTHERS = (
 ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlagValue:
     """Value of a flag as text, and its line; the line is 1 if the flag is absent."""
 
@@ -72,7 +73,7 @@ class FlagValue:
         return "" if self.text is None else f"--{flag} {self.text}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedArguments:
     """Arguments that all processes share: flags of the plan, and all other words."""
 
@@ -131,7 +132,7 @@ def read_shared(words: Sequence[ScriptWord]) -> SharedArguments:
     return SharedArguments(flags, tuple(extra))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedCommand:
     """A ``vllm serve`` command whose settings are compared with the plan."""
 

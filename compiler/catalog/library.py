@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePath
@@ -29,6 +29,7 @@ from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.similar_names import suggest_entries
 from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir.frozen import frozen
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes", "sites")
 """Kinds of catalog entries, which are also the names of the folders."""
@@ -36,7 +37,7 @@ LIMIT_BYTES = 4 * 1024 * 1024
 """Size limit of a user's file in bytes, far above the size of any config.json."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileRule:
     """Size limit of a user's file, and the diagnostic code for a file that cannot be read."""
 
@@ -158,7 +159,7 @@ USER_FILES = ("fabrics", "generations", "gpus", "nodes")
 """Kinds of catalog entries that can also be files of the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CatalogEntry:
     """Content of a catalog entry or of a user's file, with the origin of the content."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,13 +16,20 @@ from parc.compiler.cli.output_checks import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
-from parc.compiler.pipeline import emit_plan, plan_job, resolve_spec, try_fixes_of_plan
+from parc.compiler.ir.frozen import frozen
+from parc.compiler.pipeline import (
+    emit_plan,
+    has_plugin,
+    plan_job,
+    resolve_spec,
+    try_fixes_of_plan,
+)
 from parc.compiler.report.text.summary import summary_document, summary_text
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.writer import write_artifacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompileRequest:
     """Options of ``parc compile``."""
 
@@ -37,7 +44,7 @@ class CompileRequest:
     style: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompileOutcome:
     """Result of ``parc compile``. The field ``plan`` is None if an error was reported."""
 
@@ -90,7 +97,8 @@ def compile_spec(request: CompileRequest, clock: PhaseTimer) -> CompileOutcome:
     if plan is None or sink.failed():
         try_fixes_of_plan(source, overrides, problem, sink)
         return CompileOutcome(sink)
-    artifacts = emit_plan(plan, sink, clock)
+    # With --check, files that equal those on disk were verified when they were written.
+    artifacts = emit_plan(plan, sink, clock, verify=not request.check or has_plugin(plan))
     if request.locked:
         compare_locked_decisions(lock, plan, sink)
     else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Artifact, Layout, LockedPlan
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.json.locked_plan import (
     LockUnreadable,
     changed_decisions,
@@ -101,7 +102,7 @@ MAX_CHANGES_SHOWN = 8
 """Maximum number of changed decisions to list; the other decisions are only counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockContent:
     """Content of the ``parc.lock`` in a directory. Parts that cannot be read are None."""
 

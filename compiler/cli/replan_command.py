@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parc.compiler.cli.output_checks import LockContent, report_edits
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replan_pipeline import AnyReplanned, HostReplacement, replan_spec
 from parc.compiler.report.json.plan_json import LOCK_PATH
@@ -16,7 +16,7 @@ from parc.compiler.spec.reading.source import read_source
 from parc.compiler.writer import write_artifacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplanRequest:
     """Options of ``parc replan``."""
 
@@ -29,7 +29,7 @@ class ReplanRequest:
     style: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplanOutcome:
     """Result of ``parc replan``. The field ``found`` is None after an error."""
 

@@ -10,8 +10,9 @@ parameters and a few hundred measurements.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, inf, log, sqrt
+
+from parc.compiler.ir.frozen import frozen
 
 Parameters = Mapping[str, float]
 Predict = Callable[[Parameters], Sequence[float]]
@@ -33,7 +34,7 @@ TANGENT_STEP = 0.02
 """Finite-difference step of the slopes of a ``LinearizedRun``, in the logarithm of a parameter."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParameterPrior:
     """Log-normal prior of one positive parameter, with bounds."""
 
@@ -51,7 +52,7 @@ class ParameterPrior:
         return min(max(value, self.low), self.high)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FitResult:
     """Fitted parameters and their uncertainty."""
 
@@ -75,7 +76,7 @@ class FitResult:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ParameterPoint:
     """Point in parameter space: log parameters, residuals and loss."""
 
@@ -307,7 +308,7 @@ def _solve_with_factor(lower: Matrix, right: Sequence[float]) -> list[float]:
     return full
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinearizedRun:
     """Linear approximation of the log seconds of one run as a function of the log parameters.
 

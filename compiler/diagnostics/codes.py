@@ -7,16 +7,16 @@ docs/diagnostics.md all use this table, so they cannot contradict each other.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.finding import Severity
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeInfo:
     """Description of one diagnostic code, as in ``codes/*.yaml``."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from parc.compiler.diagnostics.codes import code_info
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity, Span, SpecPositions
+from parc.compiler.ir.frozen import frozen
 
 MOST_PER_CODE = 200
 """Maximum number of diagnostics per code. A generated file can contain the same mistake thousands
@@ -139,7 +140,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanCheck(Generic[P]):
     """Check of a finished plan for one kind of problem.
 

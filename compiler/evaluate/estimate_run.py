@@ -10,13 +10,14 @@ FGCS 22 (2006). This module uses Daly's complete model, of which both estimates 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, exp, expm1, inf, sqrt
 
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.ir import Estimate, Layout, Placement, Plan, Problem, Search
 from parc.compiler.ir.estimate import Run
+from parc.compiler.ir.frozen import frozen
 
 STORAGE_GB_PER_S = 1.0
 """Bandwidth of the checkpoint file system per host, in decimal GB/s, if the spec gives none: 2 TB/s
@@ -135,7 +136,7 @@ def _energy_kwh(problem: Problem, gpu_hours: float | None) -> float | None:
     return gpu_hours * cluster.host_watts / cluster.node.gpus * cluster.pue / 1e3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FailureTimes:
     """Times that determine how much of a run failures cost, in seconds."""
 

@@ -5,9 +5,10 @@ Hosts and racks keep the order in which the spec lists them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.gpu_generation import Generation
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 
@@ -20,7 +21,7 @@ HOST_POWER = 1.8
 10.2 kW / (8 x 700 W) for a DGX H100."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reliability:
     """Failures of a cluster, and the times that pass until a job continues after one.
 
@@ -39,7 +40,7 @@ class Reliability:
     """Share of the failures after which the job needs another host."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Storage:
     """Bandwidth of the file system for checkpoints, for a whole job, in decimal GB/s.
 
@@ -50,7 +51,7 @@ class Storage:
     read_gb_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gpu:
     """GPU type of a cluster. One GPU is what the framework counts as one device.
 
@@ -90,7 +91,7 @@ class Gpu:
         return dict(self.peak_tflops).get(precision)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fabric:
     """Network technology between hosts, with latency and oversubscription of a leaf switch."""
 
@@ -106,7 +107,7 @@ class Fabric:
     if all NICs of a host connect to one leaf switch."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SwitchTier:
     """Tier of switches, such as leaf or spine.
 
@@ -122,7 +123,7 @@ class SwitchTier:
     tier."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeType:
     """Host type: number of GPUs, links between the GPUs, and NICs."""
 
@@ -166,7 +167,7 @@ class NodeType:
         return self.nvlink_domain if self.nvlink_domain > 1 else self.gpus
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """Machine that ranks can be placed on."""
 
@@ -184,7 +185,7 @@ class Host:
         return (self.rack, *self.above)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rack:
     """Hosts under one leaf switch, in the order of the spec."""
 
@@ -192,7 +193,7 @@ class Rack:
     hosts: tuple[Host, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cluster:
     """Hosts that a job can run on, and separately its spare and unavailable hosts."""
 

@@ -6,8 +6,9 @@ defaults, because values measured on one engine are wrong for another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from parc.compiler.ir.frozen import frozen
 
 # Engines apply their memory fraction to different quantities (see EngineMemoryConstants.budget).
 MemoryBudget = Literal["total", "static", "free"]
@@ -21,7 +22,7 @@ class UndeclaredConstantsError(ValueError):
     """Error: an engine's table of constants lacks keys, or has values of a wrong type."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SchedulingConstants:
     """Host time per engine step, and default limits of the engine's scheduler."""
 
@@ -54,7 +55,7 @@ class SchedulingConstants:
     """The same choice in the prefill pool of a disaggregated service."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ArrivalConstants:
     """Delays between the arrival of a request and its first token, without GPU computation."""
 
@@ -78,7 +79,7 @@ class ArrivalConstants:
     option, so that engines declare no value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class EngineMemoryConstants:
     """Device memory that an engine itself needs, and its rule for the size of the KV cache."""
 
@@ -104,7 +105,7 @@ class EngineMemoryConstants:
     """Tokens per block of the paged KV cache if the user sets no block size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ShardingConstants:
     """Constants that describe how an engine shards and pads the weights of a model."""
 
@@ -126,7 +127,7 @@ class ShardingConstants:
     stage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StatePageConstants:
     """Policy of an engine that stores recurrent states in the blocks of its KV cache.
 
@@ -146,7 +147,7 @@ class StatePageConstants:
     this bound, each of the two layer types forms one group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StateConstants:
     """Constants for the recurrent states that linear-attention and Mamba layers keep."""
 
@@ -161,7 +162,7 @@ class StateConstants:
     cache. In that case PARC cannot plan the cache of a model with recurrent layers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class EstimateErrors:
     """Half widths of the 80 % intervals of an engine's estimates, as natural logarithms.
 
@@ -179,7 +180,7 @@ class EstimateErrors:
     """Half width for the output tokens per second."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class EngineConstants:
     """Constants of one serving engine, grouped by the part of the cost model that reads them."""
 

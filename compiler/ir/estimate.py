@@ -6,8 +6,9 @@ failures, energy and a price.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from parc.compiler.ir.frozen import frozen
 
 DYNAMIC_SPREAD = 0.135
 """Relative half width of the 80 % interval of all bytes except weights, gradients, optimizer state
@@ -26,7 +27,7 @@ STAGE_TOTALS = ("static_bytes", "total_bytes", "low_bytes", "high_bytes")
 """Names of the sums in ``StageMemory`` that reports show in addition to the single terms."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageMemory:
     """Peak memory in bytes on a rank of pipeline stage ``stage``, split into terms.
 
@@ -110,7 +111,7 @@ class StageMemory:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTime:
     """Seconds of one optimizer step by activity; time hidden behind other work is not counted."""
 
@@ -148,7 +149,7 @@ class StepTime:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AxisTraffic:
     """Bytes that one rank sends per step along one axis of the device mesh."""
 
@@ -161,7 +162,7 @@ class AxisTraffic:
     """Bandwidth per GPU that the estimate used, one direction, in decimal GB/s."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimate:
     """Estimated memory, step time and traffic of one layout."""
 
@@ -212,7 +213,7 @@ class Estimate:
         return "close" if self.peak.low_bytes <= self.limit_bytes else "exceeds"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """Expected length of a training run, with its checkpoints, failures, energy and cost."""
 

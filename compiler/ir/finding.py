@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from parc.compiler.ir.frozen import frozen
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
@@ -25,7 +27,7 @@ class Span:
     length: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecPositions:
     """Map from spec paths (``cluster.racks[0].nodes``) to the spans of their values and keys.
 
@@ -81,7 +83,7 @@ def parent_path(path: str) -> str:
 Severity = Literal["error", "warning", "advice"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cause:
     """Second place in the spec that contributes to a problem, with the text to print there."""
 
@@ -90,7 +92,7 @@ class Cause:
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """Explanation of a problem for the user, without code, severity and position.
 
@@ -111,7 +113,7 @@ class Finding:
     """Names of the backends that the problem applies to; empty if it applies to all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diagnostic:
     """Finding together with its code, its severity and its position in the spec."""
 

@@ -6,10 +6,12 @@ An efficiency factor is a measured rate relative to the data sheet or to a singl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Efficiency:
     """Factors that convert timings of single kernels to the time of a whole training step.
 
@@ -90,7 +92,7 @@ class Efficiency:
         return self.unfused and not self.overlaps_tp
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingEfficiency:
     """Fractions of data-sheet rates that serving kernels achieve, and fixed times in seconds."""
 
@@ -116,7 +118,7 @@ class ServingEfficiency:
     """Fraction of the one-way link rate that large collectives achieve."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Generation:
     """Facts that all GPUs of one architecture share, as in one file of ``catalog/generations``."""
 
@@ -154,7 +156,7 @@ class Generation:
     """Path of the user's file, as written in the spec; empty for a generation of the catalog."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelStack:
     """Kernel stack: the class of kernels and overlap to which a training framework belongs.
 

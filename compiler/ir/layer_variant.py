@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.token_mixers import Attention, Mixer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerVariant:
     """Shapes of decoder layers that differ from the shapes in ``Model``."""
 
@@ -22,7 +22,7 @@ class LayerVariant:
     """Token mixer of these layers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExtraWeights:
     """Weights of a model part that no other field describes, such as a norm after the embedding."""
 

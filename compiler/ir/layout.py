@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.model import LayerPart
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recompute:
     """Choice of the activations that the backward pass recomputes, in Megatron's terms."""
 
@@ -34,7 +34,7 @@ class Recompute:
 NO_RECOMPUTE = Recompute("none", (), None, None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelChunk:
     """Model chunk: the layers that one pipeline rank runs in one of its virtual stages."""
 
@@ -47,7 +47,7 @@ class ModelChunk:
     loss: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineSplit:
     """Distribution of the model over pipeline stages: ``chunks[pipeline rank][virtual stage]``."""
 
@@ -78,7 +78,7 @@ groups."""
 OffloadTarget = Literal["none", "cpu", "nvme"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Offload:
     """Devices that store optimizer state and weights between uses, and offloaded activations.
 
@@ -101,7 +101,7 @@ class Offload:
 NO_OFFLOAD = Offload("none", "none", "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZeroPlus:
     """Settings of ZeRO++ (arXiv:2306.10209): a second copy of the weights, and quantization."""
 
@@ -120,7 +120,7 @@ CudaGraphs = bool | Literal["full_iteration"]
 graph of the forward and backward passes of a whole step. False: no CUDA graphs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapturedGraphs:
     """CUDA graphs that a framework captures on a rank."""
 
@@ -133,7 +133,7 @@ class CapturedGraphs:
     """True if each layer has graphs of its own; False if one graph contains a whole step."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayoutVariant:
     """Combination of framework options other than parallel sizes.
 
@@ -162,7 +162,7 @@ class LayoutVariant:
     faster by more than ``goals.tie``."""
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Layout:
     """Parallel sizes and options that determine what each of the ``world`` ranks computes."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.token_mixers import Attention, Convolution, LinearAttention, Mamba, Mixer
 
@@ -79,7 +80,7 @@ KIND_ORDER = {
 """Position of each layer kind in ``Model.kinds``; contains all kinds that exist, as variant 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FeedForward:
     """Dense MLP of a layer; experts use the same activation function."""
 
@@ -90,7 +91,7 @@ class FeedForward:
     bias: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Experts:
     """Routed and shared experts of a mixture-of-experts model."""
 
@@ -129,7 +130,7 @@ class Experts:
         return sum(self.pattern)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """Position encoding; ``learned`` adds an embedding table of ``max_positions`` rows."""
 
@@ -145,7 +146,7 @@ class Position:
     mscale_all_dim: float
 
 
-@dataclass(frozen=True)  # no slots, because cached_property needs a __dict__
+@frozen(slots=False)  # no slots, because cached_property needs a __dict__
 class Model:
     """Decoder-only model with the values of all dimensions."""
 

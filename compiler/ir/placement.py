@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Literal
 
 from parc.compiler.ir.cluster import Host
+from parc.compiler.ir.frozen import frozen
 
 SUB_AXES = {"dp": ("gtp", "dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
 """Axis -> the axes into which a mesh can split it, fastest first. ``dp`` is split if only some of
@@ -17,7 +17,7 @@ the data-parallel ranks shard one copy of the state, or share one copy of each w
 these groups."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """Axis of a device mesh, with the number of ranks along the axis (``size``).
 
@@ -29,7 +29,7 @@ class Axis:
     stride: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mesh:
     """Device mesh: numbering of the ranks by coordinates, with ``axes`` from fastest to slowest."""
 
@@ -105,7 +105,7 @@ def _ranks_along(axes: Iterable[Axis]) -> list[int]:
     return ranks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacementAlternative:
     """Traffic over shared links for one order of the hosts."""
 
@@ -127,7 +127,7 @@ HEURISTIC_GAP = 0.5
 bound further away does not tell whether the order is good."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacementProof:
     """Quality of the chosen host order, relative to lower bounds for all orders."""
 
@@ -203,7 +203,7 @@ PlacementPolicy = Literal["auto", "pp-across-racks", "dp-across-racks", "names"]
 """Rule that assigns node ranks to hosts: ``layout.placement`` of the spec."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupFamily:
     """Process groups of one kind: all groups over ``axes`` of the dense or the expert mesh."""
 
@@ -215,7 +215,7 @@ class GroupFamily:
     """True if the rank map has a column with the index of each rank in its group."""
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Placement:
     """Host and device of each rank, and the device meshes from which its process groups follow."""
 

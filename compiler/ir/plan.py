@@ -7,16 +7,15 @@ serving.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.ir.estimate import Estimate, Run
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import Problem
 from parc.compiler.ir.serving import ServingLayout
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """Layout that the search evaluated, with its estimated step time, memory and MFU."""
 
@@ -30,7 +29,7 @@ class Candidate:
     for this layout or for a better one with the same parallel sizes; 0 if neither was placed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Search:
     """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
@@ -42,7 +41,7 @@ class Search:
     """Best candidates, fastest first; the first one is the chosen layout."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Complete result of a compile, and the only input of the backends."""
 
@@ -65,7 +64,7 @@ class Plan:
         return self.problem.cluster.price_of(self.occupied_gpus)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Artifact:
     """Output file: its path relative to the output folder, and its text.
 
@@ -77,7 +76,7 @@ class Artifact:
     executable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockedPlan:
     """Layout and hosts of an earlier compile, as stored in a lock file."""
 

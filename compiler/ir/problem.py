@@ -7,10 +7,11 @@ passes of ``resolve/`` apply them. A field of ``Pins`` is None if the search dec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from parc.compiler.ir.cluster import Cluster
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import (
     ContextComm,
     CudaGraphs,
@@ -28,7 +29,7 @@ Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
 LrDecay = Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """Training run: batch, precision, hyperparameters, data and checkpoints.
 
@@ -119,7 +120,7 @@ class Job:
         return 2.0 if self.precision == "fp16" or self.gradient_precision == "bf16" else 4.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SizeLimit:
     """Limit on the sizes that the search may choose on one axis."""
 
@@ -144,7 +145,7 @@ def is_size_allowed(limits: Iterable[SizeLimit], axis: str, degree: int) -> bool
     return all(limit.allows_size(degree) for limit in limits if limit.axis == axis)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Goals:
     """Objective by which the search ranks layouts, and constraints on the chosen layout."""
 
@@ -159,7 +160,7 @@ class Goals:
     """At most one limit per axis; layouts that violate a limit are not enumerated."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pins:
     """Values that section ``layout`` of the spec sets; None if the search decides the value."""
 
@@ -192,7 +193,7 @@ class Pins:
     placement: PlacementPolicy | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlurmJob:
     """Directives of the Slurm batch script in addition to hosts and tasks.
 
@@ -224,7 +225,7 @@ class SlurmJob:
     log_dir: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KubernetesJob:
     """Settings that the Kubernetes objects need in addition to the plan.
 
@@ -268,7 +269,7 @@ class KubernetesJob:
     """Maximum time that an engine of a service may need to start."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProfiledSteps:
     """Steps ``first_step`` to ``last_step`` - 1, counted from 1, on some ranks."""
 
@@ -277,7 +278,7 @@ class ProfiledSteps:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """Program to start, its arguments and environment, and settings of the schedulers."""
 
@@ -306,7 +307,7 @@ class Launch:
     kubernetes: KubernetesJob
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Task:
     """Fields that training and serving problems share: model, cluster, launch and backends."""
 
@@ -333,7 +334,7 @@ class Task:
         return dict(self.versions)[backend]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Problem(Task):
     """Training problem; the passes after ``resolve`` read only this object."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import NO_OFFLOAD, Offload
 
 FRAGMENTATION = 0.08
@@ -12,7 +11,7 @@ is fitted to 85 readings of reserved and device memory from three programs; publ
 10 %."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateBytes:
     """Bytes per parameter of weights, gradients and optimizer state, before ZeRO shards them."""
 
@@ -86,7 +85,7 @@ class StateBytes:
         return weight, gradient, optimizer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramMemory:
     """Memory needs of a training program that depend on its code, not only on the layout.
 
@@ -215,7 +214,7 @@ class ProgramMemory:
         return own or self
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GradientExchange:
     """Points in a step when a framework reduces gradients and gathers weights."""
 

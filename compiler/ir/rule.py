@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from parc.compiler.ir.finding import Finding
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.problem import Problem
 
@@ -15,7 +16,7 @@ WORLD_FIELDS = ("tp", "cp", "pp", "dp_replicate", "dp_shard", "gtp")
 """Names of the fields from which ``Layout.world`` is computed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """Condition that makes a layout invalid, and the explanation for the user.
 

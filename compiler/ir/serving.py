@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 from parc.compiler.ir.serving_features import Lora, Speculative
 
@@ -18,7 +19,7 @@ Pool = Literal["both", "prefill", "decode"]
 """Phase of requests that engines process: a pool of a disaggregated service, or ``both``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingLayout:
     """Parallel sizes of one serving deployment.
 
@@ -79,7 +80,7 @@ def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, 
     return tuple(stages)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingSetup:
     """Number formats, measured constants and limits of an engine that serves a model."""
 
@@ -135,7 +136,7 @@ class ServingSetup:
         return WEIGHT_BLOCKS.get(self.weights, 1) if self.block is None else self.block
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lengths:
     """Distribution of the lengths of prompts and answers around their means.
 
@@ -151,7 +152,7 @@ class Lengths:
     """Largest deviation of uniform lengths from the mean, divided by the mean."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TraceRequest:
     """Recorded request."""
 
@@ -163,7 +164,7 @@ class TraceRequest:
     """Identifiers of the blocks of 512 prompt tokens; equal prefixes have equal identifiers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trace:
     """Recorded requests that the simulation replays."""
 
@@ -177,7 +178,7 @@ class Trace:
     requests: tuple[TraceRequest, ...] = field(default=(), metadata=NOT_SERIALIZED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Traffic:
     """Lengths and arrival pattern of requests.
 
@@ -215,7 +216,7 @@ class Traffic:
         return self.concurrency is not None or self.request_rate is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTerms:
     """Seconds of one engine step on its slowest rank, split by activity."""
 
@@ -272,7 +273,7 @@ class StepTerms:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingMemory:
     """Memory in bytes of the fullest rank of an engine, and the capacity of its KV cache."""
 
@@ -288,7 +289,7 @@ class ServingMemory:
     """Number of tokens that the KV cache of one data-parallel rank can store."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Distribution:
     """Mean and percentiles of a simulated quantity."""
 
@@ -300,7 +301,7 @@ class Distribution:
     """Percentiles 0, 5, 10, ..., 100 for plots."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServiceStatistics:
     """Latency, throughput and load of a service in an event simulation."""
 
@@ -325,7 +326,7 @@ class ServiceStatistics:
     such limits."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingIntervals:
     """80 % intervals of an estimate, as (low, high): 4 of 5 services measure a value inside."""
 
@@ -334,7 +335,7 @@ class ServingIntervals:
     tokens_per_second: tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingEstimate:
     """Estimated latency and throughput of a deployment.
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.model import Model
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 SpeculativeMethod = Literal["mtp", "eagle", "eagle3", "draft-model", "ngram"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Speculative:
     """Speculative decoding: its draft, and the share of the draft tokens that is accepted."""
 
@@ -40,7 +41,7 @@ class Speculative:
         return (1 - self.acceptance ** (self.tokens + 1)) / (1 - self.acceptance)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lora:
     """LoRA adapters that an engine can apply."""
 

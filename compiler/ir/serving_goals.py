@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.problem import SizeLimit
 
 LatencyName = Literal["ttft", "tpot", "e2e"]
@@ -15,7 +16,7 @@ LARGEST_MEAN_TO_MEDIAN = 2.0
 checks the median itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LatencyLimit:
     """Upper limit on one statistic of a latency."""
 
@@ -31,7 +32,7 @@ class LatencyLimit:
         return self.latency if self.statistic == "mean" else f"{self.latency} {self.statistic}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingGoals:
     """Objective by which the search ranks layouts, and limits on latency and memory."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Literal
 
 from parc.compiler.ir.finding import Finding
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import Task
 from parc.compiler.ir.serialize import NOT_SERIALIZED
@@ -26,7 +27,7 @@ RANK_FIELDS = ("tp", "pcp", "dp", "ep")
 """Names of the fields from which ``ServingLayout.ranks_per_expert`` is computed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Service:
     """Checkpoint to serve, its number formats, and the traffic."""
 
@@ -58,7 +59,7 @@ class Service:
         return min(needed, self.context) if self.max_model_len is None else self.max_model_len
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Endpoint:
     """Ports of the API servers, and load balancing between data-parallel ranks."""
 
@@ -71,7 +72,7 @@ class Endpoint:
     """Port of the router over several engines, if the backend emits one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingPins:
     """Values that a serving spec sets in ``layout`` and ``job``; None if PARC decides the value."""
 
@@ -94,7 +95,7 @@ class ServingPins:
     """Maximum number of tokens per step; None if PARC decides it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ServingProblem(Task):
     """Serving problem; the passes after ``resolve`` read only this object."""
 
@@ -124,7 +125,7 @@ class ServingProblem(Task):
         return not self.minimizes_gpus and (self.goals.maximize == "latency" or is_rate_given)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PoolProblems:
     """Problems of the prefill pool and of the decode pool of a disaggregated service."""
 
@@ -138,7 +139,7 @@ class PoolProblems:
     requests."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageCache:
     """Memory of one rank of a pipeline stage, and the size of its KV cache."""
 
@@ -162,7 +163,7 @@ class StageCache:
         return int(self.cache_bytes // self.block_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineLimits:
     """Limits that the engine is started with, and the resulting number of KV-cache blocks."""
 
@@ -200,7 +201,7 @@ class EngineLimits:
         return self.cache_tokens / self.max_model_len
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingCandidate:
     """Layout that fits in memory and meets all goals, with its estimated figures."""
 
@@ -223,7 +224,7 @@ class ServingCandidate:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NearMiss:
     """Deployment that is much better than the plan, but misses one latency limit by a little."""
 
@@ -237,7 +238,7 @@ class NearMiss:
     candidate: ServingCandidate
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTokens:
     """Maximum number of tokens per step that PARC chose instead of the engine's default."""
 
@@ -248,7 +249,7 @@ class StepTokens:
     more tokens per second, depending on the goal. None if no layout meets the limits with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingSearch:
     """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
@@ -267,7 +268,7 @@ class ServingSearch:
     """Choice of the tokens per step; None if the number is that of the spec or of the engine."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingPlan:
     """Complete result of planning a serving job, and the only input of the backends."""
 
@@ -321,7 +322,7 @@ class ServingPlan:
         return self.problem.cluster.price_of(self.occupied_gpus)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PoolPair:
     """Second half of the plan of a disaggregated service, and figures of the service as a whole."""
 
@@ -336,7 +337,7 @@ class PoolPair:
     """Comparison with engines that serve whole requests; empty if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingRule:
     """Validity rule of serving layouts, which the search and the diagnostics share."""
 

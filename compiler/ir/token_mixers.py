@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from parc.compiler.ir.frozen import frozen
 
 RecurrentMixer = Literal["linear", "mamba", "convolution"]
 """Token mixer with a state: linear attention, Mamba (a state space model) or a short causal
@@ -12,7 +13,7 @@ Mixer = Literal["attention", "parallel", "none"] | RecurrentMixer
 """Token mixer: softmax attention, a recurrent mixer, both next to each other, or none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LatentAttention:
     """Dimensions of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434)."""
 
@@ -24,7 +25,7 @@ class LatentAttention:
     v_dim: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Indexer:
     """Indexer of sparse attention, which scores all earlier tokens with small heads of its own.
 
@@ -41,7 +42,7 @@ class Indexer:
     """True if the layer uses the keys that an earlier layer selected, and has no indexer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LowRank:
     """Low-rank projections of grouped-query attention (DeepSeek-V4)."""
 
@@ -54,7 +55,7 @@ class LowRank:
     joins all groups."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compression:
     """Compressed keys and values in addition to those of the sliding window (DeepSeek-V4)."""
 
@@ -74,7 +75,7 @@ class Compression:
         return 2 * hidden * wide + self.rate * wide + norm
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attention:
     """Dimensions of softmax attention, either grouped-query or latent.
 
@@ -171,7 +172,7 @@ LinearKind = Literal["gated-delta-net", "kimi-delta", "lightning"]
 per channel (arXiv:2510.26692), or lightning attention, whose decay is fixed (arXiv:2501.08313)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinearAttention:
     """Dimensions of linear attention, whose state is one matrix per head.
 
@@ -244,7 +245,7 @@ class LinearAttention:
         return 0 if self.kind == "lightning" else 2 * self.key_width + self.inner_width
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mamba:
     """Dimensions of a Mamba layer, a state space model: Mamba-2 (arXiv:2405.21060) or Mamba-1.
 
@@ -311,7 +312,7 @@ class Mamba:
         return (decays + 2) * self.heads + norm
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Convolution:
     """Dimensions of a short causal convolution between two gates (LFM2, arXiv:2511.23404).
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import AnyPlan, Cluster, Host, LockedPlan, Rack
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_hosts import similar_hosts
 from parc.compiler.topology.hostlist import compress_hosts, natural_key
 
 DRAIN = Span("--drain", 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostVacancies:
     """Node ranks whose hosts are drained, and the free hosts that can replace these hosts."""
 
@@ -27,7 +28,7 @@ class HostVacancies:
     """Idle hosts in the order of the spec, then spare hosts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeRankMove:
     """Move of a node rank, with all its ranks, from one host to another."""
 

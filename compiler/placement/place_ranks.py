@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from parc.compiler.ir import (
     Problem,
     Rack,
 )
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
 from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
 from parc.compiler.placement.order.equivalent_hosts import HostSites
@@ -61,7 +62,7 @@ class RankOrder(Protocol):
         """Return the families of process groups that the framework creates (tp, dp, ep, ...)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _HostOrder:
     """Named order of hosts with its cost."""
 

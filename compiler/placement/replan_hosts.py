@@ -12,6 +12,7 @@ from functools import partial
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Host, Plan, ServingPlan
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
 from parc.compiler.placement.build_placement_problem import placement_problem_of_plan
 from parc.compiler.placement.find_vacancies import (
@@ -37,7 +38,7 @@ POOLS = ("prefill", "decode")
 POOLS_FIELD = "job.disaggregate"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplannedTraining:
     """Training plan after a replan, with its moves and the cost before and after."""
 
@@ -155,7 +156,7 @@ class EngineSpread:
     """Sum over all engines and switch levels of (switches that the engine spans - 1)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplannedService:
     """Serving plan after a replan, with its moves and the engines that were moved."""
 

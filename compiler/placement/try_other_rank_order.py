@@ -7,7 +7,7 @@ do that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.evaluate.estimate_layout import estimate_layout
@@ -20,6 +20,7 @@ from parc.compiler.ir import (
     PlacementAlternative,
     Search,
 )
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.score_placement import add_placement_seconds
 
@@ -27,7 +28,7 @@ LEAST_GAIN = 0.01
 """Fraction of the step time that another rank order must save to replace the default order."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedLayout:
     """Layout with its placement, and with its estimate on the hosts of this placement."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -25,6 +24,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.ir import Cluster, Gpu, KernelStack
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 
@@ -37,7 +37,7 @@ ValidNumbers = tuple[tuple[float, float] | None, tuple[str, ...]]
 """Range of a parameter, None if there is no such parameter, and the names of all parameters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibration:
     """Parameters of the cost model from a calibration file, and their hardware class."""
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -204,11 +205,15 @@ def _example_fix(path: str, values: Sequence[str]) -> str:
 
 
 def _report_missing_facts(
-    part: Part, facts: tuple[str, ...], sink: Sink, at: str, fix: str = ""
+    part: Part,
+    facts: tuple[str, ...],
+    sink: Sink,
+    at: str,
+    suggest_fix: Callable[[], str] | None = None,
 ) -> bool:
     """Report those of ``facts`` that ``part`` does not set (H05); return True if any is missing.
 
-    The default of ``fix`` is to set the first missing fact or a base.
+    The default fix is to set the first missing fact or a base.
     """
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
@@ -216,7 +221,7 @@ def _report_missing_facts(
             message=f"{at} does not set {', '.join(missing)}",
             label=f"{len(missing)} of {len(facts)} required keys are missing",
             help="a mapping without base must set every key; with base, only the keys that differ",
-            fix=fix or f"set {at}.{missing[0]}, or {at}.base",
+            fix=suggest_fix() if suggest_fix else f"set {at}.{missing[0]}, or {at}.base",
         )
         sink.report("H05", finding, at=at)
     return bool(missing)
@@ -261,7 +266,7 @@ def _resolve_node(spec: NodeSpec, sink: Sink, at: str, gpu: object) -> NodeType 
     ``gpu`` is the GPU of the cluster, as the spec or the catalog states it.
     """
     required = tuple(fact for fact in NODE_FACTS if fact != "nic_speed" or spec.nics != 0)
-    if _report_missing_facts(spec, required, sink, at, _node_fix(f"{at}.base", gpu)):
+    if _report_missing_facts(spec, required, sink, at, partial(_node_fix, f"{at}.base", gpu)):
         return None
     facts = spec.model_dump()
     return NodeType(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.topology.hostlist import (
@@ -139,7 +140,7 @@ def is_or_are(names: list[str]) -> str:
 _VALID_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecRack:
     """Rack as the spec lists it, including its spare and unavailable hosts."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.job_spec import JobSpec
 
 DEFAULT_RATIO = 10
@@ -12,7 +11,7 @@ DEFAULT_RATIO = 10
 decay in a wsd schedule (warm-up, stable, decay)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LearningRate:
     """Steps and final rate of a learning-rate schedule; the peak rate is in ``Job``."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.similar_names import did_you_mean
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Targets:
     """Backends whose files are emitted, the framework of the layout, and their versions."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import NodeType
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
 from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 TOPOLOGY_PATH = "cluster.topology"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopologyFacts:
     """Cluster spec with the racks of a topology file, and the GPUs per host of that file."""
 

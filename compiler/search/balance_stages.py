@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+
+from parc.compiler.ir.frozen import frozen
 
 PRECISION = 1e-4
 """Relative distance between the time of the slowest rank and the smallest possible time."""
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)  # without slots, so that sums can be cached
+@frozen(slots=False)  # without slots, so that sums can be cached
 class StageWork:
     """Work of one micro-batch that is divided over the chunks of a pipeline."""
 

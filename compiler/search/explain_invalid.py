@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, lru_cache
 from itertools import chain, islice
 from typing import Any
@@ -16,6 +16,7 @@ from parc.backends.base import Framework
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Pins, Problem
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.rule import Rule
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import ChooseExchange, fastest_exchange
@@ -284,7 +285,7 @@ def report_excess_chunks(problem: Problem, framework: Framework, sink: Sink) -> 
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Violation:
     """Violated rule with its explanation."""
 

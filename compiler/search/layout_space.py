@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, LayoutVariant, PipelineSplit, Problem, Recompute, Schedule
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.search.choose_context_exchange import ChooseExchange, fixed_exchange
 from parc.compiler.search.enumerate_layouts import (
     LayoutPoint,
@@ -19,7 +19,7 @@ from parc.compiler.search.enumerate_layouts import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayoutSpace:
     """Search space of one framework variant: the combinations of the values to try on each axis."""
 

@@ -40,6 +40,7 @@ from parc.compiler.cost.memory.workspaces import (
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
 from parc.compiler.ir import Layout
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
@@ -90,7 +91,7 @@ def has_memory_elsewhere(oversized: OversizedLayout) -> bool:
     return sum(needs) <= NEAR * left * point.pp
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MicroBatchBytes:
     """Bytes of one micro-batch that are allocated outside of the layers."""
 

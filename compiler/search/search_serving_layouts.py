@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
 
@@ -24,6 +24,7 @@ from parc.compiler.evaluate.evaluate_service import (
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving_plan import NearMiss, ServingCandidate, ServingRule
 from parc.compiler.search.choose_step_tokens import choose_step_tokens, with_step_tokens
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
@@ -104,7 +105,7 @@ def search_serving_layouts(
     return order[0], search
 
 
-@dataclass(frozen=True)  # without slots, so that the estimates of ``others`` can be cached
+@frozen(slots=False)  # without slots, so that the estimates of ``others`` can be cached
 class _Evaluated:
     """Layouts of a search: valid ones, those that miss a limit of the goals, and all rejected."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.units import Quantity
 
@@ -26,7 +26,7 @@ _SAFETY_BOUND = 2**20
 them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorLocation:
     """Place of an error in the spec, with the value there and the type that was expected."""
 

@@ -220,10 +220,10 @@ class ClusterSpec(StrictModel):
     pue: LoadFactor = 1.0
     """Power of the data center divided by the power of its hosts (power usage effectiveness). Only
     the energy of a run depends on it. With 1, cooling is not counted."""
-    failures: FailuresSpec = FailuresSpec()
+    failures: FailuresSpec = FailuresSpec.with_defaults()
     """Failures of the cluster. The best checkpoint interval and the expected length of a run depend
     on them."""
-    storage: StorageSpec = StorageSpec()
+    storage: StorageSpec = StorageSpec.with_defaults()
     """File system for checkpoints."""
     calibration: str | None = None
     """Path of a file that `parc calibrate` wrote, with cost-model parameters that were fitted to

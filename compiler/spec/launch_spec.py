@@ -171,7 +171,7 @@ class LaunchSpec(StrictModel):
     omit: tuple[str, ...] = ()
     """Flags of the plan that the program must not get, such as --manual-gc. Only flags that do not
     affect layout, memory and time can be omitted."""
-    logging: LoggingSpec = LoggingSpec()
+    logging: LoggingSpec = LoggingSpec.with_defaults()
     """Loggers of a training job. If absent, losses are only on standard output."""
     profile: ProfileSpec | None = None
     """Steps to record with a CUDA profiler: {first_step: 10, last_step: 12, ranks: [0]}. If absent,
@@ -189,9 +189,9 @@ class LaunchSpec(StrictModel):
     network_interface: str | None = None
     """Network interface over which NCCL and Gloo connect at startup. It must have the same name on
     all hosts. If absent, NCCL and Gloo choose an interface."""
-    slurm: SlurmSpec = SlurmSpec()
+    slurm: SlurmSpec = SlurmSpec.with_defaults()
     """Settings of the Slurm batch script."""
-    kubernetes: KubernetesSpec = KubernetesSpec()
+    kubernetes: KubernetesSpec = KubernetesSpec.with_defaults()
     """Settings of the Kubernetes objects."""
 
 
@@ -222,11 +222,11 @@ class SiteSpec(StrictModel):
     file, relative to this file. Keys of this file take precedence."""
     source: str | None = None
     """Source of the settings: a document or a page."""
-    cluster: ClusterSpec = ClusterSpec()
+    cluster: ClusterSpec = ClusterSpec.with_defaults()
     """Default values of the spec's section cluster, such as node and fabric. Ignored if the spec
     names a cluster of the catalog. If the spec sets nodes, racks or topology, the hosts of the site
     are ignored; if it sets node, the gpu of the site is ignored."""
-    launch: LaunchSpec = LaunchSpec()
+    launch: LaunchSpec = LaunchSpec.with_defaults()
     """Default values of the spec's section launch, such as slurm.partition, env and setup. A job
     without container_image ignores slurm.container_mounts and slurm.container_runtime of the
     site."""
@@ -235,5 +235,5 @@ class SiteSpec(StrictModel):
     modules: tuple[str, ...] = ()
     """Environment modules that each host loads before the commands of launch.setup. Ignored if
     launch.slurm.container_image is set, because an image contains its software."""
-    folders: FoldersSpec = FoldersSpec()
+    folders: FoldersSpec = FoldersSpec.with_defaults()
     """Folders on shared file systems."""

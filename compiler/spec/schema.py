@@ -11,7 +11,6 @@ import ast
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from inspect import cleandoc, getsource
 from itertools import pairwise
@@ -22,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.annotations import describe_expected, model_of, union_members
 from parc.compiler.spec.launch_spec import SiteSpec
 from parc.compiler.spec.service_spec import ServingSpec
@@ -58,7 +58,7 @@ def _declared_docs(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldDoc:
     """Documentation of one field of the spec."""
 

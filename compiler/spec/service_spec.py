@@ -104,7 +104,7 @@ class TrafficSpec(StrictModel):
     """Shape of the gamma distribution of the times between arrivals, as in vllm bench serve
     --burstiness. 1 is a Poisson process; smaller values are bursts of requests. The simulation uses
     it."""
-    lengths: LengthsSpec = LengthsSpec()
+    lengths: LengthsSpec = LengthsSpec.with_defaults()
     """Distribution of the lengths of prompts and answers around their means."""
     prefix_hit: Percent = 0.0
     """Percentage of the tokens of each prompt that the prefix cache stores, so that they are not
@@ -161,7 +161,7 @@ class PoolSpec(StrictModel):
     counts hosts in the order of the spec, after the named hosts of the other pool and, for the
     decode pool, after those of the prefill pool. If absent, the hosts that the other pool
     leaves."""
-    layout: ServingLayoutSpec = ServingLayoutSpec()
+    layout: ServingLayoutSpec = ServingLayoutSpec.with_defaults()
     """Fixed values of the layout of the pool, which take precedence over those of the section
     layout: {tp: 8, replicas: 2}."""
 
@@ -169,9 +169,9 @@ class PoolSpec(StrictModel):
 class DisaggregateSpec(StrictModel):
     """Prefill pool and decode pool of a disaggregated service."""
 
-    prefill: PoolSpec = PoolSpec()
+    prefill: PoolSpec = PoolSpec.with_defaults()
     """Engines that compute the KV cache of prompts."""
-    decode: PoolSpec = PoolSpec()
+    decode: PoolSpec = PoolSpec.with_defaults()
     """Engines that read this cache over the network and generate the answers."""
 
 
@@ -306,9 +306,9 @@ class ServingSpec(TaskSpec):
 
     job: ServiceSpec
     """Serving job: checkpoint, number formats, traffic, and limits of the engine."""
-    goals: ServingGoalsSpec = ServingGoalsSpec()
+    goals: ServingGoalsSpec = ServingGoalsSpec.with_defaults()
     """Objective of the search, and limits on latency and memory."""
-    layout: ServingLayoutSpec = ServingLayoutSpec()
+    layout: ServingLayoutSpec = ServingLayoutSpec.with_defaults()
     """Fixed values of the layout. PARC decides all other values."""
-    launch: ServingLaunchSpec = ServingLaunchSpec()
+    launch: ServingLaunchSpec = ServingLaunchSpec.with_defaults()
     """Ports, extra arguments, environment, and settings of the schedulers."""

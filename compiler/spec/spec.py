@@ -51,9 +51,9 @@ class Spec(TaskSpec):
 
     job: JobSpec
     """Training run: kind, batch, precision, hyperparameters, data and checkpoints."""
-    goals: GoalsSpec = GoalsSpec()
+    goals: GoalsSpec = GoalsSpec.with_defaults()
     """Objective of the search, memory headroom, and limits on parallel sizes."""
-    layout: LayoutSpec = LayoutSpec()
+    layout: LayoutSpec = LayoutSpec.with_defaults()
     """Fixed values of the layout. The search decides all other values."""
-    launch: LaunchSpec = LaunchSpec()
+    launch: LaunchSpec = LaunchSpec.with_defaults()
     """Program, extra arguments, environment, and settings of the schedulers."""

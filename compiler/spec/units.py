@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
+
+from parc.compiler.ir.frozen import frozen
 
 _WORDS = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z%/]+)")
 
@@ -28,7 +30,7 @@ def _spelled_alike(unit: str, other: str) -> bool:
     return unit.lower() == other.lower() and not bits
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Quantity:
     """Kind of quantity, such as a time: a number in the base unit, or text with a unit.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.fixes import is_fixed_by, overrides_of_fix
 from parc.compiler.spec.override import edit_text
 from parc.compiler.spec.reading.source import SpecSource
@@ -16,7 +17,7 @@ MOST_TRIALS = 100
 """Largest number of fixes that are tried on one spec. Each trial checks the spec again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FixedSpec:
     """Text of a spec after its fixes, the diagnostics that were fixed, and those that remain."""
 

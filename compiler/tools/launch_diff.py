@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.text import DiffSection, setting_changes_section
 from parc.compiler.tools.importers.formats import FrameworkSettings, importers_by_backend
@@ -36,7 +36,7 @@ _LAUNCH_FILES = (".sh", ".sbatch", ".json", ".yaml")
 """Endings of emitted files that a launch uses."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchDiff:
     """Differences between a launch file and an output, from the point of view of the file."""
 

@@ -13,12 +13,12 @@ host).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby
 from math import gcd, inf
 
 from parc.compiler.ir.cluster import Cluster, Host, NodeType, Rack
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import Mesh
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.topology.hostlist import natural_key
@@ -29,7 +29,7 @@ RACKS = "rack by rack"
 NAMES = "name order"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeNumbering:
     """Numbering of the node ranks of a job; all sizes are numbers of hosts."""
 

@@ -7,17 +7,17 @@ ranks belong to groups that visit the same hosts, these groups are stored once, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import Mesh
 
 MOST_KEPT = 16
 """Number of cached results. One plan needs fewer, so a plan never evicts its own results."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeGroups:
     """Process groups over some axes of one mesh, each as a sequence of node ranks."""
 
@@ -32,7 +32,7 @@ class NodeGroups:
     host."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _MergedAxis:
     """Neighboring mesh axes that are all in the process group, or all not, merged into one."""
 

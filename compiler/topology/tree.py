@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from parc.compiler.ir.cluster import Cluster, Host
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeLevel:
     """Level of the cluster tree. Two GPUs communicate over their lowest common level."""
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from operator import ne
 from typing import Literal
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.node_groups import NodeGroups
 
 Pattern = Literal["ring", "line", "all-to-all"]
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class TrafficFlow:
     """Messages per step between the node ranks of the process groups over some mesh axes."""
 

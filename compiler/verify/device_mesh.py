@@ -9,7 +9,6 @@ those meshes is detected here. Frameworks that build such a mesh use ``DeviceMes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -23,6 +22,7 @@ from parc.backends.verifier import (
     LauncherNumber,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, MalformedFileError
 
 Axes = tuple[tuple[str, int], ...]
@@ -44,7 +44,7 @@ SPARSE = {"ep": ("ep",), "efsdp": ("efsdp",)}
 """Name of a kind of group in the rank map -> axes of these groups in the mesh of experts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeshSizes:
     """Sizes of a device mesh as a framework's file configures them."""
 
@@ -116,7 +116,7 @@ def positive_sizes(file: str, sizes: Mapping[str, Any]) -> dict[str, int]:
     return dict(sizes)
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class DeviceMeshVerifier(FrameworkVerifier):
     """Verifier of a framework that builds a device mesh from the sizes in one file."""
 

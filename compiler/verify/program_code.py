@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -19,6 +18,7 @@ from itertools import zip_longest
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_program import report_program_change, shorten_for_finding
 
@@ -36,7 +36,7 @@ def parse_program(file: str, text: str) -> ast.Module:
         raise MalformedFileError(file, line, f"the text is not a Python program: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramDigest:
     """Digests of one program."""
 

@@ -11,13 +11,14 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
 
+from parc.compiler.ir.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class RankMap:
     """Rank map: hosts, racks and NVLink domains by node rank, and coordinates by rank."""
 

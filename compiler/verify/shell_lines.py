@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from parc.compiler.ir.frozen import frozen
 
 _TOKEN = re.compile(
     r"""'[^']*'|"(?:[^"\\]|\\.)*"|\$\{?\#|\\.|[^\s'"\\#$]+|[ \t]+|\n|.""", re.DOTALL
@@ -13,7 +14,7 @@ _WORD_BREAKS = frozenset(" \n;|&(")
 """Characters after which ``#`` starts a comment."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShellLine:
     """Line of a script. If a quoted text contains newlines, all its lines count as one line."""
 

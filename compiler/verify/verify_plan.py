@@ -7,7 +7,6 @@ framework's arithmetic. They share no code with the emitters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from parc.backends.verifier import (
     Verifier,
 )
 from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import (
     DOCUMENT,
     TABLE,
@@ -57,7 +57,7 @@ SERVING_COLUMN = "replica"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _EmittedFolder:
     """Content of an output folder: its files, parsed lock and rank map document, and verifiers."""
 

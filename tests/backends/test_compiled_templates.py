@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jinja2 import DictLoader, Environment, FileSystemLoader
 
-from parc.backends.shared.render import CompiledTemplates
+from parc.backends.shared.compiled_templates import CompiledTemplates
 
 
 def render(folder: Path, options: str = "") -> str:

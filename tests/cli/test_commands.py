@@ -195,7 +195,7 @@ def test_verify_names_files_at_the_top_of_the_folder_that_parc_did_not_write(
     assert listed in result.stdout
 
 
-def test_check_reports_what_the_verification_of_the_emitted_files_reports(
+def test_compile_reports_contradictions_of_its_files_which_are_no_mistake_in_the_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from parc.backends.rankmap.backend import Rankmap
@@ -206,12 +206,13 @@ def test_check_reports_what_the_verification_of_the_emitted_files_reports(
         table, *others = emit(self, plan)
         return (Artifact(table.path, table.text.replace("\n1,0,", "\n1,1,", 1)), *others)
 
-    spec = write_spec(tmp_path)
-    assert parc("check", spec).exit_code == 0
+    spec, out = write_spec(tmp_path), tmp_path / "out"
     monkeypatch.setattr(Rankmap, "emit", emit_wrong_table)
-    result = parc("check", spec)
+    result = parc("compile", spec, "-o", str(out))
     assert result.exit_code == 1
-    assert "error[PARC-A05]" in result.stdout
+    assert "error[PARC-A05]" in result.stderr
+    assert not out.exists()
+    assert parc("check", spec).exit_code == 0
 
 
 def test_verify_of_a_missing_directory_exits_with_2(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.cli import command_steps
+from parc.compiler.verify import verify_pools
 from tests.cli.specs import SPEC, parc, write_spec
 
 
@@ -91,6 +92,17 @@ def test_check_accepts_current_files_and_writes_nothing(spec: str) -> None:
     result = parc("compile", spec, "-o", "out", "--check")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "check     OK: 14 files, up to date in out"
+
+
+def test_check_verifies_no_files_that_were_verified_when_they_were_written(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[int] = []
+    monkeypatch.setattr(verify_pools, "verify_output", lambda files, sink: verified.append(1))
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    assert verified == [1]
+    assert parc("compile", spec, "-o", "out", "--check").exit_code == 0
+    assert verified == [1]
 
 
 def test_check_lists_files_that_are_out_of_date(spec: str) -> None:

@@ -39,6 +39,19 @@ def test_help_imports_click_and_nothing_heavy() -> None:
     assert ran.stdout.splitlines()[-2:] == ["[]", "[]"]
 
 
+def test_check_imports_neither_templates_nor_verifiers() -> None:
+    spec = str(ROOT / "examples" / "llama-3-70b" / "spec.yaml")
+    code = (
+        "import sys\nfrom parc.compiler.cli import main\n"
+        f"main(['check', {spec!r}], standalone_mode=False)\n"
+        "print([name for name in sys.modules if name in ('jinja2', 'jsonschema')"
+        " or name.startswith('parc.compiler.verify') or name.endswith('.verify')])"
+    )
+    ran = run_python(code)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_every_command_starts_with_its_line_in_the_list(name: str) -> None:
     command: click.Command = import_module(f"parc.compiler.cli.commands.{name}").command

@@ -88,6 +88,7 @@ def parc(folder: Path, *words: str) -> Result:
     return CliRunner().invoke(main, [one.format(folder=folder) for one in words])
 
 
+CHECK = ("check", "{folder}/spec.yaml")
 COMPILE = ("compile", "{folder}/spec.yaml", "-o", "{folder}/out")
 VERIFY = ("verify", "{folder}/out")
 
@@ -112,9 +113,10 @@ def test_other_groups_than_those_of_the_plugin_are_found(folder: Path) -> None:
     swapped = FRAMEWORK.replace("tp=layout.tp)", "tp=layout.dp_shard)")
     swapped = swapped.replace("dp_shard=layout.dp_shard", "dp_shard=layout.tp")
     write_distribution(folder, "mylab", swapped)
-    result = parc(folder, *COMPILE)
-    assert result.exit_code == 1
-    assert "PARC-A01" in result.output
+    for command in (CHECK, COMPILE):
+        result = parc(folder, *command)
+        assert result.exit_code == 1
+        assert "PARC-A01" in result.output
     assert not (folder / "out").exists(), "files that contradict each other are not written"
 
 
@@ -124,6 +126,8 @@ def test_files_of_a_plugin_without_a_verifier_are_reported(folder: Path, code: s
     compiled = parc(folder, *COMPILE)
     assert compiled.exit_code == 0, compiled.output
     assert "PARC-A13" in compiled.output
+    assert "PARC-A13" in parc(folder, *CHECK).output
+    assert "PARC-A13" in parc(folder, *COMPILE, "--check").output
     result = parc(folder, *VERIFY)
     assert result.exit_code == 1
     assert "PARC-A13" in result.output

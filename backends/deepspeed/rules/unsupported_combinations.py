@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.backends.deepspeed.derived_config import uses_autotp
@@ -11,13 +10,14 @@ from parc.backends.deepspeed.meshes import ORDER
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.rule import Rule
 
 AUTOTP_SINCE = "0.17"
 """First minor version in which every release supports AutoTP for training."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExclusiveSizes:
     """Two parallel sizes that DeepSpeed cannot combine: at least one of the two sizes must be 1."""
 

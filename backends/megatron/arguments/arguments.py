@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.megatron.arguments import (
@@ -18,11 +17,12 @@ from parc.backends.megatron.arguments import (
 from parc.backends.megatron.capabilities import core_version
 from parc.backends.shared.field_table import Derived, flag_table, public_functions
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.frozen import frozen
 
 PACKAGE = "parc.backends.megatron"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Argument:
     """Command-line flag with its values, and the group of the flag in ``flags.yaml``."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from parc.backends.megatron.verify_settings import ARGS, OMIT, derive_settings
 from parc.backends.shared.torch.verify_program_start import start_of_program
 from parc.backends.verifier import DerivedGroups, DerivedSetting, FileDependencies, LaunchedProgram
 from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.verify_settings import PLAN, EmittedSettings, read_plan, yaml_settings
@@ -48,7 +49,7 @@ ALWAYS: tuple[Flag, ...] = (
 )
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class TranslatedFields:
     """Fields of the file as flags."""
 

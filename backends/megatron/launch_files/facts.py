@@ -7,7 +7,6 @@ partial one, in which these values are marked as unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.megatron.arguments.arguments import planned_arguments
@@ -16,6 +15,7 @@ from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.lint.check_rules import LaunchFacts, framework_or_even_split
 from parc.compiler.tools.lint.complete_facts import (
     cluster_section,
@@ -55,7 +55,7 @@ Known = Callable[[str], bool]
 """Predicate that is true for the spec fields which the launch file determines."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MegatronJobFacts(LaunchFacts[Problem, Layout]):
     """Problem and layout that a launch script of Megatron determines."""
 

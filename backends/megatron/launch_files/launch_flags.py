@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.launch_files.import_arguments import TABLE
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.compiler.diagnostics import Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LAUNCHER, LaunchFlag
 from parc.compiler.tools.lint.script import LintedScript
 
@@ -26,7 +26,7 @@ CUT_BY_FORKS = {"layout.pipeline_layout"}
 """Spec fields that no flag of Megatron-DeepSpeed sets, because DeepSpeed splits the layers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MegatronLaunch:
     """Megatron's flags in one script, and what is known about the program that reads them."""
 

@@ -7,9 +7,8 @@ until the layer count is right. Of equally loaded stages, the earlier stage lose
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.backends.megatron.stages.layout_string import Stage
+from parc.compiler.ir.frozen import frozen
 
 HALF = 2
 """Load of one decoder layer, in half layers."""
@@ -17,7 +16,7 @@ EMBEDDING_LOAD = 1
 """Load of the embedding, in half layers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MtpAndLossLoads:
     """Number of MTP layers, and the loads of an MTP layer and of the loss in decoder layers."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
+
+from parc.compiler.ir.frozen import frozen
 
 MOST_STAGES = 65_536
 """Maximum number of letters in an expanded layout string; a longer one is taken for a typo."""
@@ -30,7 +31,7 @@ class LayoutStringError(ValueError):
         self.at = at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """Contents of a pipeline stage: embedding (E), decoder layers (t), MTP layers (m), loss (L)."""
 

@@ -10,7 +10,6 @@ spec sets another form. Source: megatron/core/transformer/transformer_block.py,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
@@ -24,6 +23,7 @@ from parc.backends.megatron.stages.layout_string import (
     parse_layout_string,
 )
 from parc.compiler.ir import Layout, Model, ModelChunk, Pins, PipelineSplit, Problem
+from parc.compiler.ir.frozen import frozen
 
 COUNTED_ENDS = ((False, True), (True, False), (True, True))
 """(embedding, loss): which of them count as a layer, in the order in which this is tried. The loss
@@ -32,7 +32,7 @@ MOST_MTP_SHARE = 0.1
 """Fraction of a rank's layers up to which MTP layers are ignored when stages are balanced."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelDepth:
     """Layer counts of a model, and loads of its parts in units of one decoder layer."""
 
@@ -50,7 +50,7 @@ class ModelDepth:
         return own + chunk.mtp_layers * self.mtp_load + chunk.loss * self.loss_load
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SplitPins:
     """Settings of the spec's layout that determine the split; None if not set."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from parc.backends.shared.valid_values import compare_capabilities
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving_plan import Service
 
 MARLIN_CAPABILITY = {
@@ -24,7 +25,7 @@ kernels. bf16: vllm/platforms/interface.py. Kernels of 8-bit and 4-bit weights f
 which needs fp16 tensor cores with asynchronous copies."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FormatSupport:
     """Number formats that an engine supports, and its names in messages about them."""
 

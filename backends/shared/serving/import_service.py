@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.script_commands import (
     launch_words,
@@ -21,7 +21,7 @@ from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineCommand:
     """Command that starts an engine, in scripts of PARC and of other tools."""
 

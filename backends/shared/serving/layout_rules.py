@@ -6,9 +6,10 @@ An engine calls these functions with the numbers of a model that it divides over
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 
@@ -18,7 +19,7 @@ SIZES = ("pp", "pcp", "dcp")
 """Parallel sizes that split the layers or the tokens of a KV cache over ranks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SplitCount:
     """A number of the model that is divided over ranks, such as the number of attention heads."""
 

@@ -7,19 +7,19 @@ the prefill pool and the decode pool of a service.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render, shell_word
 from parc.compiler.ir import Artifact, ServingPlan
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.arrange_hosts import engine_hosts
 
 _DEVICE_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 """GPU vendor -> variable with the GPUs that are visible to a process."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostAddress:
     """Address of the host with node rank ``node``, as the value of a flag.
 
@@ -35,7 +35,7 @@ Flag = tuple[str, str | int | HostAddress | None]
 """Flag and value; None for a flag without value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Argument:
     """A flag with its value: None for a flag without a value, a tuple for several values."""
 
@@ -59,7 +59,7 @@ def argument_value(value: object) -> str | tuple[str, ...] | None:
     return tuple(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineProcess:
     """A process of an engine on a host."""
 
@@ -74,7 +74,7 @@ class EngineProcess:
     """Ports of the API servers that the process starts; empty for a process without a server."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineHost:
     """A host that runs one process of an engine."""
 
@@ -118,7 +118,7 @@ def devices_of(plan: ServingPlan, place: EngineHost) -> tuple[int, ...]:
     return tuple(range(first, first + local))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SideChannel:
     """Variables with the address at which an engine offers its KV cache to other engines."""
 
@@ -132,7 +132,7 @@ class SideChannel:
     """Distance between the first ports of two processes on a host."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServeProgram:
     """Engine that the script starts, and everything about it that the script contains."""
 
@@ -251,7 +251,7 @@ def _shell_value(value: str | int | HostAddress | None) -> str:
     return f" {shell_word(value)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RouterProgram:
     """Router of an engine, and how its command line starts."""
 
@@ -263,7 +263,7 @@ class RouterProgram:
     """Flag that turns on two pools."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Server:
     """API server of an engine."""
 

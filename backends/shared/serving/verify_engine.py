@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
@@ -31,6 +30,7 @@ from parc.backends.shared.verify_environment import (
 from parc.backends.shared.verify_launch_script import inherited_names, read_setup_settings
 from parc.backends.verifier import DerivedRank, DerivedSetting, EngineVerifier, JobShape
 from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 from parc.compiler.verify.verify_program import report_program_change, verify_program
 from parc.compiler.verify.verify_settings import PLAN, read_plan
@@ -70,7 +70,7 @@ def fields_not_in_files(engine: str, own: Mapping[str, str]) -> Mapping[str, str
     return MappingProxyType(found | dict(own))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpectedProcess:
     """A process that the parallel sizes imply."""
 

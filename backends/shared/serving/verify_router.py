@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from parc.backends.shared.verify_known_lines import read_script, without_redundant_quotes
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.verify_program import verify_program
 
 ROUTER = "router.sh"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RouterFormat:
     """Texts in the router script of one engine, as its verifier expects them."""
 
@@ -24,7 +24,7 @@ class RouterFormat:
     """Flag of an engine whose port follows the address of the engine; empty if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PoolServers:
     """API servers of a pool."""
 

@@ -21,6 +21,7 @@ from parc.backends.shared.verify_known_lines import (
 )
 from parc.backends.shared.verify_known_lines import read_script as read_commands
 from parc.backends.shared.verify_launch_script import replace_setup_by_marker
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 from parc.compiler.verify.shell_lines import ShellLine
 
@@ -62,7 +63,7 @@ def contains_values(planned: object, found: object) -> bool:
     return all(name in planned and planned[name] == value for name, value in found.items())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServeFormat:
     """Texts in the script of one engine, as its verifier expects them."""
 
@@ -88,7 +89,7 @@ class ServeFormat:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptWord:
     """A word on a command line, without quotes, and its line."""
 
@@ -96,7 +97,7 @@ class ScriptWord:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptProcess:
     """A process that the script starts; the last value of a repeated flag counts."""
 
@@ -259,7 +260,7 @@ def parse_flags(words: list[str]) -> dict[str, str]:
     return flags
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reader:
     """Reader of the parts of the script ``file``."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.shared.serving.verify_serve_script import ScriptWord
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir.frozen import frozen
 
 
 def parse_number(text: str | None) -> Any:
@@ -20,7 +20,7 @@ def parse_number(text: str | None) -> Any:
     return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", text) else text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlagValue:
     """Value of a flag as text, and its line; the text is None if the flag is absent."""
 
@@ -41,7 +41,7 @@ class FlagValue:
         return DerivedSetting(path, value, self.file, self.line, setting)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedFlags:
     """Arguments that all processes share: flags of the plan, and all other words."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.vllm.computed_settings import KV_ROLES
 from parc.backends.vllm.launch_files.import_command import DEGREES, LIMITS, SPREAD
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.check_rules import LaunchFacts
@@ -48,7 +48,7 @@ NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
 """Families whose published checkpoints are quantized, which the catalog does not record."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
     """Facts about a vLLM command whose layout is completely known."""
 

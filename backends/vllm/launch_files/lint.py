@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -34,6 +34,7 @@ from parc.backends.vllm.launch_files.import_command import (
 from parc.backends.vllm.plan_checks import ALLOCATOR, EXPANDABLE, PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_service
@@ -44,7 +45,7 @@ from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Command:
     """The flags of a ``vllm serve`` command under their long names."""
 

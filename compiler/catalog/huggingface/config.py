@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Any
@@ -25,6 +24,7 @@ from parc.compiler.catalog.huggingface.config_keys import (
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
 from parc.compiler.catalog.huggingface.model_fields import read_model
+from parc.compiler.ir.frozen import frozen
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 """Keys under which multi-modal configs contain the config of the text decoder."""
@@ -148,7 +148,7 @@ def explain_missing_part(config: Mapping[str, Any], part: str) -> ConfigNote:
     return ConfigNote("K02", part, message, listed if models else single)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigReading:
     """Result of reading a config: fields of ``ModelSpec``, and notes on the config."""
 

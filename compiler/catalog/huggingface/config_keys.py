@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir.frozen import frozen
 
 _EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 LARGEST = 10**9
 """Upper bound of a model dimension; a larger number must be a typo."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigNote:
     """Problem with one key of a config, which is later reported as a finding."""
 

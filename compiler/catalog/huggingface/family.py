@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from parc.compiler.ir.frozen import frozen
 
 
 class FamilyError(Exception):
@@ -18,7 +20,7 @@ class FamilyError(Exception):
         super().__init__(f"{file}: {problem}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Family:
     """Declarations of one family file; sections that the file lacks are empty."""
 

@@ -46,8 +46,8 @@ def command(
 ) -> None:
     """Report all errors, warnings and advice for each SPEC; --fix corrects them.
 
-    Without --fix, nothing is written: the files are emitted and verified in memory, so that the
-    findings are those of parc compile.
+    Without --fix, nothing is written. The findings about SPEC are those of parc compile, which also
+    verifies the files that it writes.
 
     SPEC is a file, or - for standard input. One run reports the findings of all specs; it checks
     many files on all cores.

@@ -9,16 +9,16 @@ num_floating_point_operations): scans count the operations of the recurrence, no
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from parc.compiler.cost.counts.params import indexer_params, low_rank_projection_weights
 from parc.compiler.ir import Convolution, LayerKind, LinearAttention, Mamba, Model, Problem
+from parc.compiler.ir.frozen import frozen
 
 CAUSAL = 0.5
 """Share of the attention matrix that is not masked by causal attention."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerFlops:
     """Forward FLOPs of one layer over a number of tokens, by part of the layer."""
 

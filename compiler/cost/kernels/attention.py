@@ -8,11 +8,11 @@ of a block is matrix work plus softmax work per score (FlashAttention-3, arXiv:2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import hypot
 from typing import NamedTuple
 
 from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlapped_seconds
+from parc.compiler.ir.frozen import frozen
 
 BACKWARD_FACTOR = 2.9
 """Backward time of the attention core, divided by its forward time. The backward pass has five
@@ -48,7 +48,7 @@ class AttentionShape(NamedTuple):
     is reduced by formula."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrefillFit:
     """Fitted constants of prefill on one GPU type, 16 bit."""
 
@@ -73,7 +73,7 @@ class PrefillFit:
     """Query rows per block."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecodeFit:
     """Fitted constants of decode on one GPU type: one query token per sequence, 16-bit KV cache."""
 

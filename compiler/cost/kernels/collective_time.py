@@ -8,9 +8,11 @@ a time that saturates with S, models NCCL's change from low-latency protocols to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
 from typing import Literal
+
+from parc.compiler.ir.frozen import frozen
 
 Operation = Literal["all_gather", "reduce_scatter", "all_to_all", "all_reduce"]
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
@@ -19,7 +21,7 @@ MEASURED_RANKS = 8
 assumed to grow with the depth of a tree."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CollectiveFit:
     """Fitted constants of one operation on one GPU type inside an NVLink (or PCIe) domain."""
 
@@ -51,7 +53,7 @@ class CollectiveFit:
         return replace(self, link_gb_per_s=link_gb_per_s, bus_gb_per_s=self.bus_gb_per_s * scale)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InterDomainNetwork:
     """Network between domains: the NIC share of one GPU and the latency per hop."""
 

@@ -9,7 +9,9 @@ combined with a memory roofline. Constants are fitted per GPU type and precision
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from parc.compiler.ir.frozen import frozen
 
 SPLIT_DEPTH = 256
 """Smallest part of K that one SM processes when K is split."""
@@ -28,7 +30,7 @@ NARROW = 128
 time."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CastFit:
     """Fitted constants of the kernel that quantizes A before each call."""
 
@@ -41,7 +43,7 @@ class CastFit:
     """Bytes read and written per element of A."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostLaunchFloors:
     """Minimum time between host launches of the measured software stack, by shape of the GEMM."""
 
@@ -52,7 +54,7 @@ class HostLaunchFloors:
     """Minimum time for GEMMs in which n or k is smaller than one block of scales (128)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GemmFit:
     """Constants of one GPU type at one precision: data-sheet numbers and fitted terms."""
 

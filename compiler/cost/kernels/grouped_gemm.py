@@ -8,11 +8,11 @@ precision (docs/kernel-fits.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, exp
 from typing import NamedTuple
 
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
+from parc.compiler.ir.frozen import frozen
 
 TILE_EDGE = 128
 """Rows and columns of an output tile."""
@@ -41,7 +41,7 @@ class ExpertShape(NamedTuple):
     imbalance in the fitted measurements."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupedFit:
     """Constants of grouped GEMMs on one GPU type at one precision."""
 

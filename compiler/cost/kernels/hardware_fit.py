@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from parc.compiler.cost.kernels.attention import DecodeFit, PrefillFit
@@ -12,6 +11,7 @@ from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors
 from parc.compiler.cost.kernels.grouped_gemm import GroupedFit
 from parc.compiler.cost.kernels.recurrence import ScanFit
 from parc.compiler.ir import Gpu
+from parc.compiler.ir.frozen import frozen
 
 KernelEntry = Mapping[str, Any]
 """Entry of one GPU type in the kernel catalog: terms by section and precision."""
@@ -35,7 +35,7 @@ PEAKS = {"fp8_block": "fp8", "bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 """Measured precision -> precision of its peak in the data sheet."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelFit:
     """Constants of all kernels and collectives of the cost model, for one GPU type."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import mean_visible_keys, multiplied_extra_weights
 from parc.compiler.cost.counts.params import indexer_params
@@ -24,6 +23,7 @@ from parc.compiler.ir import (
     PassBytes,
     ProgramTraffic,
 )
+from parc.compiler.ir.frozen import frozen
 
 GemmShape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
@@ -65,7 +65,7 @@ ROW_TILE = 64
 """Multiple to which the rows of an expert are padded; assumed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForwardBackward:
     """Seconds, or bytes, of the forward and of the backward pass."""
 

@@ -14,9 +14,8 @@ have other kernels, so that ``serving/layer_seconds.py`` reads only FLOPs and by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.ir import Convolution, LayerKind, LinearAttention, Mamba, Model
+from parc.compiler.ir.frozen import frozen
 
 LINEAR_CHUNK = 64
 """Tokens per chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py)."""
@@ -33,7 +32,7 @@ SCAN_BACKWARD = 2.5
 each forward product and recomputes states."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScanFit:
     """Fitted constants of the kernels of a recurrence on one GPU type, 16 bit, forward only."""
 
@@ -50,7 +49,7 @@ class ScanFit:
     """Seconds of a layer without work: the launches of all its kernels."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recurrence:
     """Widths, FLOPs and bytes of one recurrent layer, per token and over all heads."""
 

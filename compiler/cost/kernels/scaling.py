@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.cost.kernels.layer_kernels import ForwardBackward, GemmShape
 from parc.compiler.ir import Job
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scaling:
     """Recipe for scaling and quantizing the operands of matrix multiplications."""
 

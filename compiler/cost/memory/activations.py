@@ -11,13 +11,12 @@ else 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerActivations:
     """Activation bytes of one layer, divided into the modules that recompute settings can name."""
 

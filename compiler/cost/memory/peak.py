@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, floor
 
 from parc.compiler.cost.memory.activations import (
@@ -38,6 +38,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, recomputed_layers, stage_contents
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
+from parc.compiler.ir.frozen import frozen
 
 StaticBytes = tuple[float, float, float, float, float, float]
 """Bytes of (weights, gradients, optimizer state, low-precision copies, gathered weights,
@@ -46,7 +47,7 @@ LayerCounts = tuple[LayerKind, int, int]
 """(layer type, number of layers, number of recomputed layers)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryEnd:
     """Point of the interval of the memory estimate, as factors of the terms."""
 

@@ -12,13 +12,12 @@ Sources: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, for 1F1B and int
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds
 from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EqualStages:
     """Seconds of the stages of a pipeline whose stages all take the same time."""
 

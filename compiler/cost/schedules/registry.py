@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from parc.compiler.cost.schedules import formulas
 from parc.compiler.cost.schedules.action_tables import (
@@ -18,9 +17,10 @@ from parc.compiler.cost.schedules.action_tables import (
 from parc.compiler.cost.schedules.formulas import EqualStages
 from parc.compiler.cost.schedules.simulation import simulate_schedule
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineSchedule:
     """Pipeline schedule: the order of forwards and backwards on each rank, and its formulas."""
 

@@ -7,11 +7,11 @@ A hop between ranks delays the input but occupies neither rank (asynchronous sen
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
 from parc.compiler.cost.schedules.table import ActionTable, Computation, OverlappedPair
+from parc.compiler.ir.frozen import frozen
 
 
 class DeadlockError(ValueError):
@@ -54,7 +54,7 @@ class StageCosts(NamedTuple):
         return forward + backward - self.overlap * min(forward, backward)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timeline:
     """Result of a simulation: the time of the step, and busy time and start times per rank."""
 
@@ -87,7 +87,7 @@ def simulate_schedule(table: ActionTable, costs: StageCosts) -> Timeline:
     return Timeline(max(run.clocks), tuple(run.busy), tuple(map(tuple, run.starts)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ComputationTimes:
     """Times of one type of computation, in lists by stage and then by micro-batch."""
 

@@ -7,8 +7,9 @@ stages; they are called its *chunks*.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from parc.compiler.ir.frozen import frozen
 
 Computation = Literal["F", "B", "I", "W"]
 """F: forward; B: full backward; I: gradient of the input; W: gradient of the weights. A full
@@ -73,7 +74,7 @@ class PipelineShape(NamedTuple):
         return min(self.group or self.ranks, self.micro_batches)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ActionTable:
     """Actions of all ranks in one step, listed per rank in order of execution."""
 

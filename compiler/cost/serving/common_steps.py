@@ -24,11 +24,11 @@ divided by the mean time. K has a Poisson distribution:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, erfc, exp, expm1, log, sqrt
 
 from parc.compiler.cost.serving.slowest_prompt import slowest_moments
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Lengths
 
 MANY_PROMPTS = 32.0
@@ -46,7 +46,7 @@ GRID_RATIO = 1.05
 LOG_RATIO = log(GRID_RATIO)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommonSteps:
     """Prompts that run on the data-parallel ranks of one engine."""
 

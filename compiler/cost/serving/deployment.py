@@ -6,7 +6,6 @@ slowest link of the group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from parc.compiler.cost.counts.flops import query_and_value_width
@@ -15,6 +14,7 @@ from parc.compiler.cost.serving.memory import kv_bytes_per_layer
 from parc.compiler.cost.serving.shard import RankWeights, count_rank_weights
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.engine_constants import EngineConstants
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
 PCIE_SHARE = 0.65
@@ -43,7 +43,7 @@ def _bytes_with_ramp(nbytes: float) -> float:
     return nbytes + RAMP_BYTES * nbytes / (nbytes + RAMP_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingLinks:
     """Rates that collectives reach, in GB/s per GPU and direction, and latencies in seconds."""
 
@@ -137,7 +137,7 @@ class ServingLinks:
         return latency + nbytes / rate
 
 
-@dataclass(frozen=True)  # without slots, so that the rates below can be cached
+@frozen(slots=False)  # without slots, so that the rates below can be cached
 class Deployment:
     """Model on a cluster under one serving layout, with the rates that the hardware reaches."""
 

@@ -13,7 +13,6 @@ each group (v1/core/kv_cache_planning.py, _get_kv_cache_groups_uniform_page_size
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, lcm
 
 from parc.compiler.cost.counts.cache import (
@@ -31,10 +30,11 @@ from parc.compiler.cost.serving.shard import (
 )
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.engine_constants import StatePageConstants
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheBlocks:
     """Block size and groups of layers in the cache of a model on one tensor-parallel rank."""
 

@@ -45,11 +45,11 @@ length stay together in all rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, sqrt
 
 from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
 from parc.compiler.ir import Model
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Lengths, ServingSetup, Traffic
 
 CLOSED_LOOP_ROUNDS = 10
@@ -65,7 +65,7 @@ FIXED = Lengths(range_ratio=0.0)
 """Lengths that are all equal."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepSeconds:
     """Times in seconds in the steady state of a data-parallel rank."""
 
@@ -111,7 +111,7 @@ class StepSeconds:
         return self.prefill + (ranks - 1) * self.shared
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestQueue:
     """Work ahead of a request when it arrives at a data-parallel rank."""
 

@@ -11,7 +11,7 @@ rank; heads of linear attention and Mamba are split.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.cost.counts.flops import multiplied_extra_weights
 from parc.compiler.cost.counts.params import (
@@ -25,6 +25,7 @@ from parc.compiler.cost.counts.params import (
     router_params,
 )
 from parc.compiler.ir import LayerKind, Mixer, Model
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
 WEIGHT_BYTES = {
@@ -42,7 +43,7 @@ KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 """Bytes per element of the key-value cache."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MixerWeights:
     """Weight elements of the token mixer of one layer on one rank."""
 
@@ -52,7 +53,7 @@ class MixerWeights:
     """Norms, biases, convolution, decay and step size, stored in 16 bit."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerCounts:
     """Numbers of layers by type. The numbers can be fractions if they are means over stages."""
 
@@ -106,7 +107,7 @@ class LayerCounts:
         return self.token_mixers + self.dense + self.routed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankWeights:
     """Weight elements on the fullest rank of a deployment, by part of the model."""
 
@@ -150,7 +151,6 @@ def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup)
     experts, sizes = model.experts, model.ffn_sizes
     mean_size = sum(sizes) / len(sizes) if model.variants and sizes else model.ffn.size
     return RankWeights(
-        # Layer types are assumed to be distributed evenly over the stages.
         layers=LayerCounts.in_range(model).multiplied_by(
             layers_of_longest_stage(model, layout) / model.layers
         ),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, log, sqrt
 from statistics import NormalDist
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Lengths
 
 QUANTILES = 64
@@ -33,7 +33,7 @@ def slowest_moments(
     return mean, square
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _LongestLengths:
     """Distribution of the longest of several lengths, in units of the mean length."""
 

@@ -10,7 +10,7 @@ The time to the first token is that of a request's own prompt and of the delay b
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
@@ -24,10 +24,11 @@ from parc.compiler.cost.serving.request_waits import (
     seconds_until_prompt_runs,
 )
 from parc.compiler.cost.serving.step import StepBatch, seconds_through_all_stages
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingSetup, StepTerms, Traffic
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SteadyState:
     """Steady state of an engine with ``running`` decoding requests on each data-parallel rank."""
 

@@ -8,7 +8,7 @@ requests takes the longer of its cache traffic and its FLOPs (latent attention c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.cost.counts.cache import cache_bytes_per_token, index_key_bytes
 from parc.compiler.cost.counts.flops import mean_visible_keys
@@ -21,6 +21,7 @@ from parc.compiler.cost.serving.layer_seconds import (
 )
 from parc.compiler.cost.serving.shard import KV_BYTES, WEIGHT_BYTES, mixer_weight_bytes
 from parc.compiler.ir import Model
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import StepTerms
 
 ATTENTION_KERNELS = 5
@@ -49,7 +50,7 @@ in prompts and contexts, and all of them wait for the slowest (Sarathi-Serve, se
 number is an assumption; no measurement determines it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepBatch:
     """Work of one data-parallel rank in one engine step.
 

@@ -7,18 +7,19 @@ one collective inside a host, such as ``all_reduce.bus_gb_per_s``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from parc.compiler.cost.fitting import ParameterPrior
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, Operation
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import Efficiency, Generation, Gpu, KernelStack, Problem
+from parc.compiler.ir.frozen import frozen
 
 Values = tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EfficiencyParameter:
     """Spread and bounds of one efficiency parameter, and the runs that determine it."""
 

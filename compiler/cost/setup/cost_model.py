@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from parc.backends.base import Framework, GraphCapture, KernelTraffic
@@ -35,6 +35,7 @@ from parc.compiler.ir import (
     Problem,
     ProgramTraffic,
 )
+from parc.compiler.ir.frozen import frozen
 
 T = TypeVar("T")
 NO_GRAPHS = CapturedGraphs(frozenset(), 0)
@@ -46,7 +47,7 @@ multiplication (TransformerEngine, comm_gemm_overlap)."""
 ONE_RANK = GroupSpan(1, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSpans:
     """Distribution of each process group of one layout over NVLink domains."""
 

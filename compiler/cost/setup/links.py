@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
@@ -13,12 +13,13 @@ from parc.compiler.cost.kernels.collective_time import (
 )
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import Axis, Cluster, Efficiency
+from parc.compiler.ir.frozen import frozen
 
 SOCKETS = 2
 """CPU sockets of a host. A group with one GPU on each of them has no two GPUs near one NIC."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSpan:
     """Distribution of a process group over NVLink domains.
 
@@ -49,7 +50,7 @@ def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
     return GroupSpan(size, min(local, size))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Links:
     """Links of a cluster with the rates and latencies that collectives of training reach."""
 

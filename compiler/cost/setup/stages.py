@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 
 from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit, Recompute
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageContents:
     """Layers and other modules of one pipeline rank, in all its virtual stages together."""
 
@@ -44,7 +44,7 @@ class StageContents:
         return {kind: n for kind, one in pairs if (n := one + more if kind == last else one)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EqualStageGroup:
     """Group of ``count`` pipeline ranks with equal contents.
 
@@ -124,7 +124,7 @@ def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGr
     return tuple(EqualStageGroup(load, stages[0], len(stages)) for load, stages in seen.items())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DistinctChunks:
     """Distinct model chunks of a pipeline: chunks that take equal time are listed once."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from parc.compiler.cost.counts.launches import (
@@ -48,6 +47,7 @@ from parc.compiler.cost.step.weight_gathers import (
     gradient_sum_seconds,
 )
 from parc.compiler.ir import LayerKind, Layout, Model
+from parc.compiler.ir.frozen import frozen
 
 LAUNCH_NORM = 4.0
 """Norm that combines the host's launch time and the device time (1: sum, 8: about the maximum);
@@ -63,7 +63,7 @@ are the weight gradients of the first projections of attention and MLP, which ta
 backward time of these projections."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerTime:
     """Time of one layer and micro-batch in seconds, by term."""
 

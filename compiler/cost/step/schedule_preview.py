@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageCosts, Timeline, simulate_schedule
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
@@ -11,13 +9,14 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.stage_time import chunk_seconds
 from parc.compiler.cost.step.step_time import stage_boundary_seconds
 from parc.compiler.ir import Layout
+from parc.compiler.ir.frozen import frozen
 
 MOST_ROUNDS = 2
 """Number of simulated micro-batches per pipeline rank, rounded down. Two are enough to show
 warm-up, steady state and cool-down."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchedulePreview:
     """Simulation of one training step, in which repetitions of the steady state are left out."""
 

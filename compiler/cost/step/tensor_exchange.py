@@ -6,15 +6,14 @@ mixer and MLP, with T tokens in the rank's context-parallel part and hidden size
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from parc.compiler.cost.kernels.collective_time import Operation, ring_passes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.ir import LayerKind, Layout
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerCollective:
     """Collective that one layer calls one or more times per micro-batch."""
 

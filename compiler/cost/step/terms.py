@@ -5,10 +5,10 @@ The table is printed by ``parc explain TERM``, the report and docs/cost-model.md
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EstimateTerm:
     """Term of an estimate; ``name`` is its field in ``StageMemory`` or ``StepTime``."""
 

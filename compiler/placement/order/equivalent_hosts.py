@@ -6,11 +6,11 @@ Placement assigns node ranks to sites, because exchanging two hosts of a site ch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
 from parc.compiler.ir.cluster import Cluster, Host
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.tree import count_hosts_below_switches, uplink_gb_per_s
 
@@ -18,7 +18,7 @@ SINGLE_HOST = -1
 """Value in ``HostSites.domains`` for a site in which each host is an NVLink domain."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UplinkTier:
     """Switches of one level, numbered from 0. All hosts below a switch share its uplink."""
 
@@ -29,7 +29,7 @@ class UplinkTier:
     """Rate of the uplink of every switch, one direction; inf if hosts have no NICs."""
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class HostSites:
     """Sets of equivalent hosts (sites), sorted so that neighbors share many switches."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import mul
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.placement.order.placement_problem import (
     PlacementProblem,
     domain_of_each_node_rank,
@@ -21,7 +22,7 @@ Partners = tuple[tuple[int, ...], ...]
 """For every node rank, a tuple of node ranks or of process groups."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeMessages:
     """Network messages of one phase (traffic of one parallel axis) by node rank."""
 

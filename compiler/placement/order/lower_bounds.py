@@ -13,10 +13,10 @@ bounds on a regular tree of switches, and seldom on an irregular one.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.placement.order.placement_problem import (
     PlacementProblem,
     round_significant_digits,
@@ -31,7 +31,7 @@ which weakens the bound but keeps it valid. The limit is a count, not a time, so
 reports the same bound."""
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class TimeBound:
     """Lower bounds on the exposed seconds of one placement problem."""
 
@@ -119,7 +119,7 @@ class TimeBound:
         return max((base, *(one.least_cost(contained, weights, floors) for one in self.grid_views)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _SinglePhaseBound:
     """Least time that one phase alone keeps the uplink of a switch busy."""
 
@@ -156,7 +156,7 @@ class _SinglePhaseBound:
         return sent / level.bytes_per_s
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class ByteBound:
     """Lower bounds on the weighted bytes per step of one placement problem."""
 
@@ -258,7 +258,7 @@ class ByteBound:
         return _SwitchBytes(self.time_bound, units)
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class _SwitchBytes:
     """Lower bound on the bytes that leave a switch, by the number of node ranks below it."""
 

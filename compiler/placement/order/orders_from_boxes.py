@@ -15,10 +15,10 @@ orders, so only the orders of the best shapes are evaluated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import Axis, Mesh
 from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
 from parc.compiler.placement.order.link_loads import NodeMessages
@@ -132,7 +132,7 @@ FEWEST_SHAPES = 8
 """Least number of shapes that are scored, however large the job."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoxOrder:
     """Order of hosts that is built from nested boxes of node ranks."""
 

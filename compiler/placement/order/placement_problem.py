@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from parc.compiler.ir.cluster import Host
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
 from parc.compiler.placement.order.switch_cuts import CutModel
 from parc.compiler.topology.uplinks import TrafficFlow, messages_leaving_zones, zone_egress_by_node
@@ -49,7 +50,7 @@ class PlacementCost:
         return (exposed, self.busiest_weighted, self.total_weighted, self.exposed_seconds)
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class PlacementProblem:
     """Node ranks that send messages to one another, and the hosts that they can be placed on.
 

@@ -9,11 +9,12 @@ order meets the lower bounds; otherwise the bounds show how far from the optimum
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from math import prod
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.link_loads import LinkLoads, NodeMessages, messages_by_node
 from parc.compiler.placement.order.lower_bounds import ByteBound, TimeBound
@@ -35,7 +36,7 @@ SMALL = 1e-9
 """Relative difference up to which two costs differ only by rounding error."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SearchBudget:
     """Limits on the work of one search.
 
@@ -61,7 +62,7 @@ QUICK = SearchBudget(0, 600_000, 0, 0, minimize_bytes=False)
 """Budget for each candidate of a layout search: named orders and the most promising boxes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvaluatedOrder:
     """Order of hosts with its cost."""
 
@@ -74,7 +75,7 @@ class EvaluatedOrder:
     cost: PlacementCost
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SearchResult:
     """Best order of hosts, if it is better than the named ones, and the lower bounds."""
 

@@ -12,16 +12,16 @@ bound of each axis, because a set that cuts few rows cuts many columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from math import inf, isqrt, prod
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.node_groups import NodeGroups
 from parc.compiler.topology.uplinks import Pattern
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CutModel:
     """Process groups of one parallel axis, disjoint and of equal size, for lower bounds."""
 
@@ -78,7 +78,7 @@ def cut_model_of(
     return CutModel(node_axes, group_nodes, least, quadratic, pattern == "line")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GridView:
     """Grid of node ranks in which lines, slices, rows and columns are process groups.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf, sqrt
+
+from parc.compiler.ir.frozen import frozen
 
 MOST_SLACK = 64
 """Largest number of idle hosts for which the bound over all switches of a level is computed. With
@@ -18,7 +19,7 @@ SwitchCost = Callable[[int, float], float]
 switch."""
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class SwitchLevel:
     """Switches of one level: the number of hosts below each, and the rate of its uplink."""
 

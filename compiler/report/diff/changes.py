@@ -6,10 +6,11 @@ The second half of the module compares the plans of serving jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal
 
 from parc.compiler.ir import StageMemory, StepTime
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.read_side import DiffSide
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
@@ -34,7 +35,7 @@ LAYOUT_FIELDS = (
 EXPERT_DEGREES = frozenset({"ep", "etp", "egtp", "edp"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldChange:
     """Field whose value differs between two plans.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, Literal
 
 from parc.backends.registry import backend_declaration
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.diff.changes import (
     FieldChange,
@@ -46,7 +47,7 @@ NOT_IN_EXPERT_WEIGHTS = frozenset(
 """Fields of section ``experts`` that do not affect the shape of any weight."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diff:
     """Differences between two plans. A field is empty if the plans agree on its topic."""
 
@@ -139,7 +140,7 @@ def _compare_plans(old: DiffSide, new: DiffSide) -> Diff:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checkpoint:
     """Part of the old plan's checkpoint that the new plan can load, and the reasons."""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby, repeat
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.read_side import RankMapColumns
 from parc.compiler.topology.hostlist import compress_hosts_in_order
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankRange:
     """Consecutive ranks that move, with their old hosts and their new hosts as host lists."""
 
@@ -25,7 +25,7 @@ class RankRange:
     new: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankMoves:
     """Comparison of two rank maps: moved ranks, added and removed hosts, changed racks.
 
@@ -166,7 +166,7 @@ PARTS = {"dp": ("gtp", "dp-shard", "dp-replicate"), "edp": ("egtp", "edp-shard")
 parts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AxisGroupDiff:
     """Comparison of the process groups along one axis of the mesh."""
 

@@ -7,9 +7,10 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from parc.compiler.ir.frozen import frozen
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
 """Columns of a rank map before the mesh coordinates, which depend on the framework."""
@@ -25,7 +26,7 @@ class NotAnOutputDirectory(ValueError):
     """Error: a file is not an output of ``parc compile``. The message names the file and reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankMapColumns:
     """Columns of the rank map; each column has one value per rank."""
 
@@ -42,7 +43,7 @@ class RankMapColumns:
         return len(self.hosts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffSide:
     """Contents of one side of a diff: plan, rank map, launch arguments and environment."""
 

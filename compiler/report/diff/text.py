@@ -6,9 +6,9 @@ Both formats print the same sections, which are titled tables with notes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
@@ -39,7 +39,7 @@ CHECKPOINTS = {
 """Result of the checkpoint comparison -> text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffSection:
     """Titled table of a diff, with notes below the table."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from parc.compiler.ir.frozen import frozen
 
 MAX_TEXT_BYTES = 1024 * 1024
 """Size limit of a spec in bytes. A spec that lists 16,384 hosts by name has about 300 kB."""
@@ -15,7 +16,7 @@ class UnreadableFileError(OSError):
     """Error: a file cannot be read; the message is a single line for the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecSource:
     """Text of a spec, with the name and the folder of its file."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
 from parc.compiler.spec.reading.tree_builder import InvalidTextError, TreeBuilder
 
@@ -34,7 +35,7 @@ pairs, and with a space after each colon."""
 _ALL_TOKENS = re.compile(f"(?:{re.sub('[?]P<[a-z]+>', '?:', _TOKEN.pattern)})*+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecTree:
     """YAML document as plain Python values, with the spans of its keys and values.
 

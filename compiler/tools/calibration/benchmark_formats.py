@@ -16,11 +16,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, isfinite
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 
 FORMATS = (
     "JSON of a load generator (mean_ttft_ms), JSON or CSV of a profile (time_to_first_token), "
@@ -40,7 +41,7 @@ which the benchmark counts as a closed loop although it also has a request rate.
 MAX_RECORDS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BenchmarkRecord:
     """Run of a serving benchmark; values that the file does not state are None or empty."""
 

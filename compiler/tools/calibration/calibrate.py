@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from parc import __version__
@@ -18,6 +17,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
 )
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.ir import ServingLayout
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.formatting import round_to_six_digits
 from parc.compiler.resolve.resolve_calibration import service_class
 from parc.compiler.spec.reading.source import SpecSource
@@ -43,7 +43,7 @@ SERVICE_ADVICE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibration:
     """Measurements, with the cost model's parameters that are fitted to them."""
 

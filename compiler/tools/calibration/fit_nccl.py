@@ -31,6 +31,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster, Efficiency
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_cluster
 
 Test = Operation | Literal["send"]
@@ -51,7 +52,7 @@ TIME_COLUMN = 5
 """Index of the column with the out-of-place time; size, count, type, redop and root precede it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CollectiveTimings:
     """Measured time of one collective per message size, from one output of nccl-tests."""
 
@@ -140,7 +141,7 @@ LINK_PRIOR = ParameterPrior(1.0, 1.0, 0.02, 50.0)
 NETWORK_TERMS = ("network", "hop_seconds")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredCollective:
     """Measured times of one collective, and the predictions before and after a fit."""
 

@@ -8,7 +8,7 @@ therefore the error of the values that the calibration file contains.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from parc.backends.registry import framework_of_problem
@@ -28,6 +28,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
     parameter_prior,
 )
 from parc.compiler.cost.step.step_time import step_time
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun
 
@@ -43,7 +44,7 @@ FOLDS = 40
 """Maximum number of fits that leave runs out, so that hundreds of runs take seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FittedParameter:
     """Parameter of the cost model: its shipped value, fitted value and uncertainty."""
 
@@ -57,7 +58,7 @@ class FittedParameter:
     uncertainty; ``no``: it keeps its shipped value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunsFit:
     """Parameters fitted to measured runs, with the predictions before and after the fit."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.cost.fitting import NOISE, ParameterPrior
 from parc.compiler.cost.serving.calibrated_service import SERVICE_FACTORS, calibrated_service
@@ -12,6 +12,7 @@ from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.cost.setup.calibrated_parameters import Values
 from parc.compiler.diagnostics import Span
 from parc.compiler.ir import Model, ServingEstimate
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_calibration import service_class
 from parc.compiler.tools.calibration.fit_runs import RowsFitter, RunsFit, fit_rows
 from parc.compiler.tools.calibration.measured_services import MeasuredService
@@ -24,7 +25,7 @@ PRIOR_TAIL = 1.0
 """``tail`` of the priors: most services are close to the shipped values, and a few are far away."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observation:
     """Measured mean of a run, in the form in which reports show training runs."""
 

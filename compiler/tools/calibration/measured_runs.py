@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from parc.compiler.ir import (
     Problem,
     ServingProblem,
 )
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import explain_invalid
@@ -40,7 +41,7 @@ MAX_ROWS = 1000
 """Maximum number of rows. A fit of 1,000 runs takes a minute, and a dozen parameters need fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CsvCell:
     """Text of one cell of a CSV file, with its position."""
 
@@ -48,7 +49,7 @@ class CsvCell:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CsvRow:
     """Line of a CSV file: the cells that are not empty, by column name."""
 
@@ -174,7 +175,7 @@ REQUIRED_PINS = ("tp", "cp", "pp", "vpp", "micro_batch", "recompute")
 choose them. A row with a spec of a model with experts must also set ep and etp."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredRun:
     """Training run whose step time the user measured."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import ServingLayout, ServingProblem
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.pipeline import plan_job, resolve_spec
 from parc.compiler.spec.reading.scalars import plain_scalar
@@ -47,7 +48,7 @@ MAX_RESULT_BYTES = 64 * 1024 * 1024
 COLUMNS = ("run", "spec", *PATHS, *LOAD, *MEASURED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredService:
     """Run of a serving benchmark, with the service and the load that it measured."""
 

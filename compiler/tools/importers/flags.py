@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import chain, groupby, pairwise
@@ -25,6 +24,7 @@ from typing import Any, Literal
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import LONGEST_TEXT, Reading
 
@@ -69,7 +69,7 @@ Kind = Literal["int", "float", "positive", "text", "texts", "set"]
 """How to read the value of a flag; ``set``: the flag has no value and sets a constant."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlagField:
     """Spec field that one flag sets, and the type of the flag's value."""
 
@@ -85,7 +85,7 @@ class FlagField:
 _GAP = re.compile(r"[$`<>]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchFlag:
     """Flag of a launch command, with the words between it and the next flag."""
 
@@ -250,7 +250,7 @@ IMPLIED = "implied"
 IMPORT_ONLY = "imported"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImportTable:
     """Columns of a backend's flag table that ``parc import`` needs."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from parc.backends.registry import all_declarations
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchLines:
     """Reader of a framework's launch lines in a batch script.
 
@@ -25,7 +25,7 @@ class LaunchLines:
     """Add the spec fields that the flags in the words set."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FrameworkSettings:
     """Settings of a framework in a launch file, for ``parc diff``."""
 
@@ -38,7 +38,7 @@ class FrameworkSettings:
     """Setting -> value that the framework uses if a launch does not have the setting."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackendImporters:
     """Formats of launch files that one backend can import."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from parc.compiler.ir.frozen import frozen
 
 # ``<<<`` starts no here-document.
 _HERE_DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w{1,40})\1(?!\w)[^\n]*\n")
@@ -14,7 +15,7 @@ _BECOMES_SCRIPT = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun|read)\b|\.(?:sh|sbat
 """Matches the command of a here-document whose text is a script, or becomes one or a variable."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HereDocument:
     """Here-document of a script."""
 

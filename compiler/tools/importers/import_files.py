@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.formats import importable_launches, importers_by_backend
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
@@ -131,7 +131,7 @@ MOST_BYTES = 64 * 1024 * 1024
 """Maximum file size in bytes; the node list of 16,384 hosts has about 40 MB."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImportResult:
     """Spec fragment that was read from files, and the formats of the files."""
 

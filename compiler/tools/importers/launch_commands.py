@@ -6,8 +6,8 @@ Settings that a spec cannot contain are reported (I04).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
     LaunchFlag,
@@ -279,7 +279,7 @@ def srun_flags(words: list[Word]) -> list[LaunchFlag]:
     return [flag for statement in statements(words) for flag in _srun_flags(statement)[0]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContainerCommand:
     """Command that starts a container in which the other words of a statement run."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.shell_words import (
     Word,
     command_with_separators,
@@ -56,7 +56,7 @@ _FUNCTION = re.compile(r"^\s*(?:function\s+[\w-]+|[\w-]+\s*\(\s*\))")
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetupLine:
     """Command that becomes an entry of ``launch.setup``."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from parc.compiler.diagnostics import Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.here_documents import HereDocuments
 
 # Bounds for hostile or generated input: a script is read in linear time and memory.
@@ -55,7 +56,7 @@ _SETS_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63}):?=([^{}$]{0,200})
 """Matches ``${NAME:=value}``, which also sets the variable, unless it already has a value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """Word of a shell script, with variables expanded and quotes removed."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -34,6 +33,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.plan import Search
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
@@ -59,7 +59,7 @@ P = TypeVar("P", Problem, ServingProblem)
 L = TypeVar("L", Layout, ServingLayout)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchFacts(Generic[P, L]):
     """Problem and layout that a launch file describes: completed, and with known fields only."""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Diagnostic, Finding, Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlagCoupling:
     """Other flags that a flag, or one value of the flag, needs or excludes."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import job_size_flags, whole_number
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
@@ -38,7 +38,7 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectiveOption:
     """Option of an ``#SBATCH`` line."""
 
@@ -47,7 +47,7 @@ class DirectiveOption:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobSize:
     """Number of hosts, and of GPUs per host, of a job; None if unknown."""
 

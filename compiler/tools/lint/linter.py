@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 from parc.backends.registry import all_declarations
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptLinter:
     """Linter of shell and batch scripts that start a framework."""
 
@@ -21,7 +21,7 @@ class ScriptLinter:
     """Report all findings; return the rules that need a fact which the script does not contain."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigLinter:
     """Linter of configuration files, which have no launch lines."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from parc.compiler.ir.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class LintOptions:
     """Options of ``parc lint``; None or an empty text if the user did not set the option."""
 
@@ -27,7 +28,7 @@ class LintOptions:
     """Folder that the path of a model is relative to."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SkippedRule:
     """Rule that was not checked because it needs an unknown fact."""
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.setup_commands import lines_inside_branches
@@ -30,7 +31,7 @@ _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LintedScript:
     """Launch script as words, with the lines that only some runs execute."""
 

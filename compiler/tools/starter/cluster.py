@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu
@@ -16,6 +16,7 @@ from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Gpu
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_hardware import Hardware, resolve_hardware
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.import_files import import_files
@@ -43,7 +44,7 @@ class StarterError(ValueError):
     """Error in the arguments of ``parc init``; the message is for the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostRequest:
     """GPUs for which a starter spec is written."""
 
@@ -58,7 +59,7 @@ class HostRequest:
     library: Library
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StarterCluster:
     """Cluster of a starter spec."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from parc.compiler.catalog.find_model import find_checkpoint_precision
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.model import Model
 from parc.compiler.pipeline import check_spec
 from parc.compiler.resolve.resolve_model import resolve_model
@@ -99,7 +100,7 @@ _SLURM = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StarterRequest:
     """Model, cluster and kind of job for which a starter spec is written."""
 
@@ -112,7 +113,7 @@ class StarterRequest:
     """Site of the catalog, or path of a site file; empty for none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attempt:
     """Values of a starter spec that are tried in turn."""
 

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from itertools import product
@@ -23,6 +22,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, ServingPlan
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import plan_job, resolve_spec
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
 from parc.compiler.spec.reading.source import SpecSource
@@ -154,7 +154,7 @@ def _expand_range(text: str) -> Iterator[str]:
         value = value * by if is_factor else value + by
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepRow:
     """Estimate of one point of a sweep, or the reason why the point has no plan.
 

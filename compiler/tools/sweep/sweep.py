@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from math import inf
 from typing import Any
 
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.formatting import format_duration, format_without_exponent
 from parc.compiler.tools.sweep.run_sweep import Point, SweepRow
 
@@ -28,7 +29,7 @@ FORMAT = 1
 """Version of the JSON document of a sweep."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Limits that the best point must not exceed; None for no limit."""
 
@@ -52,7 +53,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class Sweep:
     """Rows of a sweep, in the order of its points."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
 from parc.compiler.topology.readers.reader_state import Reading
@@ -33,7 +33,7 @@ _TYPE_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DocumentNode:
     """Value in a JSON or YAML document, with its path from the root."""
 

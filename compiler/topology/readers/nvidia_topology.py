@@ -13,9 +13,9 @@ the prefix ``host:`` that pdsh and clush print, or else the name of the file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.readers.reader_state import (
     HOST_NAME,
     Fragment,
@@ -43,7 +43,7 @@ Cells = dict[tuple[str, str], tuple[str, Span]]
 """Text and position of every cell, by (row, column)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkMatrix:
     """Table of connections between GPUs and NICs, with the position of each cell in the file."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.hostlist import (
     LONGEST_NAME,
     MOST_HOSTS,
@@ -23,7 +24,7 @@ LONGEST_TEXT = 1000
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocatedHost:
     """Host with its switches and its NVLink domain, as read from a file."""
 
@@ -34,7 +35,7 @@ class LocatedHost:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fragment:
     """Part of a spec: hosts with their switches, and other keys in the form of the spec."""
 
@@ -55,7 +56,7 @@ class Fragment:
     dropped."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputLine:
     """Line of a text, without its line end."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.readers.clouds import read_aws, read_gcp, read_lambda, read_oci
 from parc.compiler.topology.readers.ibnetdiscover import read_ibnetdiscover
 from parc.compiler.topology.readers.k8s_nodes import read_k8s_nodes
@@ -21,7 +21,7 @@ DETECTED_IN = 65_536
 """Number of characters at the start of a text in which the patterns are searched."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileFormat:
     """Topology file format, with its reader and the patterns that detect a file of this format."""
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.reader_state import (
     Fragment,
@@ -37,7 +37,7 @@ _KEYS = {
 """First key of an entry -> other keys that the entry can contain."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeyValue:
     """Key and value of a ``key=value`` pair, with their positions."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from math import exp, log, sqrt
 from random import Random
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Trace, Traffic
 
 TRACE_BLOCK = 512
@@ -46,7 +46,7 @@ def trace_arrivals(trace: Trace, rate: float, request_at: RequestAt) -> Iterator
             yield request_at(turn * period + request.seconds * scale)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrefixCaches:
     """Sizes of the prefix caches, in which the blocks of a trace are looked up."""
 

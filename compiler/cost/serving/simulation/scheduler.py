@@ -15,11 +15,11 @@ for the last, partly filled block.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil, inf
 
 from parc.compiler.cost.serving.simulation.step_times import StepTimes
+from parc.compiler.ir.frozen import frozen
 
 
 class Request:
@@ -49,7 +49,7 @@ class Request:
         self.epoch = 0  # number of preemptions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankLimits:
     """Limits of the scheduler of one data-parallel rank."""
 

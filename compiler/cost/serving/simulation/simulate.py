@@ -7,7 +7,7 @@ their share of the traffic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from math import inf
 from random import Random
@@ -30,6 +30,7 @@ from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Re
 from parc.compiler.cost.serving.simulation.step_times import build_step_times
 from parc.compiler.cost.serving.simulation.stop_rule import StopRule, request_latency
 from parc.compiler.cost.serving.traffic import estimate_deployment
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import (
     Distribution,
     Pool,
@@ -58,7 +59,7 @@ CURVE_STEPS = 20
 """Number of equal steps from 0 to 100 between the percentiles of ``Distribution.curve``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """Traffic of the simulated engines."""
 
@@ -70,7 +71,7 @@ class Load:
     """Requests per second."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sampling:
     """Requests whose times a simulation records."""
 
@@ -249,7 +250,7 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Served:
     """Recorded requests, and the throughput of the engines while they were recorded."""
 

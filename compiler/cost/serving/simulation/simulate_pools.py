@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 from parc.compiler.cost.serving.deployment import Deployment
@@ -29,11 +29,12 @@ from parc.compiler.cost.serving.simulation.simulate import (
     share_within,
 )
 from parc.compiler.cost.serving.traffic import estimate_deployment
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServiceStatistics, ServingEstimate, Traffic
 from parc.compiler.ir.serving_goals import LatencyName
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimulatedPool:
     """Engines of a pool before a simulation."""
 

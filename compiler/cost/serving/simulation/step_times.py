@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from math import inf
 
@@ -19,6 +19,7 @@ from parc.compiler.cost.serving.step import (
     mean_visible_prompt_keys,
     seconds_through_all_stages,
 )
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import StepTerms
 
 GRID_EXACT = 8
@@ -37,7 +38,7 @@ Line = tuple[float, float]
 """(seconds at context 0, seconds per token of context) of a step in which requests decode."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keys:
     """Keys that the tokens of a model attend to."""
 

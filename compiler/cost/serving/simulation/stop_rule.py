@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving_goals import LatencyLimit, LatencyName
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -20,7 +20,7 @@ def request_latency(request: Request, latency: LatencyName) -> float:
     return (request.first if latency == "ttft" else request.finish) - request.arrival
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopRule:
     """Limits on latencies; a simulation may stop when it is certain to miss one of them.
 
