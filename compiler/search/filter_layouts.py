@@ -1,4 +1,4 @@
-"""Filter of the layout search: drop invalid and oversized layouts, estimate the time of others."""
+"""Filter of the layout search: drop invalid and oversized layouts, bound the time of others."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from parc.compiler.search.memory_cache import (
     StageActivations,
     has_memory_elsewhere,
 )
-from parc.compiler.search.rank_layouts import ROUNDING, Survivor
 from parc.compiler.search.rule_cache import CheckedMesh, CheckedSplit, RuleCache
 from parc.compiler.search.stage_shapes import StageShape
+from parc.compiler.search.survivors import ROUNDING, Survivor
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
 COVERED_BY_SIBLING = "recompute"
@@ -70,6 +70,7 @@ class LayoutFilter:
         )
         self._time = StepTimeCache(cost_model, self.build_layout, space.levels)
         self._times_by_sizes: dict[tuple[int, ...], MeshTimes] = {}
+        self._seconds: dict[LayoutPoint, float] = {}
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
         """(pp, vpp) -> the splits that ``LayoutPoint.split`` numbers."""
@@ -205,19 +206,32 @@ class LayoutFilter:
 
     def step_seconds(self, point: LayoutPoint) -> float:
         """Return the seconds per step of ``point``, as ``Survivor`` defines them."""
-        _, shape = self._splits[point.pp, point.vpp][point.split]
-        return self._step_seconds(point, shape, self._micro_batches(point))
+        seconds = self._seconds.get(point)
+        if seconds is None:
+            _, shape = self._splits[point.pp, point.vpp][point.split]
+            count = self._micro_batches(point)
+            seconds = self._mesh_times(point).step_seconds(point, shape, count)
+            self._seconds[point] = seconds
+        return seconds
 
-    def least_seconds(self, survivors: list[Survivor]) -> float:
-        """Return the seconds per step of the fastest of ``survivors`` in this search space.
+    def least_seconds(self, point: LayoutPoint) -> float:
+        """Return a lower bound of ``step_seconds`` and ``best_split_seconds``, computed quickly."""
+        _, shape = self._splits[point.pp, point.vpp][point.split]
+        return self._mesh_times(point).least_seconds(point, shape, self._micro_batches(point))
+
+    def is_any_faster(self, survivors: list[Survivor], seconds: float) -> bool:
+        """Return True if one of ``survivors`` takes at most ``seconds`` in this search space.
 
         The layouts are those of another variant of the framework. Their memory and the rules are
         not checked.
         """
-        points = [row.point._replace(split=0) for row in survivors]
-        for pp in {point.pp for point in points}:
-            self._stage_splits(pp)  # gives the splits their numbers
-        return min(map(self.step_seconds, points))
+        # The fastest layouts of the other variant come first, because they likely decide.
+        for row in sorted(survivors):
+            point = row.point._replace(split=0)
+            self._stage_splits(point.pp)  # gives the splits their numbers
+            if self.least_seconds(point) <= seconds and self.step_seconds(point) <= seconds:
+                return True
+        return False
 
     def best_split_seconds(self, point: LayoutPoint, seconds: float, layers: int = 0) -> float:
         """Return about the seconds per step of ``point`` with the best of all stage splits.
@@ -226,7 +240,7 @@ class LayoutFilter:
         least ``layers`` layers.
         """
         _, shape = self._splits[point.pp, point.vpp][point.split]
-        times = self._times_by_sizes[point[:6]]
+        times = self._mesh_times(point)
         return times.best_split_seconds(point, shape, self._micro_batches(point), seconds, layers)
 
     def with_split(self, point: LayoutPoint, split: PipelineSplit) -> LayoutPoint:
@@ -355,8 +369,8 @@ class LayoutFilter:
                 # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.
                 lost[-1] += len(violated) - level - 1
                 kept = point.with_recompute_level(level)
-                seconds = self._step_seconds(kept, split.shape, count)
-                self.survivors.append(Survivor(seconds, kept))
+                seconds = self._mesh_times(kept).least_seconds(kept, split.shape, count)
+                self.survivors.append(Survivor(seconds, kept, 0, True))
                 return
 
     def _static_bytes(
@@ -384,13 +398,10 @@ class LayoutFilter:
         # The buffers between stages stay allocated during the whole step.
         return cell, self._limit - count_stage_buffers(split.shape.pp, vpp) * cell.stream
 
-    def _step_seconds(self, point: LayoutPoint, shape: StageShape, count: int) -> float:
-        """Return the seconds per step of layout ``point`` with stages ``shape``.
-
-        A step has ``count`` micro-batches.
-        """
+    def _mesh_times(self, point: LayoutPoint) -> MeshTimes:
+        """Return the times that all layouts with the parallel sizes of ``point`` share."""
         sizes = point[:6]  # (tp, cp, pp, dp, ep, etp)
         times = self._times_by_sizes.get(sizes)
         if times is None:
             times = self._times_by_sizes[sizes] = self._time.times_of_mesh(point)
-        return times.step_seconds(point, shape, count)
+        return times

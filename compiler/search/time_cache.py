@@ -41,8 +41,8 @@ from parc.compiler.cost.step.step_time import (
 )
 from parc.compiler.ir import LayerKind, Layout, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
-from parc.compiler.search.rank_layouts import ROUNDING
 from parc.compiler.search.stage_shapes import StageShape
+from parc.compiler.search.survivors import ROUNDING
 
 NONE = (0.0, 0.0)
 """Time of a layer kind that no stage contains."""
@@ -60,6 +60,8 @@ class MicroBatchTimes:
     layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
     repeats: dict[tuple[LayerKind, int], tuple[float, float]] = field(default_factory=dict)
     """(kind, recompute level) -> (computation, total with recompute) of one layer."""
+    whole: dict[tuple[tuple[tuple[int, ...], int], int], float] = field(default_factory=dict)
+    """(``StageShape.whole``, recompute level) -> least time of all stages together."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
         default_factory=dict
     )
@@ -133,9 +135,7 @@ class MeshTimes:
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
         """Return the seconds per step of layout ``point`` with the pipeline stages ``shape``."""
-        row = self._rows.get(point.micro_batch)
-        if row is None:
-            row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
+        row = self._times_of_micro_batch(point)
         slowest, compute, whole = self.pace(point, shape)
         fold = self._folds.get(shape)
         if fold is None:
@@ -170,6 +170,40 @@ class MeshTimes:
         # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
+
+    def least_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
+        """Return a lower bound of ``step_seconds`` and ``best_split_seconds``.
+
+        The bound is the time of all micro-batches if the ranks divided the work equally.
+        """
+        row = self._times_of_micro_batch(point)
+        key = (shape.whole, point.level)
+        whole = row.whole.get(key)
+        if whole is None:
+            whole = row.whole[key] = self._least_whole_seconds(row, point, shape)
+        return micro_batches * whole / shape.pp * (1 - ROUNDING)
+
+    def _times_of_micro_batch(self, point: LayoutPoint) -> MicroBatchTimes:
+        """Return the times that layouts with the micro-batch size of ``point`` share."""
+        row = self._rows.get(point.micro_batch)
+        if row is None:
+            row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
+        return row
+
+    def _least_whole_seconds(
+        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
+    ) -> float:
+        """Return the seconds per micro-batch of all stages together, at least.
+
+        Block recompute, which repeats a part of the layers, is left out.
+        """
+        counts, heads = shape.whole
+        level = 0 if self._batch.is_block[point.level] else 1
+        seconds = heads * row.head
+        for kind, count in zip(self._batch.kinds, counts, strict=True):
+            if count:
+                seconds += count * self._layer_seconds(row, point, kind)[level]
+        return seconds
 
     def pace(self, point: LayoutPoint, shape: StageShape) -> tuple[float, float, float]:
         """Return (time of the slowest stage, computation in that stage, total time of all stages).
