@@ -29,7 +29,7 @@ from parc.compiler.cost.memory.states import (
     table_excess_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
-    graph_bytes,
+    bytes_of_graphs,
     library_workspace_bytes,
     output_projection_buffer_bytes,
     overlap_buffer_bytes,
@@ -179,8 +179,9 @@ class PeakMemoryCache:
         self, static: tuple[float, ...], layout: Layout, shape: StageShape
     ) -> tuple[float, ...]:
         """Return ``static``, a result of ``static_bytes``, and the bytes of all CUDA graphs."""
+        graphs = self._cost_model.captured_graphs(layout)
         return tuple(
-            fixed + self._others * graph_bytes(self._cost_model, layout, kind.load)
+            fixed + self._others * bytes_of_graphs(self._cost_model, layout, kind.load, graphs)
             for fixed, kind in zip(static, shape.peak_candidates, strict=True)
         )
 

@@ -340,7 +340,8 @@ class MeshTimes:
                 + heads * row.head
                 for counts, heads in distinct.work
             ]
-        return critical_paths(point.pp, [seconds[index] for index in distinct.order])
+        every = [seconds[index] for index in distinct.order]
+        return critical_paths(point.pp, every, distinct.last_ranks)
 
     def _layer_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
