@@ -35,8 +35,6 @@ class StageShape:
     """(layers by kind, output heads, ranks) for each set of ranks with equal computation time."""
     whole: tuple[tuple[int, ...], int]
     """(layers by kind, output heads) of all ranks together."""
-    present: tuple[bool, ...]
-    """True for each layer kind that a stage contains."""
     schedule: Schedule | None
     """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
@@ -82,7 +80,6 @@ class StageShape:
             counts=tuple(work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
             work=tuple((*work_of_stage, count) for work_of_stage, count in work.items()),
             whole=_sum_over_ranks(work),
-            present=tuple(map(any, zip(*(counts for counts, _ in work), strict=True))),
             schedule=schedule,
         )
 

@@ -20,6 +20,12 @@ from parc.compiler.cost.schedules.unequal_chunks import (
     is_in_groups_of_ranks,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.stages import (
+    DistinctChunks,
+    StageContents,
+    recomputed_layers,
+    work_per_micro_batch,
+)
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exchanges_per_micro_batch,
@@ -27,11 +33,8 @@ from parc.compiler.cost.step.gradients import (
     final_reduce_seconds,
     gradient_overlap_fraction,
 )
-from parc.compiler.cost.step.layer_time import (
-    LayerTime,
-    output_head_seconds,
-)
-from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds, stage_time
+from parc.compiler.cost.step.layer_time import output_head_seconds
+from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import (
     bubble_fraction_of_1f1b,
     exposed_hops,
@@ -39,13 +42,23 @@ from parc.compiler.cost.step.step_time import (
     stage_boundary_seconds,
     straggler_factor,
 )
-from parc.compiler.ir import LayerKind, Layout, Recompute
+from parc.compiler.ir import Layout, ModelChunk, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.survivors import ROUNDING
 
-NONE = (0.0, 0.0)
-"""Time of a layer kind that no stage contains."""
+Counts = tuple[int, ...]
+"""Number of layers of each kind, in the order of ``Model.kinds``. With block recompute, the numbers
+of recomputed layers of each kind follow."""
+BLOCK = -1
+"""Key of ``MicroBatchTimes.repeats`` for block recompute, whose levels differ only in how many
+layers are recomputed."""
+
+
+StageWork = tuple[tuple[Counts, int, int], ...]
+"""(layers, output heads, ranks) for each set of ranks with equal computation time."""
+ChunkWork = tuple[tuple[tuple[Counts, int], ...], DistinctChunks]
+"""(layers, output heads) of each distinct chunk, and the chunks."""
 
 
 @dataclass(slots=True)
@@ -57,9 +70,10 @@ class MicroBatchTimes:
     """
 
     head: float
-    layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
-    repeats: dict[tuple[LayerKind, int], tuple[float, float]] = field(default_factory=dict)
-    """(kind, recompute level) -> (computation, total with recompute) of one layer."""
+    repeats: dict[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """Recompute level or ``BLOCK`` -> (computation, total with recompute) of a layer of each kind.
+    With block recompute, the totals are without recompute, and (0, recompute) of each kind
+    follows."""
     whole: dict[tuple[tuple[tuple[int, ...], int], int], float] = field(default_factory=dict)
     """(``StageShape.whole``, recompute level) -> least time of all stages together."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
@@ -88,7 +102,8 @@ class StepTimeCache:
         self.cost_model, self.build = cost_model, build
         # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
         self.is_block = tuple(level.method == "block" for level in levels)
-        self.kinds = cost_model.problem.model.kinds
+        self._stages: dict[tuple[StageShape, int, int], StageWork] = {}
+        self._chunks: dict[tuple[StageShape, int, int], ChunkWork] = {}
         self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
@@ -109,6 +124,68 @@ class StepTimeCache:
         The entry contains the time of the output head. The times of layers are added later.
         """
         return MicroBatchTimes(output_head_seconds(self.cost_model, self.build(point)))
+
+    def layer_seconds(
+        self, row: MicroBatchTimes, point: LayoutPoint
+    ) -> tuple[tuple[float, float], ...]:
+        """Return the value of ``MicroBatchTimes.repeats`` for the recompute of layout ``point``."""
+        is_block = self.is_block[point.level]
+        key = BLOCK if is_block else point.level
+        timed = row.repeats.get(key)
+        if timed is None:
+            layout, kinds = self.build(point), self.cost_model.problem.model.kinds
+            layers = [cached_layer_time(self.cost_model, layout, kind) for kind in kinds]
+            again = [
+                recompute_seconds(self.cost_model, layout, layer, kind)
+                for layer, kind in zip(layers, kinds, strict=True)
+            ]
+            once = [0.0] * len(kinds) if is_block else again
+            timed = tuple(
+                (one.compute, one.total + more) for one, more in zip(layers, once, strict=True)
+            )
+            if is_block:
+                timed += tuple((0.0, more) for more in again)
+            row.repeats[key] = timed
+        return timed
+
+    def stage_work(self, point: LayoutPoint, shape: StageShape) -> StageWork:
+        """Return the work of the stages ``shape`` of layout ``point``, with its recompute."""
+        if not self.is_block[point.level]:
+            return shape.work
+        key = (shape, point.level, point.vpp)
+        found = self._stages.get(key)
+        if found is None:
+            layout = self.build(point)
+            found = self._stages[key] = tuple(
+                (*self._with_recompute(layout, one.load, layout.split.chunks[one.first]), one.count)
+                for one in shape.classes
+            )
+        return found
+
+    def chunk_work(self, point: LayoutPoint, shape: StageShape) -> ChunkWork:
+        """Return the work of the distinct chunks of layout ``point``, with its recompute."""
+        key = (shape, point.level if self.is_block[point.level] else BLOCK, point.vpp)
+        found = self._chunks.get(key)
+        if found is None:
+            layout = self.build(point)
+            distinct = self.cost_model.distinct_chunks(layout.split)
+            work = distinct.work
+            if self.is_block[point.level]:
+                work = tuple(
+                    self._with_recompute(layout, load, (chunk,))
+                    for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
+                )
+            found = self._chunks[key] = work, distinct
+        return found
+
+    def _with_recompute(
+        self, layout: Layout, load: StageContents, chunks: tuple[ModelChunk, ...]
+    ) -> tuple[Counts, int]:
+        """Return (layers and recomputed layers of each kind, output heads) of ``chunks``."""
+        model = self.cost_model.problem.model
+        counts, heads = work_per_micro_batch(model, load)
+        again = recomputed_layers(model, layout.recompute, load, chunks)
+        return (*counts, *(again.get(kind, 0) for kind in model.kinds)), heads
 
 
 class MeshTimes:
@@ -158,7 +235,7 @@ class MeshTimes:
             key = (shape, point.level, vpp)
             paths = row.paths.get(key)
             if paths is None:
-                paths = row.paths[key] = self._critical_paths(row, point)
+                paths = row.paths[key] = self._critical_paths(row, point, shape)
             pipeline = max([path.seconds(micro_batches, hop) for path in paths])
             return seconds + pipeline - micro_batches * slowest
         idle = row.idle.get((shape.pp, point.level))
@@ -198,12 +275,9 @@ class MeshTimes:
         Block recompute, which repeats a part of the layers, is left out.
         """
         counts, heads = shape.whole
-        level = 0 if self._batch.is_block[point.level] else 1
-        seconds = heads * row.head
-        for kind, count in zip(self._batch.kinds, counts, strict=True):
-            if count:
-                seconds += count * self._layer_seconds(row, point, kind)[level]
-        return seconds
+        layers = self._batch.layer_seconds(row, point)[: len(counts)]
+        pairs = zip(counts, layers, strict=True)
+        return heads * row.head + sum(count * everything for count, (_, everything) in pairs)
 
     def pace(self, point: LayoutPoint, shape: StageShape) -> tuple[float, float, float]:
         """Return (time of the slowest stage, computation in that stage, total time of all stages).
@@ -214,8 +288,7 @@ class MeshTimes:
         key = (shape, point.level, point.vpp if is_block else 1)
         pace = row.paces.get(key)
         if pace is None:
-            evaluate = self._partial_stage_seconds if is_block else self._stage_seconds
-            pace = row.paces[key] = evaluate(row, point, shape)
+            pace = row.paces[key] = self._stage_seconds(row, point, shape)
         return pace
 
     def best_split_seconds(
@@ -252,19 +325,14 @@ class MeshTimes:
         least, row = whole / shape.pp, self._rows[point.micro_batch]
         if self._batch.is_block[point.level]:
             return least, least
-        each, total = [], 0
-        for index, (kind, present) in enumerate(zip(self._batch.kinds, shape.present, strict=True)):
-            if present:
-                count = sum(counts[index] * ranks for counts, _, ranks in shape.work)
-                each.append(self._layer_seconds(row, point, kind)[1])
-                total += count
-                # Some stage has at least the mean number of layers, rounded up.
-                least = max(least, ceil(count / shape.pp) * each[-1])
-        if not each:
-            return least, least
+        counts, _ = shape.whole
+        each = [everything for _, everything in self._batch.layer_seconds(row, point)]
+        for count, seconds in zip(counts, each, strict=True):
+            # Some stage has at least the mean number of layers, rounded up.
+            least = max(least, ceil(count / shape.pp) * seconds)
         least = max(least, layers * min(each))
         heads = [(count * row.head, ranks) for _, count, ranks in shape.work]
-        return least, seconds_to_hold(total, min(each), heads, least)
+        return least, seconds_to_hold(sum(counts), min(each), heads, least)
 
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
@@ -285,79 +353,32 @@ class MeshTimes:
 
         All three are in seconds per micro-batch.
         """
-        layers = [
-            self._layer_seconds(row, point, kind) if present else NONE
-            for kind, present in zip(self._batch.kinds, shape.present, strict=True)
-        ]
+        layers = self._batch.layer_seconds(row, point)
         slowest, compute, whole = -1.0, 0.0, 0.0
-        for counts, heads, ranks in shape.work:
-            busy = total = 0.0
+        for counts, heads, ranks in self._batch.stage_work(point, shape):
+            busy = total = heads * row.head
             for count, (computing, everything) in zip(counts, layers, strict=True):
                 busy += count * computing
                 total += count * everything
-            total += heads * row.head
             whole += ranks * total
             if total > slowest:
-                slowest, compute = total, busy + heads * row.head
+                slowest, compute = total, busy
         return slowest, compute, whole
 
-    def _partial_stage_seconds(
+    def _critical_paths(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
-    ) -> tuple[float, float, float]:
-        """Return the result of ``_stage_seconds`` for layouts that recompute a part of the layers.
-
-        Stages with equal layers can then differ in the number of recomputed layers.
-        """
-        cost_model, layout = self._batch.cost_model, self._batch.build(point)
-        chunks = layout.split.chunks
-        for kind in self._batch.kinds:
-            if kind not in row.layers:
-                row.layers[kind] = cached_layer_time(cost_model, layout, kind)
-        times = [
-            (stage_time(cost_model, layout, one.load, chunks[one.first], row.layers), one.count)
-            for one in shape.classes
-        ]
-        slowest = max((time for time, _ in times), key=lambda time: time.total)
-        return slowest.total, slowest.compute, sum(time.total * count for time, count in times)
-
-    def _critical_paths(self, row: MicroBatchTimes, point: LayoutPoint) -> list[CriticalPath]:
+    ) -> list[CriticalPath]:
         """Return the lower bounds of the step time of layout ``point``, which is interleaved."""
-        layout = self._batch.build(point)
-        distinct = self._batch.cost_model.distinct_chunks(layout.split)
-        if self._batch.is_block[point.level]:
-            seconds = [
-                stage_time(self._batch.cost_model, layout, load, (chunk,), row.layers).total
-                for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
-            ]
-        else:
-            kinds = self._batch.kinds
-            seconds = [
-                sum(
-                    count * self._layer_seconds(row, point, kind)[1]
-                    for kind, count in zip(kinds, counts, strict=True)
-                    if count
-                )
-                + heads * row.head
-                for counts, heads in distinct.work
-            ]
+        layers = self._batch.layer_seconds(row, point)
+        work, distinct = self._batch.chunk_work(point, shape)
+        seconds = []
+        for counts, heads in work:
+            total = heads * row.head
+            for count, (_, everything) in zip(counts, layers, strict=True):
+                total += count * everything
+            seconds.append(total)
         every = [seconds[index] for index in distinct.order]
         return critical_paths(point.pp, every, distinct.last_ranks)
-
-    def _layer_seconds(
-        self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
-    ) -> tuple[float, float]:
-        """Return (computation, total time with recompute) of one layer of ``kind``, in seconds."""
-        key = (kind, point.level)
-        timed = row.repeats.get(key)
-        if timed is None:
-            layout = self._batch.build(point)
-            layer = row.layers.get(kind)
-            if layer is None:
-                layer = cached_layer_time(self._batch.cost_model, layout, kind)
-                row.layers[kind] = layer
-            again = recompute_seconds(self._batch.cost_model, layout, layer, kind)
-            timed = row.repeats[key] = (layer.compute, layer.total + again)
-        return timed
 
 
 def seconds_to_hold(
