@@ -43,9 +43,9 @@ from parc.compiler.ir import Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
-ActivationKey = tuple[StageShape, int, int, int, int, int, float]
-"""(shape, tp, cp, etp, micro-batch, vpp, load of the busiest expert-parallel rank). vpp is 0 if the
-search does not try block recompute, because vpp then has no effect."""
+ActivationKey = tuple[StageShape, int, int, int, int, float]
+"""(shape, tp, cp, etp, vpp, load of the busiest expert-parallel rank). vpp is 0 if the search does
+not try block recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
 """(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
 of equal stages that can have the memory peak."""
@@ -129,12 +129,15 @@ class PeakMemoryCache:
         """
         self._cost_model, self._build = cost_model, build
         self._kinds = cost_model.problem.model.kinds
-        self.activations: dict[ActivationKey, StageActivations] = {}
+        self.activations: dict[ActivationKey, dict[int, StageActivations]] = {}
+        """Activation bytes by micro-batch size."""
         self._program = memory_model_at_zero_stage(cost_model, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
+        self._mesh: tuple[tuple[int, ...], tuple[float, float, float]] = ((), (0.0, 0.0, 0.0))
+        """Last parallel sizes, and their result of ``_mesh_bytes``."""
         self._factor, self._others = end.activations(self._program), end.others
-        self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
+        self._units: dict[tuple[float, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
     def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[tuple[float, ...], float]:
@@ -148,12 +151,10 @@ class PeakMemoryCache:
         parameters = self._parameters.get(key)
         if parameters is None:
             parameters = self._parameters[key] = self._count_parameters(layout, shape)
-        dense_state, expert_state = (
-            self._state_bytes_per_parameter(layout, shards) for shards in layout.optimizer_shards
-        )
-        fixed = library_workspace_bytes(self._cost_model, self._program)
-        fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
-        fixed *= self._others
+        sizes = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
+        if self._mesh[0] != sizes:
+            self._mesh = sizes, self._mesh_bytes(layout)
+        fixed, dense_state, expert_state = self._mesh[1]
         static = [
             fixed + dense * dense_state + expert * expert_state + copies
             for dense, expert, copies in parameters
@@ -174,6 +175,19 @@ class PeakMemoryCache:
             fixed + self._factor * step for fixed, step in zip(static, temporary, strict=True)
         )
         return tuple(static), max(in_step)
+
+    def _mesh_bytes(self, layout: Layout) -> tuple[float, float, float]:
+        """Return the bytes that layouts with equal parallel sizes share.
+
+        They are (workspaces, communicators and driver context, bytes per dense parameter, bytes per
+        expert parameter).
+        """
+        fixed = library_workspace_bytes(self._cost_model, self._program)
+        fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
+        dense, expert = (
+            self._state_bytes_per_parameter(layout, shards) for shards in layout.optimizer_shards
+        )
+        return self._others * fixed, dense, expert
 
     def with_graphs(
         self, static: tuple[float, ...], layout: Layout, shape: StageShape
@@ -241,19 +255,17 @@ class PeakMemoryCache:
             state = self._state[key] = sum(self._program.state.bytes_on_rank(*key, *kept))
         return state
 
-    def compute_activations(
-        self, key: ActivationKey, points: list[LayoutPoint]
-    ) -> StageActivations:
+    def compute_activations(self, shape: StageShape, points: list[LayoutPoint]) -> StageActivations:
         """Return the activation bytes of the layouts ``points``, one layout per recompute level.
 
-        ``key`` contains the values that all of these layouts share. The result is cached under
-        ``key``.
+        All of them have the stages ``shape``.
         """
-        shape, point = key[0], points[0]
+        point = points[0]
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
         if size is None:
             size = self._micro_batch_bytes(point)
-        mesh = (point.tp, point.cp, point.etp, point.micro_batch)
+        load = self._cost_model.problem.job.busiest_rank_load(point.ep)
+        mesh = (point.tp, point.cp, point.etp, point.micro_batch, load)
         units = self._units.get(mesh)
         if units is None:
             units = self._units[mesh] = tuple(self._bytes_per_layer(one) for one in points)
@@ -276,8 +288,7 @@ class PeakMemoryCache:
                 for unit, point in zip(units, points, strict=True)
             ]
         )
-        cell = self.activations[key] = StageActivations(levels, size.stream)
-        return cell
+        return StageActivations(levels, size.stream)
 
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
         """Return the bytes that one micro-batch needs outside of the layers, in layout ``point``.
