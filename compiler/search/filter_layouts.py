@@ -10,7 +10,12 @@ from parc.compiler.cost.memory.workspaces import count_stage_buffers
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.ir import PipelineSplit
 from parc.compiler.ir.rule import Rule
-from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes, micro_batch_choices
+from parc.compiler.search.enumerate_layouts import (
+    LayoutPoint,
+    ParallelSizes,
+    make_point,
+    micro_batch_choices,
+)
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.memory_cache import (
@@ -80,6 +85,13 @@ class LayoutFilter(PricedLayouts):
             dropped[name] += count
         return dropped
 
+    def survivors_of_variant(self, variant: int) -> list[Survivor]:
+        """Return ``survivors`` as layouts of the framework variant with index ``variant``."""
+        return [
+            Survivor(seconds, point, variant, is_unpriced)
+            for seconds, point, _, is_unpriced in self.survivors
+        ]
+
     @property
     def near_misses(self) -> list[LayoutPoint]:
         """Valid layouts that do not fit, but might fit with another stage split."""
@@ -125,24 +137,26 @@ class LayoutFilter(PricedLayouts):
         """
         least, found = float("inf"), None
         splits: set[str] = set()
-        choices = self.space.parallel_sizes()
-        for degrees, split in (
-            (one, split) for one in choices for split in self._checked_splits(one.pp)
-        ):
-            for peak, point in self._valid_peaks(self._check_mesh(degrees, split.vpp), split):
-                splits.update(name for name, size in degrees._asdict().items() if size > 1)
-                # Rounding errors must not decide between layouts that need equal memory.
-                if peak < least * (1 - ROUNDING):
-                    least, found = peak, point
+        for peak, point in self.valid_peaks():
+            splits.update(name for name, size in point.degrees._asdict().items() if size > 1)
+            # Rounding errors must not decide between layouts that need equal memory.
+            if peak < least * (1 - ROUNDING):
+                least, found = peak, point
         return None if found is None else (found, frozenset(splits))
 
-    def _valid_peaks(
+    def valid_peaks(self) -> Iterator[tuple[float, LayoutPoint]]:
+        """Yield (peak bytes on the fullest stage, point) for each valid layout."""
+        for degrees in self.space.parallel_sizes():
+            splits = self._checked_splits(degrees.pp)
+            if splits:
+                mesh = self._check_mesh(degrees, splits[0].vpp)
+                for split in splits:
+                    yield from self._valid_peaks_of_split(mesh, split)
+
+    def _valid_peaks_of_split(
         self, mesh: CheckedMesh, split: CheckedSplit
     ) -> Iterator[tuple[float, LayoutPoint]]:
-        """Yield (peak bytes, point) for each valid layout; the peak is that of the fullest stage.
-
-        Only layouts with the parallel sizes of ``mesh`` and the stages of ``split`` are considered.
-        """
+        """Yield ``valid_peaks`` of the parallel sizes of ``mesh`` and the stages of ``split``."""
         static: tuple[float, ...] = ()
         step, cells = 0.0, self._cells(mesh, split)
         for point, count, violated in self._siblings(mesh, split):
@@ -202,7 +216,7 @@ class LayoutFilter(PricedLayouts):
         shared = [min(first, *pair) for pair in zip(split.levels, by_level, strict=True)]
         has_layout_rules = bool(rules.loops["layout"])
         for size, count, first in mesh.batches:
-            point = LayoutPoint(*mesh.degrees, split.vpp, size)
+            point = make_point((*mesh.degrees, split.vpp, size, 0, 0))
             first = min(first, rules.first_violated("siblings", point))
             violated = tuple([first if first < one else one for one in shared])
             if has_layout_rules:
@@ -314,8 +328,7 @@ class LayoutFilter(PricedLayouts):
         """
         cell = cells.get(point.micro_batch)
         if cell is None:
-            points = [point.with_recompute_level(level) for level in range(len(split.levels))]
-            cell = self._memory.compute_activations(split.shape, points)
+            cell = self._memory.compute_activations(split.shape, point, len(split.levels))
             cells[point.micro_batch] = cell
         # The buffers between stages stay allocated during the whole step.
         return cell, self._limit - split.buffers * cell.stream

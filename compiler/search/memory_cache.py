@@ -83,11 +83,10 @@ def has_memory_elsewhere(oversized: OversizedLayout) -> bool:
     # With v chunks per rank, ranks have on average about v / (v + 1) of the micro-batches in flight
     # on the first one.
     flight *= point.vpp / (point.vpp + 1)
-    needs = [
-        ranks * (fixed + flight * each + once)
-        for ranks, fixed, (each, once) in zip(shape.ranks, static, rows, strict=True)
-    ]
-    return sum(needs) <= NEAR * left * point.pp
+    needs = 0.0
+    for ranks, fixed, (each, once) in zip(shape.ranks, static, rows, strict=True):
+        needs += ranks * (fixed + flight * each + once)
+    return needs <= NEAR * left * point.pp
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +254,13 @@ class PeakMemoryCache:
             state = self._state[key] = sum(self._program.state.bytes_on_rank(*key, *kept))
         return state
 
-    def compute_activations(self, shape: StageShape, points: list[LayoutPoint]) -> StageActivations:
-        """Return the activation bytes of the layouts ``points``, one layout per recompute level.
+    def compute_activations(
+        self, shape: StageShape, point: LayoutPoint, levels: int
+    ) -> StageActivations:
+        """Return the activation bytes of layout ``point`` with each of ``levels`` recompute levels.
 
-        All of them have the stages ``shape``.
+        The layout has the stages ``shape``.
         """
-        point = points[0]
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
         if size is None:
             size = self._micro_batch_bytes(point)
@@ -268,7 +268,9 @@ class PeakMemoryCache:
         mesh = (point.tp, point.cp, point.etp, point.micro_batch, load)
         units = self._units.get(mesh)
         if units is None:
-            units = self._units[mesh] = tuple(self._bytes_per_layer(one) for one in points)
+            units = self._units[mesh] = tuple(
+                self._bytes_per_layer(point.with_recompute_level(level)) for level in range(levels)
+            )
         rows = tuple(
             [
                 (
@@ -280,15 +282,17 @@ class PeakMemoryCache:
                 for counts, kind in zip(shape.counts, shape.peak_candidates, strict=True)
             ]
         )
-        levels = tuple(
+        by_level = tuple(
             [
                 _sum_layers(unit, rows)
                 if unit is not None
-                else self._bytes_with_block_recompute(point, shape, rows)
-                for unit, point in zip(units, points, strict=True)
+                else self._bytes_with_block_recompute(
+                    point.with_recompute_level(level), shape, rows
+                )
+                for level, unit in enumerate(units)
             ]
         )
-        return StageActivations(levels, size.stream)
+        return StageActivations(by_level, size.stream)
 
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
         """Return the bytes that one micro-batch needs outside of the layers, in layout ``point``.

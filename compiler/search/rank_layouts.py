@@ -156,8 +156,8 @@ class LayoutRanking:
             best.seconds * self._slack * (1 + ROUNDING),
             self._gpus_to_minimize(best.key[1]),
         )
-        rows = (row for row in survivors if self._gpus_to_minimize(row.point) == world)
-        ties = price_within(self._sources, rows, most)
+        ties = price_within(self._sources, survivors, most)
+        ties = [row for row in ties if self._gpus_to_minimize(row.point) == world]
         return sorted(ties, key=lambda row: row.seconds)
 
     def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> RankedLayout:

@@ -73,7 +73,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
             if is_tried and not is_decided:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
-                survivors += [row._replace(variant=index) for row in filters[index].survivors]
+                survivors += filters[index].survivors_of_variant(index)
         survivors = survivors or list(search_near_misses(cost_model, filters, (0, inf)))
     if survivors:
         refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
@@ -109,14 +109,16 @@ def _with_improvements(
     best = find_best_survivor(cost_model, filters, found)
     if refined := _search_refinements(cost_model, filters, refining, found, best):
         found += refined
-        best = find_best_survivor(cost_model, filters, found)
+        best = min(best, find_best_survivor(cost_model, filters, refined))
     if near := search_near_misses(cost_model, filters, best):
         found += near
-        best = find_best_survivor(cost_model, filters, found)
-    found += search_other_splits(cost_model, filters, found, best)
+        best = min(best, find_best_survivor(cost_model, filters, near))
+    if other := search_other_splits(cost_model, filters, found, best):
+        found += other
+        best = min(best, find_best_survivor(cost_model, filters, other))
     space = next(iter(filters.values())).space
     if len(space.levels) > space.sibling_levels:
-        found += _search_partial_recompute(cost_model, filters, found)
+        found += _search_partial_recompute(cost_model, filters, found, best)
     return found
 
 
@@ -142,7 +144,7 @@ def _search_refinements(
         if one.is_any_faster(rows, best / (1 + cost_model.problem.goals.tie)):
             filters[index] = one
             one.filter_all_layouts()
-            found += [row._replace(variant=index) for row in one.survivors]
+            found += one.survivors_of_variant(index)
     return found
 
 
@@ -167,24 +169,28 @@ def _explain_invalid_layouts(
 
 
 def _search_partial_recompute(
-    cost_model: CostModel, filters: dict[int, LayoutFilter], survivors: list[Survivor]
+    cost_model: CostModel,
+    filters: dict[int, LayoutFilter],
+    survivors: list[Survivor],
+    world_and_seconds: tuple[int, float],
 ) -> list[Survivor]:
     """Return the layouts that recompute only some layers and beat or tie with all ``survivors``.
 
     Each of them differs from a survivor only in recompute: it recomputes the first n layers of each
     model chunk, where n is the smallest number that makes the layout fit into memory.
+    ``world_and_seconds`` is the number of GPUs, or 0 for any, and the step time of the fastest
+    survivor.
     """
     goals = cost_model.problem.goals
-    world, best = find_best_survivor(cost_model, filters, survivors)
+    world, best = world_and_seconds
     # Recompute repeats at most the forward pass, so without it a step takes at least half as long.
+    longest = 2 * best
     rows = [row for row in survivors if row.point.level and world in (0, row.point.world)]
     floors: list[tuple[float, Survivor]] = []
     for row in rows:
         point, one = row.point.with_recompute_level(0), filters[row.variant]
-        if one.least_seconds(point) <= best * (1 + goals.tie):
-            row = with_price(filters, row)
-            if row.seconds <= 2 * best:
-                floors.append((one.step_seconds(point), row))
+        if row.seconds <= longest and one.least_seconds(point) <= best * (1 + goals.tie):
+            floors.append((one.step_seconds(point), row))
     found: list[Survivor] = []
     for floor, row in sorted(floors):
         if floor > best * (1 + goals.tie):
@@ -192,7 +198,7 @@ def _search_partial_recompute(
         partial = _with_fewest_recomputed_layers(
             cost_model, filters[row.variant], row, best * (1 + goals.tie)
         )
-        if partial is not None:
+        if partial is not None and with_price(filters, row).seconds <= longest:
             found.append(partial)
             best = min(best, partial.seconds)
     return [row for row in found if row.seconds <= best * (1 + goals.tie)]
