@@ -14,18 +14,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from parc.compiler.cost.schedules.unequal_chunks import (
-    CriticalPath,
-    critical_paths,
-    is_in_groups_of_ranks,
-)
+from parc.compiler.cost.schedules.unequal_chunks import is_in_groups_of_ranks
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import (
-    DistinctChunks,
-    StageContents,
-    recomputed_layers,
-    work_per_micro_batch,
-)
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exchanges_per_micro_batch,
@@ -42,23 +32,20 @@ from parc.compiler.cost.step.step_time import (
     stage_boundary_seconds,
     straggler_factor,
 )
-from parc.compiler.ir import Layout, ModelChunk, Recompute
+from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.survivors import ROUNDING
+from parc.compiler.search.work_counts import WorkCounts
 
-Counts = tuple[int, ...]
-"""Number of layers of each kind, in the order of ``Model.kinds``. With block recompute, the numbers
-of recomputed layers of each kind follow."""
 BLOCK = -1
 """Key of ``MicroBatchTimes.repeats`` for block recompute, whose levels differ only in how many
 layers are recomputed."""
 
 
-StageWork = tuple[tuple[Counts, int, int], ...]
-"""(layers, output heads, ranks) for each set of ranks with equal computation time."""
-ChunkWork = tuple[tuple[tuple[Counts, int], ...], DistinctChunks]
-"""(layers, output heads) of each distinct chunk, and the chunks."""
+CriticalPath = tuple[float, float, int]
+"""(seconds per micro-batch, seconds per step, hops) of ``unequal_chunks.CriticalPath``; a plain
+tuple, because a search computes many."""
 
 
 @dataclass(slots=True)
@@ -100,10 +87,8 @@ class StepTimeCache:
         ``build`` returns the layout for a ``LayoutPoint``, whose level is an index of ``levels``.
         """
         self.cost_model, self.build = cost_model, build
-        # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
-        self.is_block = tuple(level.method == "block" for level in levels)
-        self._stages: dict[tuple[StageShape, int, int], StageWork] = {}
-        self._chunks: dict[tuple[StageShape, int, int], ChunkWork] = {}
+        self.work = WorkCounts(cost_model, build, levels)
+        self.is_block = self.work.is_block
         self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
@@ -147,45 +132,6 @@ class StepTimeCache:
                 timed += tuple((0.0, more) for more in again)
             row.repeats[key] = timed
         return timed
-
-    def stage_work(self, point: LayoutPoint, shape: StageShape) -> StageWork:
-        """Return the work of the stages ``shape`` of layout ``point``, with its recompute."""
-        if not self.is_block[point.level]:
-            return shape.work
-        key = (shape, point.level, point.vpp)
-        found = self._stages.get(key)
-        if found is None:
-            layout = self.build(point)
-            found = self._stages[key] = tuple(
-                (*self._with_recompute(layout, one.load, layout.split.chunks[one.first]), one.count)
-                for one in shape.classes
-            )
-        return found
-
-    def chunk_work(self, point: LayoutPoint, shape: StageShape) -> ChunkWork:
-        """Return the work of the distinct chunks of layout ``point``, with its recompute."""
-        key = (shape, point.level if self.is_block[point.level] else BLOCK, point.vpp)
-        found = self._chunks.get(key)
-        if found is None:
-            layout = self.build(point)
-            distinct = self.cost_model.distinct_chunks(layout.split)
-            work = distinct.work
-            if self.is_block[point.level]:
-                work = tuple(
-                    self._with_recompute(layout, load, (chunk,))
-                    for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
-                )
-            found = self._chunks[key] = work, distinct
-        return found
-
-    def _with_recompute(
-        self, layout: Layout, load: StageContents, chunks: tuple[ModelChunk, ...]
-    ) -> tuple[Counts, int]:
-        """Return (layers and recomputed layers of each kind, output heads) of ``chunks``."""
-        model = self.cost_model.problem.model
-        counts, heads = work_per_micro_batch(model, load)
-        again = recomputed_layers(model, layout.recompute, load, chunks)
-        return (*counts, *(again.get(kind, 0) for kind in model.kinds)), heads
 
 
 class MeshTimes:
@@ -236,7 +182,7 @@ class MeshTimes:
             paths = row.paths.get(key)
             if paths is None:
                 paths = row.paths[key] = self._critical_paths(row, point, shape)
-            pipeline = max([path.seconds(micro_batches, hop) for path in paths])
+            pipeline = max([micro_batches * each + once + hops * hop for each, once, hops in paths])
             return seconds + pipeline - micro_batches * slowest
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
@@ -309,7 +255,7 @@ class MeshTimes:
         if paths is None:
             return seconds - micro_batches * (slowest - balanced)
         # With interleaving, chunks of other lengths may shorten the bubble too.
-        pipeline = max([path.seconds(micro_batches, 0.0) for path in paths])
+        pipeline = max([micro_batches * each + once for each, once, _ in paths])
         without_bubble = seconds - pipeline + micro_batches * balanced
         return max(seconds - micro_batches * (slowest - least), without_bubble)
 
@@ -355,7 +301,7 @@ class MeshTimes:
         """
         layers = self._batch.layer_seconds(row, point)
         slowest, compute, whole = -1.0, 0.0, 0.0
-        for counts, heads, ranks in self._batch.stage_work(point, shape):
+        for counts, heads, ranks in self._batch.work.of_stages(point, shape):
             busy = total = heads * row.head
             for count, (computing, everything) in zip(counts, layers, strict=True):
                 busy += count * computing
@@ -368,17 +314,24 @@ class MeshTimes:
     def _critical_paths(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
     ) -> list[CriticalPath]:
-        """Return the lower bounds of the step time of layout ``point``, which is interleaved."""
-        layers = self._batch.layer_seconds(row, point)
-        work, distinct = self._batch.chunk_work(point, shape)
-        seconds = []
-        for counts, heads in work:
-            total = heads * row.head
-            for count, (_, everything) in zip(counts, layers, strict=True):
-                total += count * everything
-            seconds.append(total)
-        every = [seconds[index] for index in distinct.order]
-        return critical_paths(point.pp, every, distinct.last_ranks)
+        """Return the lower bounds of the step time of layout ``point``, which is interleaved.
+
+        They are those of ``critical_paths``.
+        """
+        each = [everything for _, everything in self._batch.layer_seconds(row, point)]
+        each.append(row.head)
+        slowest, paths = -1.0, list[CriticalPath]()
+        for counts in self._batch.work.of_paths(point, shape):
+            whole = first = second = 0.0
+            for seconds, *numbers in zip(each, *counts[:3], strict=True):
+                whole += numbers[0] * seconds
+                first += numbers[1] * seconds
+                second += numbers[2] * seconds
+            if whole > slowest:
+                slowest = whole
+                paths.append((whole, first, counts.first_hops))
+                paths.append((whole, second, counts.second_hops))
+        return paths
 
 
 def seconds_to_hold(

@@ -46,9 +46,7 @@ class CriticalPath(NamedTuple):
         return micro_batches * self.per_micro_batch + self.once + self.hops * hop_seconds
 
 
-def critical_paths(
-    ranks: int, chunk_seconds: Sequence[float], last_first: Sequence[int] = ()
-) -> list[CriticalPath]:
+def critical_paths(ranks: int, chunk_seconds: Sequence[float]) -> list[CriticalPath]:
     """Return chains of dependent computations; a step takes at least as long as the longest.
 
     There are two chains per rank that is slower than all later ranks. Both pass all micro-batches
@@ -58,14 +56,12 @@ def critical_paths(
     Args:
         ranks: Pipeline ranks.
         chunk_seconds: Forward plus backward of one micro-batch on each chunk, in model order.
-        last_first: The last rank of each set of ranks with equal chunks, in descending order. Empty
-            if the chunks of all ranks may differ.
     """
     before = [0.0, *accumulate(chunk_seconds)]
     last = len(chunk_seconds) - ranks
     slowest = -1.0
     paths = []
-    for rank in last_first or range(ranks - 1, -1, -1):
+    for rank in reversed(range(ranks)):
         whole = sum(chunk_seconds[rank::ranks])
         if whole <= slowest:
             continue

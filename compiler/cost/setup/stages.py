@@ -136,8 +136,6 @@ class DistinctChunks:
     order: tuple[int, ...]
     """Index into ``chunks`` of every chunk of the pipeline: the first chunks of all ranks, then the
     second chunks, and so on."""
-    last_ranks: tuple[int, ...]
-    """The last rank of each set of ranks with equal chunks, in descending order."""
 
 
 def distinct_chunks(model: Model, split: PipelineSplit) -> DistinctChunks:
@@ -153,10 +151,7 @@ def distinct_chunks(model: Model, split: PipelineSplit) -> DistinctChunks:
         order.append(index)
     contents = tuple(contents_of_chunks(model, (chunk,)) for chunk in chunks)
     work = tuple(work_per_micro_batch(model, load) for load in contents)
-    ranks = len(split.chunks)
-    last = {tuple(order[rank::ranks]): rank for rank in range(ranks)}
-    last_ranks = tuple(sorted(last.values(), reverse=True))
-    return DistinctChunks(tuple(chunks), contents, work, tuple(order), last_ranks)
+    return DistinctChunks(tuple(chunks), contents, work, tuple(order))
 
 
 def work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
