@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import ceil, floor
+from operator import add, mul
 
 from parc.compiler.cost.schedules.unequal_chunks import is_in_groups_of_ranks
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -43,6 +44,9 @@ BLOCK = -1
 layers are recomputed."""
 
 
+LayerSeconds = tuple[tuple[float, ...], tuple[float, ...]]
+"""(computation, total with recompute) of one layer of each kind. With block recompute, the totals
+are without recompute, and those of the recompute of each kind follow."""
 CriticalPath = tuple[float, float, int]
 """(seconds per micro-batch, seconds per step, hops) of ``unequal_chunks.CriticalPath``; a plain
 tuple, because a search computes many."""
@@ -57,10 +61,8 @@ class MicroBatchTimes:
     """
 
     head: float
-    repeats: dict[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
-    """Recompute level or ``BLOCK`` -> (computation, total with recompute) of a layer of each kind.
-    With block recompute, the totals are without recompute, and (0, recompute) of each kind
-    follows."""
+    repeats: dict[int, LayerSeconds] = field(default_factory=dict)
+    """Recompute level or ``BLOCK`` -> times of the layers."""
     whole: dict[tuple[tuple[tuple[int, ...], int], int], float] = field(default_factory=dict)
     """(``StageShape.whole``, recompute level) -> least time of all stages together."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
@@ -110,27 +112,22 @@ class StepTimeCache:
         """
         return MicroBatchTimes(output_head_seconds(self.cost_model, self.build(point)))
 
-    def layer_seconds(
-        self, row: MicroBatchTimes, point: LayoutPoint
-    ) -> tuple[tuple[float, float], ...]:
-        """Return the value of ``MicroBatchTimes.repeats`` for the recompute of layout ``point``."""
+    def layer_seconds(self, row: MicroBatchTimes, point: LayoutPoint) -> LayerSeconds:
+        """Return the times of one layer of each kind, with the recompute of layout ``point``."""
         is_block = self.is_block[point.level]
         key = BLOCK if is_block else point.level
         timed = row.repeats.get(key)
         if timed is None:
             layout, kinds = self.build(point), self.cost_model.problem.model.kinds
             layers = [cached_layer_time(self.cost_model, layout, kind) for kind in kinds]
-            again = [
+            again = tuple(
                 recompute_seconds(self.cost_model, layout, layer, kind)
                 for layer, kind in zip(layers, kinds, strict=True)
-            ]
-            once = [0.0] * len(kinds) if is_block else again
-            timed = tuple(
-                (one.compute, one.total + more) for one, more in zip(layers, once, strict=True)
             )
-            if is_block:
-                timed += tuple((0.0, more) for more in again)
-            row.repeats[key] = timed
+            computing = tuple(one.compute for one in layers)
+            totals = tuple(one.total for one in layers)
+            totals = totals + again if is_block else tuple(map(add, totals, again))
+            timed = row.repeats[key] = computing, totals
         return timed
 
 
@@ -221,9 +218,9 @@ class MeshTimes:
         Block recompute, which repeats a part of the layers, is left out.
         """
         counts, heads = shape.whole
-        layers = self._batch.layer_seconds(row, point)[: len(counts)]
-        pairs = zip(counts, layers, strict=True)
-        return heads * row.head + sum(count * everything for count, (_, everything) in pairs)
+        _, totals = self._batch.layer_seconds(row, point)
+        seconds: float = heads * row.head + sum(map(mul, counts, totals))
+        return seconds
 
     def pace(self, point: LayoutPoint, shape: StageShape) -> tuple[float, float, float]:
         """Return (time of the slowest stage, computation in that stage, total time of all stages).
@@ -272,7 +269,7 @@ class MeshTimes:
         if self._batch.is_block[point.level]:
             return least, least
         counts, _ = shape.whole
-        each = [everything for _, everything in self._batch.layer_seconds(row, point)]
+        _, each = self._batch.layer_seconds(row, point)
         for count, seconds in zip(counts, each, strict=True):
             # Some stage has at least the mean number of layers, rounded up.
             least = max(least, ceil(count / shape.pp) * seconds)
@@ -299,17 +296,16 @@ class MeshTimes:
 
         All three are in seconds per micro-batch.
         """
-        layers = self._batch.layer_seconds(row, point)
-        slowest, compute, whole = -1.0, 0.0, 0.0
+        computing, totals = self._batch.layer_seconds(row, point)
+        slowest, busy, whole = -1.0, 0.0, 0.0
         for counts, heads, ranks in self._batch.work.of_stages(point, shape):
-            busy = total = heads * row.head
-            for count, (computing, everything) in zip(counts, layers, strict=True):
-                busy += count * computing
-                total += count * everything
+            # A sum over a map, because a loop over the kinds takes twice as long.
+            seconds = heads * row.head
+            total = seconds + sum(map(mul, counts, totals))
             whole += ranks * total
             if total > slowest:
-                slowest, compute = total, busy
-        return slowest, compute, whole
+                slowest, busy = total, seconds + sum(map(mul, counts, computing))
+        return slowest, busy, whole
 
     def _critical_paths(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
@@ -318,19 +314,14 @@ class MeshTimes:
 
         They are those of ``critical_paths``.
         """
-        each = [everything for _, everything in self._batch.layer_seconds(row, point)]
-        each.append(row.head)
+        each = (*self._batch.layer_seconds(row, point)[1], row.head)
         slowest, paths = -1.0, list[CriticalPath]()
-        for counts in self._batch.work.of_paths(point, shape):
-            whole = first = second = 0.0
-            for seconds, *numbers in zip(each, *counts[:3], strict=True):
-                whole += numbers[0] * seconds
-                first += numbers[1] * seconds
-                second += numbers[2] * seconds
+        for own, before, without, hops, more_hops in self._batch.work.of_paths(point, shape):
+            whole = sum(map(mul, own, each))
             if whole > slowest:
                 slowest = whole
-                paths.append((whole, first, counts.first_hops))
-                paths.append((whole, second, counts.second_hops))
+                paths.append((whole, sum(map(mul, before, each)), hops))
+                paths.append((whole, sum(map(mul, without, each)), more_hops))
         return paths
 
 
