@@ -18,8 +18,8 @@ from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.rank_layouts import KEPT, RESCORED, LayoutRanking
-from parc.compiler.search.survivors import ROUNDING
 from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.survivors import ROUNDING
 from parc.compiler.spec.job_spec import TIE
 from tests.search.search_reference import cost_model_of
 
@@ -187,7 +187,8 @@ def test_the_fast_time_and_memory_of_a_layout_are_those_of_its_full_estimate(mod
         bound = step_time(cost_model, layout, is_bound=True).total_seconds
         seconds = sieve.step_seconds(survivor.point)
         assert seconds == pytest.approx(bound, rel=ROUNDING)
-        assert survivor.is_unpriced and survivor.seconds <= seconds
+        assert survivor.is_unpriced
+        assert survivor.seconds <= seconds
         best = sieve.best_split_seconds(survivor.point, seconds)
         assert survivor.seconds <= best <= seconds
         assert bound <= step_time(cost_model, layout).total_seconds * (1 + ROUNDING)
