@@ -36,6 +36,11 @@ class StageWork:
         return list(accumulate(self.layers, initial=0.0))
 
     @cached_property
+    def shortest(self) -> float:
+        """Seconds of the shortest layer."""
+        return min(self.layers)
+
+    @cached_property
     def others_of_ranks(self) -> list[float]:
         """Seconds of the chunks of each rank besides their layers."""
         return [sum(self.others[rank :: self.pp]) for rank in range(self.pp)]
@@ -144,25 +149,43 @@ def _fill_chunks(
     Each chunk, in model order, has as many layers as the limits of its rank allow.
     """
     pp, vpp = work.pp, len(work.others) // work.pp
-    ends, others = work.ends, work.others_of_ranks
-    limit *= 1 + ROUNDING
-    needed = sum(work.least)
+    ends, limit = work.ends, limit * (1 + ROUNDING)
+    own = [limit - other for other in work.others_of_ranks]
+    if not _may_hold_all_layers(work, most, own):
+        return None
     seconds, layers, past = [0.0] * pp, [0] * pp, [0.0] * pp
-    counts, at, total = [], 0, len(work.layers)
+    counts, at, left = [], 0, len(work.layers) - sum(work.least)
     for chunk, least in enumerate(work.least):
         rank, turn = chunk % pp, chunk // pp + 1
-        needed -= least
         past[rank] += work.others[chunk]
-        own = limit - others[rank]
         # The share of the first chunks of the rank grows with each chunk, so that rounding one of
         # them down leaves a layer to the next one.
-        share = own * turn / vpp if is_spread else min(limit * turn / vpp - past[rank], own)
-        within = bisect_right(ends, share - seconds[rank] + ends[at]) - 1 - at
-        count = min(total - needed - at, most[rank] - layers[rank], max(least, within))
+        share = own[rank] * turn / vpp
+        if not is_spread:
+            share = min(limit * turn / vpp - past[rank], own[rank])
+        count = bisect_right(ends, share - seconds[rank] + ends[at]) - 1 - at
+        # ``left``: layers that the following chunks do not need. Comparisons, because this loop
+        # runs often and calls of min and max take most of its time.
+        count = least if count < least else count
+        count = least + left if count > least + left else count
+        room = most[rank] - layers[rank]
+        count = room if count > room else count
         seconds[rank] += ends[at + count] - ends[at]
         layers[rank] += count
         at += count
-        if count < least or seconds[rank] > own:
+        left -= count - least
+        if count < least or seconds[rank] > own[rank]:
             return None
         counts.append(count)
-    return tuple(counts) if at == total else None
+    return None if left else tuple(counts)
+
+
+def _may_hold_all_layers(work: StageWork, most: Sequence[int], own: Sequence[float]) -> bool:
+    """Return False if the ranks cannot have all layers, even if all layers were the shortest ones.
+
+    ``own`` contains the seconds that the layers of each rank may take.
+    """
+    # Rounding errors must not cost a layer.
+    each = work.shortest / (1 + ROUNDING)
+    layers = [min(limit, int(seconds / each)) for limit, seconds in zip(most, own, strict=True)]
+    return sum(layers) >= len(work.layers)

@@ -9,7 +9,7 @@ search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -61,9 +61,12 @@ class LayoutPoint(NamedTuple):
 
     def with_recompute_level(self, level: int) -> LayoutPoint:
         """Return a copy of this point with recompute level ``level`` (0 is the least recompute)."""
-        return self if level == self.level else LayoutPoint(*self[:8], level, self.split)
+        return self if level == self.level else make_point((*self[:8], level, self.split))
 
 
+make_point: Callable[[Iterable[int]], LayoutPoint] = partial(tuple.__new__, LayoutPoint)
+"""Function: values of all fields -> ``LayoutPoint``, in half the time of the constructor, because a
+search creates a point per layout."""
 BuildLayout = Callable[[LayoutPoint], Layout]
 """Function: ``LayoutPoint`` -> layout. Formulas and rules that read a whole layout need this
 function."""

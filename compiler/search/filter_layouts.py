@@ -1,22 +1,20 @@
-"""Filter of the layout search: drop invalid and oversized layouts, estimate the time of others."""
+"""Filter of the layout search: drop invalid and oversized layouts, bound the time of others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
 from parc.compiler.cost.memory.workspaces import count_stage_buffers
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import EqualStageGroup
-from parc.compiler.ir import Layout, PipelineSplit
+from parc.compiler.ir import PipelineSplit
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.enumerate_layouts import (
     LayoutPoint,
     ParallelSizes,
+    make_point,
     micro_batch_choices,
-    stage_choices,
 )
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.search.layout_space import LayoutSpace
@@ -26,16 +24,16 @@ from parc.compiler.search.memory_cache import (
     StageActivations,
     has_memory_elsewhere,
 )
-from parc.compiler.search.rank_layouts import ROUNDING, Survivor
+from parc.compiler.search.price_layouts import PricedLayouts
 from parc.compiler.search.rule_cache import CheckedMesh, CheckedSplit, RuleCache
 from parc.compiler.search.stage_shapes import StageShape
-from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
+from parc.compiler.search.survivors import ROUNDING, Survivor
 
 COVERED_BY_SIBLING = "recompute"
 """Key for the number of layouts that are left out because a sibling with less recompute fits."""
 
 
-class LayoutFilter:
+class LayoutFilter(PricedLayouts):
     """Filter for the layouts of one search space.
 
     Siblings are layouts that differ only in recompute. ``filter_all_layouts`` keeps at most one of
@@ -55,11 +53,11 @@ class LayoutFilter:
         ``limit_bytes`` is the device memory that the job can use. The memory estimates are compared
         with it at ``end`` of their intervals.
         """
-        self.space = space
+        super().__init__(cost_model, space)
         self.enumerated = 0
         self.survivors: list[Survivor] = []
         self._oversized: list[OversizedLayout] = []
-        self._cost_model, self._limit, self.end = cost_model, limit_bytes, end
+        self._limit, self.end = limit_bytes, end
         self.rules = rules
         self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
         self._valid = self._rules.valid
@@ -68,18 +66,10 @@ class LayoutFilter:
         self._memory = PeakMemoryCache(
             cost_model, self.build_layout, space.constants["zero_stage"], end
         )
-        self._time = StepTimeCache(cost_model, self.build_layout, space.levels)
-        self._times_by_sizes: dict[tuple[int, ...], MeshTimes] = {}
-        self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
-        self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
-        """(pp, vpp) -> the splits that ``LayoutPoint.split`` numbers."""
-        self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
-        self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
-        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
+        self._checked: dict[int, tuple[CheckedSplit, ...]] = {}
         self._has_block_recompute = any(
             level.method == "block" for level in space.levels[: space.sibling_levels]
         )
-        self._has_layout_rules = bool(self._rules.loops["layout"])
 
     @property
     def dropped_counts(self) -> Counter[str]:
@@ -95,23 +85,12 @@ class LayoutFilter:
             dropped[name] += count
         return dropped
 
-    def build_layout(self, point: LayoutPoint) -> Layout:
-        """Return the layout that belongs to ``point``."""
-        sizes, template = self._template
-        if point[:7] != sizes or point.split:
-            split, _ = self._splits[point.pp, point.vpp][point.split]
-            layout = self.space.build_layout(point, split)
-            # The exchange of context-parallel ranks may depend on the micro-batch.
-            if point.cp == 1 and not point.split:
-                self._template = point[:7], layout.__dict__.copy()
-            return layout
-        # Copying the fields of the previous layout takes a third of the time of building them.
-        layout = object.__new__(Layout)
-        fields = layout.__dict__
-        fields.update(template)
-        fields["micro_batch"] = point.micro_batch
-        fields["recompute"] = self.space.levels[point.level]
-        return layout
+    def survivors_of_variant(self, variant: int) -> list[Survivor]:
+        """Return ``survivors`` as layouts of the framework variant with index ``variant``."""
+        return [
+            Survivor(seconds, point, variant, is_unpriced)
+            for seconds, point, _, is_unpriced in self.survivors
+        ]
 
     @property
     def near_misses(self) -> list[LayoutPoint]:
@@ -122,7 +101,7 @@ class LayoutFilter:
     def filter_all_layouts(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.parallel_sizes():
-            splits = self._stage_splits(degrees.pp)
+            splits = self._checked_splits(degrees.pp)
             if not splits:
                 continue
             # The rules of these loops do not read vpp, so the vpp of any split will do.
@@ -158,40 +137,37 @@ class LayoutFilter:
         """
         least, found = float("inf"), None
         splits: set[str] = set()
-        choices = self.space.parallel_sizes()
-        for degrees, split in (
-            (one, split) for one in choices for split in self._stage_splits(one.pp)
-        ):
-            for peak, point in self._valid_peaks(self._check_mesh(degrees, split.vpp), split):
-                splits.update(name for name, size in degrees._asdict().items() if size > 1)
-                # Rounding errors must not decide between layouts that need equal memory.
-                if peak < least * (1 - ROUNDING):
-                    least, found = peak, point
+        for peak, point in self.valid_peaks():
+            splits.update(name for name, size in point.degrees._asdict().items() if size > 1)
+            # Rounding errors must not decide between layouts that need equal memory.
+            if peak < least * (1 - ROUNDING):
+                least, found = peak, point
         return None if found is None else (found, frozenset(splits))
 
-    def _valid_peaks(
+    def valid_peaks(self) -> Iterator[tuple[float, LayoutPoint]]:
+        """Yield (peak bytes on the fullest stage, point) for each valid layout."""
+        for degrees in self.space.parallel_sizes():
+            splits = self._checked_splits(degrees.pp)
+            if splits:
+                mesh = self._check_mesh(degrees, splits[0].vpp)
+                for split in splits:
+                    yield from self._valid_peaks_of_split(mesh, split)
+
+    def _valid_peaks_of_split(
         self, mesh: CheckedMesh, split: CheckedSplit
     ) -> Iterator[tuple[float, LayoutPoint]]:
-        """Yield (peak bytes, point) for each valid layout; the peak is that of the fullest stage.
-
-        Only layouts with the parallel sizes of ``mesh`` and the stages of ``split`` are considered.
-        """
+        """Yield ``valid_peaks`` of the parallel sizes of ``mesh`` and the stages of ``split``."""
         static: tuple[float, ...] = ()
-        step = 0.0
-        for size, count, first in mesh.batches:
-            point = LayoutPoint(*mesh.degrees, split.vpp, size)
-            first = min(first, split.first, self._rules.first_violated("siblings", point))
-            violated = self._first_violated_by_level(point, split, first)
+        step, cells = 0.0, self._cells(mesh, split)
+        for point, count, violated in self._siblings(mesh, split):
             if max(violated) < self._valid:
                 continue
             # The static bytes do not depend on the micro-batch, so they are computed once per mesh.
             if not static:
                 layout = self.build_layout(point)
                 static, step = self._memory.static_bytes(layout, split.shape)
-            held = static
-            if self.space.constants["cuda_graphs"]:
-                held = self._memory.with_graphs(static, self.build_layout(point), split.shape)
-            cell, left = self._activations(split, point)
+            held = self._with_graphs(static, point, split.shape)
+            cell, left = self._activations(cells, split, point)
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
                 if violated[level] == self._valid:
@@ -203,112 +179,69 @@ class LayoutFilter:
                     # limit - left is the size of the buffers between stages.
                     yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
 
-    def step_seconds(self, point: LayoutPoint) -> float:
-        """Return the seconds per step of ``point``, as ``Survivor`` defines them."""
-        _, shape = self._splits[point.pp, point.vpp][point.split]
-        return self._step_seconds(point, shape, self._micro_batches(point))
-
-    def least_seconds(self, survivors: list[Survivor]) -> float:
-        """Return the seconds per step of the fastest of ``survivors`` in this search space.
-
-        The layouts are those of another variant of the framework. Their memory and the rules are
-        not checked.
-        """
-        points = [row.point._replace(split=0) for row in survivors]
-        for pp in {point.pp for point in points}:
-            self._stage_splits(pp)  # gives the splits their numbers
-        return min(map(self.step_seconds, points))
-
-    def best_split_seconds(self, point: LayoutPoint, seconds: float, layers: int = 0) -> float:
-        """Return about the seconds per step of ``point`` with the best of all stage splits.
-
-        ``seconds`` is the step time with its own split. In all splits, the longest stage has at
-        least ``layers`` layers.
-        """
-        _, shape = self._splits[point.pp, point.vpp][point.split]
-        times = self._times_by_sizes[point[:6]]
-        return times.best_split_seconds(point, shape, self._micro_batches(point), seconds, layers)
-
-    def with_split(self, point: LayoutPoint, split: PipelineSplit) -> LayoutPoint:
-        """Return the layout ``point`` with ``split`` as its stage split."""
-        known = [one for one, _ in self._splits[point.pp, point.vpp]]
-        if split not in known:
-            self._add_split(point.pp, point.vpp, split)
-            known.append(split)
-        return point._replace(split=known.index(split))
-
-    def _add_split(self, pp: int, vpp: int, split: PipelineSplit) -> StageShape:
-        """Give ``split`` the next number of ``LayoutPoint.split``, and return its shape."""
-        classes = self._cost_model.equal_stage_groups(split)
-        shape = self._shapes.get((pp, classes))
-        if shape is None:
-            model, schedule = self.space.problem.model, self.space.schedule
-            shape = StageShape.from_classes(model, pp, classes, schedule)
-            self._shapes[pp, classes] = shape
-        self._splits.setdefault((pp, vpp), []).append((split, shape))
-        return shape
-
-    def _micro_batches(self, point: LayoutPoint) -> int:
-        """Return the number of micro-batches per step."""
-        return self.space.problem.job.global_batch // (point.micro_batch * point.dp)
-
-    def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
+    def _checked_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
         """Return all splits of the layers into ``pp`` stages, checked; the result is cached."""
-        found = self._splits_by_pp.get(pp)
+        found = self._checked.get(pp)
         if found is None:
-            choices = stage_choices(self.space.problem, self._cost_model.framework, pp)
-            found = tuple(self._check_split(pp, vpp, split) for vpp, split in choices)
-            self._splits_by_pp[pp] = found
+            found = tuple(self._check_split(pp, *one) for one in self.stage_splits(pp))
+            self._checked[pp] = found
         return found
 
-    def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
+    def _check_split(
+        self, pp: int, vpp: int, split: PipelineSplit, shape: StageShape
+    ) -> CheckedSplit:
         """Return ``split`` with the results of the rules that read nothing but the stages.
 
         Rules that read the stages and the recompute level are included, with one result per level.
         """
-        shape = self._add_split(pp, vpp, split)
         # Rules of the loops "level" and "stages" read only pp, vpp and the level of this point.
         rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
-        levels = tuple(
-            rules.first_violated("level", point.with_recompute_level(level))
-            for level in range(self.space.sibling_levels)
-        )
         first = rules.first_violated("stages", point)
-        valid = not self._has_layout_rules and min(levels) == self._valid
-        return CheckedSplit(vpp, split, shape, first, levels, valid)
+        by_level = rules.first_violated_by_level("level", point, self.space.sibling_levels)
+        buffers = count_stage_buffers(pp, vpp)
+        return CheckedSplit(vpp, split, shape, tuple(min(first, one) for one in by_level), buffers)
+
+    def _siblings(
+        self, mesh: CheckedMesh, split: CheckedSplit
+    ) -> Iterator[tuple[LayoutPoint, int, tuple[int, ...]]]:
+        """Yield groups of layouts that differ only in recompute.
+
+        Each item is (layout with the least recompute, micro-batches per step, index of the first
+        rule that the layout with each recompute level violates).
+        """
+        rules, number = self._rules, len(split.levels)
+        least = LayoutPoint(*mesh.degrees, split.vpp, 1)
+        first = rules.first_violated("split", least)
+        by_level = rules.first_violated_by_level("split and level", least, number)
+        shared = [min(first, *pair) for pair in zip(split.levels, by_level, strict=True)]
+        has_layout_rules = bool(rules.loops["layout"])
+        for size, count, first in mesh.batches:
+            point = make_point((*mesh.degrees, split.vpp, size, 0, 0))
+            first = min(first, rules.first_violated("siblings", point))
+            violated = tuple([first if first < one else one for one in shared])
+            if has_layout_rules:
+                own = rules.first_violated_by_level("layout", point, number)
+                violated = tuple(map(min, violated, own))
+            yield point, count, violated
 
     def _filter_split(self, mesh: CheckedMesh, split: CheckedSplit) -> None:
         """Filter the layouts with the parallel sizes of ``mesh`` and the stages of ``split``."""
-        # Local names, because this loop runs for every combination of mesh, split and micro-batch.
-        first_violated, lost, valid = self._rules.first_violated, self._lost, self._valid
-        for size, count, first in mesh.batches:
-            point = LayoutPoint(*mesh.degrees, split.vpp, size)
-            first = min(first, split.first, first_violated("siblings", point))
-            if split.valid and first < valid:
-                # This rule does not read the recompute level, so it rejects all levels at once.
-                lost[first] += len(split.levels)
-                continue
-            violated = split.levels
-            if not split.valid:
-                violated = self._first_violated_by_level(point, split, first)
+        lost, valid, static, cells = self._lost, self._valid, None, None
+        for point, count, violated in self._siblings(mesh, split):
             if max(violated) == valid:
-                self._filter_siblings(mesh, split, (point, count), violated)
-                continue
-            # All levels violate a rule, so their memory does not matter.
+                if static is None:
+                    static = self._static_bytes(mesh, split, point)
+                if static:
+                    cells = self._cells(mesh, split) if cells is None else cells
+                    cell, left = self._activations(cells, split, point)
+                    held = self._with_graphs(static, point, split.shape)
+                    self._filter_siblings(
+                        mesh, split, (point, count), violated, (cell.levels, held, left)
+                    )
+                    continue
+            # No level is valid and fits, so that the activations do not matter.
             for position in violated:
                 lost[position] += 1
-
-    def _first_violated_by_level(
-        self, point: LayoutPoint, split: CheckedSplit, first: int
-    ) -> tuple[int, ...]:
-        """Return, per recompute level, the index of the first rule that the layout violates.
-
-        The layout is ``point`` with this recompute level. ``first`` is the index of the first
-        violated rule among those that do not read the recompute level.
-        """
-        whole = self._rules.first_violated_by_level(point, len(split.levels))
-        pairs = zip(split.levels, whole, strict=True)
-        return tuple([min(first, one, two) for one, two in pairs])
 
     def _filter_siblings(
         self,
@@ -316,6 +249,7 @@ class LayoutFilter:
         split: CheckedSplit,
         first: tuple[LayoutPoint, int],
         violated: tuple[int, ...],
+        memory: tuple[tuple[tuple[tuple[float, float], ...], ...], tuple[float, ...], float],
     ) -> None:
         """Keep the layout with the least recompute that is valid and fits into memory.
 
@@ -327,36 +261,30 @@ class LayoutFilter:
             split: pipeline stages of the siblings.
             first: (point of the sibling with the least recompute, micro-batches per step).
             violated: index of the first violated rule of each sibling.
+            memory: (``StageActivations.levels``, bytes per group of equal stages without
+                activations, bytes that activations can use).
         """
-        (point, count), lost, valid = first, self._lost, self._valid
-        static = mesh.static.get(split.shape)
-        if static is None:
-            static = self._static_bytes(mesh, split, point)
-        if not static:
-            for position in violated:
-                lost[position] += 1
-            return
-        if self.space.constants["cuda_graphs"]:
-            static = self._memory.with_graphs(static, self.build_layout(point), split.shape)
-        cell, left = self._activations(split, point)
-        flights = split.shape.in_flight_at_peak(split.vpp, count)
-        for level, rows in enumerate(cell.levels):
+        (point, count), (levels, static, left) = first, memory
+        lost, valid, shape = self._lost, self._valid, split.shape
+        flights = shape.in_flight_at_peak(split.vpp, count)
+        for level, rows in enumerate(levels):
             if violated[level] < valid:
                 lost[violated[level]] += 1
                 continue
-            rows = self._memory.with_waiting_gradients(rows, point, level, split.shape)
+            rows = self._memory.with_waiting_gradients(rows, point, level, shape)
             for fixed, flight, (each, once) in zip(static, flights, rows, strict=True):
                 if fixed + flight * each + once > left:
                     lost[valid] += 1
-                    miss = (point, level, split.shape, static, flights[0], rows, left)
+                    miss = (point, level, shape, static, flights[0], rows, left)
                     self._oversized.append(miss)
                     break
             else:
                 # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.
                 lost[-1] += len(violated) - level - 1
                 kept = point.with_recompute_level(level)
-                seconds = self._step_seconds(kept, split.shape, count)
-                self.survivors.append(Survivor(seconds, kept))
+                mesh.times = times = mesh.times or self.mesh_times(kept)
+                seconds = times.least_seconds(kept, shape, count)
+                self.survivors.append(Survivor(seconds, kept, 0, True))
                 return
 
     def _static_bytes(
@@ -366,31 +294,41 @@ class LayoutFilter:
 
         The result is empty if these bytes already exceed the device memory.
         """
-        static, step = self._memory.static_bytes(self.build_layout(point), split.shape)
-        found = mesh.static[split.shape] = static if step <= self._limit else ()
+        found = mesh.static.get(split.shape)
+        if found is None:
+            static, step = self._memory.static_bytes(self.build_layout(point), split.shape)
+            found = mesh.static[split.shape] = static if step <= self._limit else ()
         return found
 
-    def _activations(
-        self, split: CheckedSplit, point: LayoutPoint
-    ) -> tuple[StageActivations, float]:
-        """Return (activation bytes of one micro-batch, bytes that activations can use)."""
-        tp, cp, _, _, ep, etp, vpp, size, _, _ = point
-        load = self._cost_model.problem.job.busiest_rank_load(ep)
-        key = (split.shape, tp, cp, etp, size, vpp if self._has_block_recompute else 0, load)
-        cell = self._memory.activations.get(key)
-        if cell is None:
-            points = [point.with_recompute_level(level) for level in range(len(split.levels))]
-            cell = self._memory.compute_activations(key, points)
-        # The buffers between stages stay allocated during the whole step.
-        return cell, self._limit - count_stage_buffers(split.shape.pp, vpp) * cell.stream
+    def _with_graphs(
+        self, static: tuple[float, ...], point: LayoutPoint, shape: StageShape
+    ) -> tuple[float, ...]:
+        """Return ``static``, the bytes without activations, and those of all CUDA graphs."""
+        if not self.space.constants["cuda_graphs"]:
+            return static
+        return self._memory.with_graphs(static, self.build_layout(point), shape)
 
-    def _step_seconds(self, point: LayoutPoint, shape: StageShape, count: int) -> float:
-        """Return the seconds per step of layout ``point`` with stages ``shape``.
+    def _cells(self, mesh: CheckedMesh, split: CheckedSplit) -> dict[int, StageActivations]:
+        """Return {micro-batch size: activation bytes} of the layouts with these sizes and stages.
 
-        A step has ``count`` micro-batches.
+        Bytes of other micro-batch sizes are added later. vpp has an effect with block recompute
+        only.
         """
-        sizes = point[:6]  # (tp, cp, pp, dp, ep, etp)
-        times = self._times_by_sizes.get(sizes)
-        if times is None:
-            times = self._times_by_sizes[sizes] = self._time.times_of_mesh(point)
-        return times.step_seconds(point, shape, count)
+        tp, cp, _, _, ep, etp = mesh.degrees
+        load = self._cost_model.problem.job.busiest_rank_load(ep)
+        vpp = split.vpp if self._has_block_recompute else 0
+        return self._memory.activations.setdefault((split.shape, tp, cp, etp, vpp, load), {})
+
+    def _activations(
+        self, cells: dict[int, StageActivations], split: CheckedSplit, point: LayoutPoint
+    ) -> tuple[StageActivations, float]:
+        """Return (activation bytes of one micro-batch, bytes that activations can use).
+
+        ``cells`` is the result of ``_cells``, to which the activation bytes are added.
+        """
+        cell = cells.get(point.micro_batch)
+        if cell is None:
+            cell = self._memory.compute_activations(split.shape, point, len(split.levels))
+            cells[point.micro_batch] = cell
+        # The buffers between stages stay allocated during the whole step.
+        return cell, self._limit - split.buffers * cell.stream

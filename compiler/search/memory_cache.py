@@ -29,7 +29,7 @@ from parc.compiler.cost.memory.states import (
     table_excess_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
-    graph_bytes,
+    bytes_of_graphs,
     library_workspace_bytes,
     output_projection_buffer_bytes,
     overlap_buffer_bytes,
@@ -44,9 +44,9 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
-ActivationKey = tuple[StageShape, int, int, int, int, int, float]
-"""(shape, tp, cp, etp, micro-batch, vpp, load of the busiest expert-parallel rank). vpp is 0 if the
-search does not try block recompute, because vpp then has no effect."""
+ActivationKey = tuple[StageShape, int, int, int, int, float]
+"""(shape, tp, cp, etp, vpp, load of the busiest expert-parallel rank). vpp is 0 if the search does
+not try block recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
 """(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
 of equal stages that can have the memory peak."""
@@ -84,11 +84,10 @@ def has_memory_elsewhere(oversized: OversizedLayout) -> bool:
     # With v chunks per rank, ranks have on average about v / (v + 1) of the micro-batches in flight
     # on the first one.
     flight *= point.vpp / (point.vpp + 1)
-    needs = [
-        ranks * (fixed + flight * each + once)
-        for ranks, fixed, (each, once) in zip(shape.ranks, static, rows, strict=True)
-    ]
-    return sum(needs) <= NEAR * left * point.pp
+    needs = 0.0
+    for ranks, fixed, (each, once) in zip(shape.ranks, static, rows, strict=True):
+        needs += ranks * (fixed + flight * each + once)
+    return needs <= NEAR * left * point.pp
 
 
 @frozen
@@ -130,12 +129,15 @@ class PeakMemoryCache:
         """
         self._cost_model, self._build = cost_model, build
         self._kinds = cost_model.problem.model.kinds
-        self.activations: dict[ActivationKey, StageActivations] = {}
+        self.activations: dict[ActivationKey, dict[int, StageActivations]] = {}
+        """Activation bytes by micro-batch size."""
         self._program = memory_model_at_zero_stage(cost_model, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
+        self._mesh: tuple[tuple[int, ...], tuple[float, float, float]] = ((), (0.0, 0.0, 0.0))
+        """Last parallel sizes, and their result of ``_mesh_bytes``."""
         self._factor, self._others = end.activations(self._program), end.others
-        self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
+        self._units: dict[tuple[float, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
     def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[tuple[float, ...], float]:
@@ -149,12 +151,10 @@ class PeakMemoryCache:
         parameters = self._parameters.get(key)
         if parameters is None:
             parameters = self._parameters[key] = self._count_parameters(layout, shape)
-        dense_state, expert_state = (
-            self._state_bytes_per_parameter(layout, shards) for shards in layout.optimizer_shards
-        )
-        fixed = library_workspace_bytes(self._cost_model, self._program)
-        fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
-        fixed *= self._others
+        sizes = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
+        if self._mesh[0] != sizes:
+            self._mesh = sizes, self._mesh_bytes(layout)
+        fixed, dense_state, expert_state = self._mesh[1]
         static = [
             fixed + dense * dense_state + expert * expert_state + copies
             for dense, expert, copies in parameters
@@ -176,12 +176,26 @@ class PeakMemoryCache:
         )
         return tuple(static), max(in_step)
 
+    def _mesh_bytes(self, layout: Layout) -> tuple[float, float, float]:
+        """Return the bytes that layouts with equal parallel sizes share.
+
+        They are (workspaces, communicators and driver context, bytes per dense parameter, bytes per
+        expert parameter).
+        """
+        fixed = library_workspace_bytes(self._cost_model, self._program)
+        fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
+        dense, expert = (
+            self._state_bytes_per_parameter(layout, shards) for shards in layout.optimizer_shards
+        )
+        return self._others * fixed, dense, expert
+
     def with_graphs(
         self, static: tuple[float, ...], layout: Layout, shape: StageShape
     ) -> tuple[float, ...]:
         """Return ``static``, a result of ``static_bytes``, and the bytes of all CUDA graphs."""
+        graphs = self._cost_model.captured_graphs(layout)
         return tuple(
-            fixed + self._others * graph_bytes(self._cost_model, layout, kind.load)
+            fixed + self._others * bytes_of_graphs(self._cost_model, layout, kind.load, graphs)
             for fixed, kind in zip(static, shape.peak_candidates, strict=True)
         )
 
@@ -242,21 +256,22 @@ class PeakMemoryCache:
         return state
 
     def compute_activations(
-        self, key: ActivationKey, points: list[LayoutPoint]
+        self, shape: StageShape, point: LayoutPoint, levels: int
     ) -> StageActivations:
-        """Return the activation bytes of the layouts ``points``, one layout per recompute level.
+        """Return the activation bytes of layout ``point`` with each of ``levels`` recompute levels.
 
-        ``key`` contains the values that all of these layouts share. The result is cached under
-        ``key``.
+        The layout has the stages ``shape``.
         """
-        shape, point = key[0], points[0]
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
         if size is None:
             size = self._micro_batch_bytes(point)
-        mesh = (point.tp, point.cp, point.etp, point.micro_batch)
+        load = self._cost_model.problem.job.busiest_rank_load(point.ep)
+        mesh = (point.tp, point.cp, point.etp, point.micro_batch, load)
         units = self._units.get(mesh)
         if units is None:
-            units = self._units[mesh] = tuple(self._bytes_per_layer(one) for one in points)
+            units = self._units[mesh] = tuple(
+                self._bytes_per_layer(point.with_recompute_level(level)) for level in range(levels)
+            )
         rows = tuple(
             [
                 (
@@ -268,16 +283,17 @@ class PeakMemoryCache:
                 for counts, kind in zip(shape.counts, shape.peak_candidates, strict=True)
             ]
         )
-        levels = tuple(
+        by_level = tuple(
             [
                 _sum_layers(unit, rows)
                 if unit is not None
-                else self._bytes_with_block_recompute(point, shape, rows)
-                for unit, point in zip(units, points, strict=True)
+                else self._bytes_with_block_recompute(
+                    point.with_recompute_level(level), shape, rows
+                )
+                for level, unit in enumerate(units)
             ]
         )
-        cell = self.activations[key] = StageActivations(levels, size.stream)
-        return cell
+        return StageActivations(by_level, size.stream)
 
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
         """Return the bytes that one micro-batch needs outside of the layers, in layout ``point``.

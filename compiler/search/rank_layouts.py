@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import chain, islice
 from typing import NamedTuple
@@ -12,6 +12,13 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes
+from parc.compiler.search.survivors import (
+    ROUNDING,
+    Sources,
+    Survivor,
+    fastest_first,
+    price_within,
+)
 
 KEPT = 20
 """Number of candidates that the plan stores."""
@@ -19,21 +26,6 @@ RESCORED = 10
 """Number of candidates that are placed on hosts before the final ranking."""
 MORE_RESCORED = 20
 """Largest number of further candidates, with other parallel sizes, that are placed on hosts."""
-ROUNDING = 1e-9
-"""Bound on the relative rounding error of ``PeakMemoryCache`` and ``StepTimeCache``."""
-
-
-class Survivor(NamedTuple):
-    """Valid layout that fits into memory, with its step time in seconds.
-
-    The time is exact to about twelve digits, because ``step_time`` adds its terms in a different
-    order. With interleaving it is a lower bound (``critical_paths``).
-    """
-
-    seconds: float
-    point: LayoutPoint
-    variant: int = 0
-    """Index of the framework variant, 0 for the simplest."""
 
 
 class RankedLayout(NamedTuple):
@@ -80,17 +72,17 @@ class LayoutRanking:
     def __init__(
         self,
         cost_model: CostModel,
-        builds: Mapping[int, Callable[[LayoutPoint], Layout]],
+        sources: Sources,
         levels: tuple[Recompute, ...],
     ) -> None:
         """Create a ranking of layouts.
 
         Args:
             cost_model: cost model of the problem.
-            builds: index of a framework variant -> function from ``LayoutPoint`` to layout.
+            sources: layouts of each framework variant, and their step times.
             levels: recompute levels; ``LayoutPoint.level`` is an index into this tuple.
         """
-        self._cost_model, self._builds = cost_model, builds
+        self._cost_model, self._sources = cost_model, sources
         self._minimizes_gpus = cost_model.problem.goals.maximize == "fewest-gpus"
         self._slack = 1 + cost_model.problem.goals.tie
         names = ("none", "selective", "full")
@@ -107,12 +99,12 @@ class LayoutRanking:
         ``exposed`` is a function: layout -> seconds that its placement adds to a step. If
         ``exposed`` is None, the placement has no effect on the result.
         """
-        rough = sorted(survivors, key=lambda row: (self._gpus_to_minimize(row.point), row.seconds))
+        rough = fastest_first(self._sources, survivors, self._gpus_to_minimize)
         exact = self._exact_order(rough)
         ordered = list(islice(exact, KEPT))
         # All survivors can come first, because the simplest tie may not be among the KEPT fastest.
         first = self._simplest_survivor(
-            self._tied_survivors(rough, ordered[0]), ordered[0].seconds * self._slack
+            self._tied_survivors(survivors, ordered[0]), ordered[0].seconds * self._slack
         )
         if exposed is not None:
             placed = self._place_candidates([*ordered[:RESCORED], first], exposed)
@@ -135,12 +127,12 @@ class LayoutRanking:
 
     def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
         """Return the layout of ``survivor`` with its exact step time and peak memory."""
-        layout = self._builds[survivor.variant](survivor.point)
+        layout = self._sources[survivor.variant].build_layout(survivor.point)
         seconds = step_time(self._cost_model, layout).total_seconds
         key = (survivor.variant, survivor.point)
         return RankedLayout(seconds, peak_bytes(self._cost_model, layout), layout, key, 0.0)
 
-    def _exact_order(self, rough: list[Survivor]) -> Iterator[RankedLayout]:
+    def _exact_order(self, rough: Iterable[Survivor]) -> Iterator[RankedLayout]:
         """Yield the layouts of ``rough`` with their exact step times, best first.
 
         ``rough`` is sorted by lower bounds of the step times. A layout is evaluated exactly only
@@ -158,17 +150,15 @@ class LayoutRanking:
         while waiting:
             yield heappop(waiting)[2]
 
-    def _tied_survivors(self, rough: list[Survivor], best: RankedLayout) -> list[Survivor]:
-        """Return the layouts of ``rough`` that tie with ``best``."""
+    def _tied_survivors(self, survivors: list[Survivor], best: RankedLayout) -> list[Survivor]:
+        """Return those of ``survivors`` that tie with ``best``, fastest first."""
         most, world = (
             best.seconds * self._slack * (1 + ROUNDING),
             self._gpus_to_minimize(best.key[1]),
         )
-        return [
-            row
-            for row in rough
-            if row.seconds <= most and self._gpus_to_minimize(row.point) == world
-        ]
+        ties = price_within(self._sources, survivors, most)
+        ties = [row for row in ties if self._gpus_to_minimize(row.point) == world]
+        return sorted(ties, key=lambda row: row.seconds)
 
     def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> RankedLayout:
         """Return the simplest layout of ``ties`` with a step time of at most ``most_seconds``.

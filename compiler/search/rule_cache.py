@@ -15,6 +15,7 @@ from parc.compiler.ir import PipelineSplit, Problem
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint, ParallelSizes
 from parc.compiler.search.stage_shapes import StageShape
+from parc.compiler.search.time_cache import MeshTimes
 
 DECIDED_BY: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),
@@ -47,8 +48,10 @@ LOOPS: tuple[tuple[str, frozenset[str]], ...] = (
     ("mesh", MESH),
     ("stages", frozenset(("pp", "vpp"))),
     ("batch", MESH | {"micro_batch"}),
+    ("split", MESH | {"vpp"}),
     ("siblings", MESH | {"vpp", "micro_batch"}),
     ("level", frozenset(("pp", "vpp", "level"))),
+    ("split and level", MESH | {"vpp", "level"}),
     ("layout", frozenset(LayoutPoint._fields)),
 )
 """Name of each loop of the search, and the fields of a point that are fixed inside the loop.
@@ -66,6 +69,15 @@ class RuleGroup:
     first_violated: dict[Any, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class LevelResults:
+    """Results of the rules of one loop, for all recompute levels."""
+
+    key: Callable[[LayoutPoint], Any]
+    """Function that returns the values of the fields that the rules read, except the level."""
+    first_violated: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+
+
 @dataclass(slots=True, eq=False)
 class CheckedSplit:
     """Split of the layers into pipeline stages, with the results of rules that read only stages."""
@@ -73,12 +85,10 @@ class CheckedSplit:
     vpp: int
     split: PipelineSplit
     shape: StageShape
-    first: int
-    """Index of the first rule that all layouts with this split violate."""
     levels: tuple[int, ...]
     """Index of the first violated rule for each recompute level."""
-    valid: bool
-    """True if no recompute level violates a rule, and no rule reads the whole layout."""
+    buffers: int
+    """Number of buffers that a rank keeps for messages between stages."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +102,8 @@ class CheckedMesh:
     static: dict[StageShape, tuple[float, ...]]
     """For each shape of the stages, the bytes per group of equal stages that do not depend on the
     micro-batch; empty if these bytes do not fit."""
+    times: MeshTimes | None = None
+    """Times of layouts with these sizes; None until one is needed."""
 
 
 class RuleCache:
@@ -110,22 +122,21 @@ class RuleCache:
         # Groups keep the order of the rules, because a layout is counted under the first rule that
         # it violates.
         for position, rule in enumerate(self.rules):
-            read = {name for one in rule.reads for name in DECIDED_BY[one]}
-            names = tuple(name for name in LayoutPoint._fields if name in read)
+            known = {name for one in rule.reads for name in DECIDED_BY[one]}
+            names = tuple(name for name in LayoutPoint._fields if name in known)
             group = groups.setdefault(names, RuleGroup(_cache_key_of_fields(names)))
             group.rules.append((position, rule))
-        read_by_layout_rules: set[str] = set()
+        read: dict[str, set[str]] = {name: set() for name, _ in LOOPS}
         self.loops: dict[str, tuple[RuleGroup, ...]] = {name: () for name, _ in LOOPS}
         for names, group in groups.items():
             # LOOPS is in the order of the search, so a rule is evaluated as early as possible.
             loop = next(name for name, fixed in LOOPS if fixed.issuperset(names))
             self.loops[loop] += (group,)
-            if loop == "layout":
-                read_by_layout_rules |= set(names)
-        fields = (name for name in LayoutPoint._fields if name != "level")
-        shared = tuple(name for name in fields if name in read_by_layout_rules)
-        self._key_of_levels = _cache_key_of_fields(shared)
-        self._by_level: dict[Any, tuple[int, ...]] = {}
+            read[loop] |= {name for name in names if name != "level"}
+        self._levels = {
+            loop: LevelResults(_cache_key_of_fields(tuple(sorted(names))))
+            for loop, names in read.items()
+        }
 
     def first_violated(self, loop: str, point: LayoutPoint) -> int:
         """Return the index of the first rule of ``loop`` that ``point`` violates.
@@ -144,17 +155,20 @@ class RuleCache:
                 first = found
         return first
 
-    def first_violated_by_level(self, point: LayoutPoint, levels: int) -> tuple[int, ...]:
-        """Return the result of ``first_violated`` for the loop "layout", per recompute level.
+    def first_violated_by_level(
+        self, loop: str, point: LayoutPoint, levels: int
+    ) -> tuple[int, ...]:
+        """Return the result of ``first_violated`` for each recompute level.
 
         The layouts are ``point`` with each of the ``levels`` recompute levels. The result is cached
         by the other fields that rules of this loop read.
         """
-        key = self._key_of_levels(point)
-        found = self._by_level.get(key)
+        cache = self._levels[loop]
+        key = cache.key(point)
+        found = cache.first_violated.get(key)
         if found is None:
-            found = self._by_level[key] = tuple(
-                self.first_violated("layout", point.with_recompute_level(level))
+            found = cache.first_violated[key] = tuple(
+                self.first_violated(loop, point.with_recompute_level(level))
                 for level in range(levels)
             )
         return found

@@ -29,8 +29,9 @@ from parc.compiler.search.explain_invalid import explain_invalid, report_excess_
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
-from parc.compiler.search.rank_layouts import ROUNDING, LayoutRanking, RankedLayout, Survivor
+from parc.compiler.search.rank_layouts import LayoutRanking, RankedLayout
 from parc.compiler.search.search_other_splits import search_near_misses, search_other_splits
+from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, with_price
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
@@ -72,7 +73,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
             if is_tried and not is_decided:
                 filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
                 filters[index].filter_all_layouts()
-                survivors += [row._replace(variant=index) for row in filters[index].survivors]
+                survivors += filters[index].survivors_of_variant(index)
         survivors = survivors or list(search_near_misses(cost_model, filters, (0, inf)))
     if survivors:
         refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
@@ -84,8 +85,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
-    builds = {index: one.build_layout for index, one in filters.items()}
-    ranking = LayoutRanking(cost_model, builds, spaces[0].levels)
+    ranking = LayoutRanking(cost_model, filters, spaces[0].levels)
     ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
     return Search(
         enumerated=sum(one.enumerated for one in filters.values()),
@@ -109,14 +109,16 @@ def _with_improvements(
     best = find_best_survivor(cost_model, filters, found)
     if refined := _search_refinements(cost_model, filters, refining, found, best):
         found += refined
-        best = find_best_survivor(cost_model, filters, found)
+        best = min(best, find_best_survivor(cost_model, filters, refined))
     if near := search_near_misses(cost_model, filters, best):
         found += near
-        best = find_best_survivor(cost_model, filters, found)
-    found += search_other_splits(cost_model, filters, found, best)
+        best = min(best, find_best_survivor(cost_model, filters, near))
+    if other := search_other_splits(cost_model, filters, found, best):
+        found += other
+        best = min(best, find_best_survivor(cost_model, filters, other))
     space = next(iter(filters.values())).space
     if len(space.levels) > space.sibling_levels:
-        found += _search_partial_recompute(cost_model, filters, found)
+        found += _search_partial_recompute(cost_model, filters, found, best)
     return found
 
 
@@ -139,10 +141,10 @@ def _search_refinements(
     for index, space in spaces.items():
         limit_bytes = memory_limit_bytes(cost_model)
         one = LayoutFilter(cost_model, first.rules, limit_bytes, space, first.end)
-        if one.least_seconds(rows) * (1 + cost_model.problem.goals.tie) < best:
+        if one.is_any_faster(rows, best / (1 + cost_model.problem.goals.tie)):
             filters[index] = one
             one.filter_all_layouts()
-            found += [row._replace(variant=index) for row in one.survivors]
+            found += one.survivors_of_variant(index)
     return found
 
 
@@ -167,24 +169,28 @@ def _explain_invalid_layouts(
 
 
 def _search_partial_recompute(
-    cost_model: CostModel, filters: dict[int, LayoutFilter], survivors: list[Survivor]
+    cost_model: CostModel,
+    filters: dict[int, LayoutFilter],
+    survivors: list[Survivor],
+    world_and_seconds: tuple[int, float],
 ) -> list[Survivor]:
     """Return the layouts that recompute only some layers and beat or tie with all ``survivors``.
 
     Each of them differs from a survivor only in recompute: it recomputes the first n layers of each
     model chunk, where n is the smallest number that makes the layout fit into memory.
+    ``world_and_seconds`` is the number of GPUs, or 0 for any, and the step time of the fastest
+    survivor.
     """
     goals = cost_model.problem.goals
-    world, best = find_best_survivor(cost_model, filters, survivors)
+    world, best = world_and_seconds
     # Recompute repeats at most the forward pass, so without it a step takes at least half as long.
-    rows = [
-        row
-        for row in survivors
-        if row.point.level and world in (0, row.point.world) and row.seconds <= 2 * best
-    ]
-    floors = [
-        (filters[row.variant].step_seconds(row.point.with_recompute_level(0)), row) for row in rows
-    ]
+    longest = 2 * best
+    rows = [row for row in survivors if row.point.level and world in (0, row.point.world)]
+    floors: list[tuple[float, Survivor]] = []
+    for row in rows:
+        point, one = row.point.with_recompute_level(0), filters[row.variant]
+        if row.seconds <= longest and one.least_seconds(point) <= best * (1 + goals.tie):
+            floors.append((one.step_seconds(point), row))
     found: list[Survivor] = []
     for floor, row in sorted(floors):
         if floor > best * (1 + goals.tie):
@@ -192,7 +198,7 @@ def _search_partial_recompute(
         partial = _with_fewest_recomputed_layers(
             cost_model, filters[row.variant], row, best * (1 + goals.tie)
         )
-        if partial is not None:
+        if partial is not None and with_price(filters, row).seconds <= longest:
             found.append(partial)
             best = min(best, partial.seconds)
     return [row for row in found if row.seconds <= best * (1 + goals.tie)]
@@ -207,10 +213,10 @@ def find_best_survivor(
     number of GPUs in the result is 0.
     """
     few = cost_model.problem.goals.maximize == "fewest-gpus"
-    bounds = sorted((row.point.world if few else 0, row.seconds, row) for row in survivors)
-    world, best = bounds[0][0], inf
-    for gpus, bound, row in bounds:
-        if gpus > world or bound >= best:
+    world, best = min(row.point.world for row in survivors) if few else 0, inf
+    rows = [row for row in survivors if world in (0, row.point.world)]
+    for row in fastest_first(filters, rows, lambda _: 0):
+        if row.seconds >= best:
             break
         layout = filters[row.variant].build_layout(row.point)
         best = min(best, step_time(cost_model, layout).total_seconds)

@@ -23,7 +23,7 @@ from parc.compiler.ir import LayerKind, Layout, PipelineSplit, StageMemory
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.balance_stages import StageWork, balanced_counts
 from parc.compiler.search.filter_layouts import LayoutFilter
-from parc.compiler.search.rank_layouts import Survivor
+from parc.compiler.search.survivors import Survivor, with_price
 
 MAX_ROUNDS = 8
 """Largest number of times that stages which do not fit into memory give layers to others."""
@@ -49,10 +49,15 @@ def search_other_splits(
     """
     world, best = world_and_seconds
     tie = cost_model.problem.goals.tie
-    rows = [
-        (filters[row.variant].best_split_seconds(row.point, row.seconds), row)
+    priced = (
+        with_price(filters, row)
         for row in survivors
-        if row.point.pp > 1 and world in (0, row.point.world)
+        if row.point.pp > 1
+        and world in (0, row.point.world)
+        and not (row.is_unpriced and row.seconds > best * (1 + tie))
+    )
+    rows = [
+        (filters[row.variant].best_split_seconds(row.point, row.seconds), row) for row in priced
     ]
     found: list[tuple[float, Survivor]] = []
     for least, row in sorted(rows):
@@ -89,7 +94,7 @@ def search_near_misses(
     rows = []
     for index, one in filters.items():
         for point in one.near_misses:
-            if world in (0, point.world):
+            if world in (0, point.world) and one.least_seconds(point) <= best * (1 + tie):
                 seconds = one.step_seconds(point)
                 least = one.best_split_seconds(point, seconds)
                 rows.append((least, seconds, index, point))

@@ -33,8 +33,8 @@ class StageShape:
     ``peak_candidates``."""
     work: tuple[tuple[tuple[int, ...], int, int], ...]
     """(layers by kind, output heads, ranks) for each set of ranks with equal computation time."""
-    present: tuple[bool, ...]
-    """True for each layer kind that a stage contains."""
+    whole: tuple[tuple[int, ...], int]
+    """(layers by kind, output heads) of all ranks together."""
     schedule: Schedule | None
     """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class StageShape:
             ),
             counts=tuple(work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
             work=tuple((*work_of_stage, count) for work_of_stage, count in work.items()),
-            present=tuple(map(any, zip(*(counts for counts, _ in work), strict=True))),
+            whole=_sum_over_ranks(work),
             schedule=schedule,
         )
 
@@ -100,6 +100,14 @@ class StageShape:
                 ]
             )
         return flights
+
+
+def _sum_over_ranks(work: dict[tuple[tuple[int, ...], int], int]) -> tuple[tuple[int, ...], int]:
+    """Return (layers by kind, output heads) of all ranks; ``work`` is {those of one: ranks}."""
+    layers = zip(
+        *([count * ranks for count in one] for (one, _), ranks in work.items()), strict=True
+    )
+    return tuple(map(sum, layers)), sum(heads * ranks for (_, heads), ranks in work.items())
 
 
 def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:

@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import ceil, floor
+from operator import add, mul
 
-from parc.compiler.cost.schedules.unequal_chunks import (
-    CriticalPath,
-    critical_paths,
-    is_in_groups_of_ranks,
-)
+from parc.compiler.cost.schedules.unequal_chunks import is_in_groups_of_ranks
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
@@ -27,11 +24,8 @@ from parc.compiler.cost.step.gradients import (
     final_reduce_seconds,
     gradient_overlap_fraction,
 )
-from parc.compiler.cost.step.layer_time import (
-    LayerTime,
-    output_head_seconds,
-)
-from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds, stage_time
+from parc.compiler.cost.step.layer_time import output_head_seconds
+from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import (
     bubble_fraction_of_1f1b,
     exposed_hops,
@@ -39,13 +33,23 @@ from parc.compiler.cost.step.step_time import (
     stage_boundary_seconds,
     straggler_factor,
 )
-from parc.compiler.ir import LayerKind, Layout, Recompute
+from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
-from parc.compiler.search.rank_layouts import ROUNDING
 from parc.compiler.search.stage_shapes import StageShape
+from parc.compiler.search.survivors import ROUNDING
+from parc.compiler.search.work_counts import WorkCounts
 
-NONE = (0.0, 0.0)
-"""Time of a layer kind that no stage contains."""
+BLOCK = -1
+"""Key of ``MicroBatchTimes.repeats`` for block recompute, whose levels differ only in how many
+layers are recomputed."""
+
+
+LayerSeconds = tuple[tuple[float, ...], tuple[float, ...]]
+"""(computation, total with recompute) of one layer of each kind. With block recompute, the totals
+are without recompute, and those of the recompute of each kind follow."""
+CriticalPath = tuple[float, float, int]
+"""(seconds per micro-batch, seconds per step, hops) of ``unequal_chunks.CriticalPath``; a plain
+tuple, because a search computes many."""
 
 
 @dataclass(slots=True)
@@ -57,9 +61,10 @@ class MicroBatchTimes:
     """
 
     head: float
-    layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
-    repeats: dict[tuple[LayerKind, int], tuple[float, float]] = field(default_factory=dict)
-    """(kind, recompute level) -> (computation, total with recompute) of one layer."""
+    repeats: dict[int, LayerSeconds] = field(default_factory=dict)
+    """Recompute level or ``BLOCK`` -> times of the layers."""
+    whole: dict[tuple[tuple[tuple[int, ...], int], int], float] = field(default_factory=dict)
+    """(``StageShape.whole``, recompute level) -> least time of all stages together."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
         default_factory=dict
     )
@@ -84,9 +89,8 @@ class StepTimeCache:
         ``build`` returns the layout for a ``LayoutPoint``, whose level is an index of ``levels``.
         """
         self.cost_model, self.build = cost_model, build
-        # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
-        self.is_block = tuple(level.method == "block" for level in levels)
-        self.kinds = cost_model.problem.model.kinds
+        self.work = WorkCounts(cost_model, build, levels)
+        self.is_block = self.work.is_block
         self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
@@ -107,6 +111,24 @@ class StepTimeCache:
         The entry contains the time of the output head. The times of layers are added later.
         """
         return MicroBatchTimes(output_head_seconds(self.cost_model, self.build(point)))
+
+    def layer_seconds(self, row: MicroBatchTimes, point: LayoutPoint) -> LayerSeconds:
+        """Return the times of one layer of each kind, with the recompute of layout ``point``."""
+        is_block = self.is_block[point.level]
+        key = BLOCK if is_block else point.level
+        timed = row.repeats.get(key)
+        if timed is None:
+            layout, kinds = self.build(point), self.cost_model.problem.model.kinds
+            layers = [cached_layer_time(self.cost_model, layout, kind) for kind in kinds]
+            again = tuple(
+                recompute_seconds(self.cost_model, layout, layer, kind)
+                for layer, kind in zip(layers, kinds, strict=True)
+            )
+            computing = tuple(one.compute for one in layers)
+            totals = tuple(one.total for one in layers)
+            totals = totals + again if is_block else tuple(map(add, totals, again))
+            timed = row.repeats[key] = computing, totals
+        return timed
 
 
 class MeshTimes:
@@ -133,9 +155,7 @@ class MeshTimes:
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
         """Return the seconds per step of layout ``point`` with the pipeline stages ``shape``."""
-        row = self._rows.get(point.micro_batch)
-        if row is None:
-            row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
+        row = self._times_of_micro_batch(point)
         slowest, compute, whole = self.pace(point, shape)
         fold = self._folds.get(shape)
         if fold is None:
@@ -158,8 +178,8 @@ class MeshTimes:
             key = (shape, point.level, vpp)
             paths = row.paths.get(key)
             if paths is None:
-                paths = row.paths[key] = self._critical_paths(row, point)
-            pipeline = max([path.seconds(micro_batches, hop) for path in paths])
+                paths = row.paths[key] = self._critical_paths(row, point, shape)
+            pipeline = max([micro_batches * each + once + hops * hop for each, once, hops in paths])
             return seconds + pipeline - micro_batches * slowest
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
@@ -171,6 +191,37 @@ class MeshTimes:
         bubble = idle * (whole - slowest) / vpp
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
+    def least_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
+        """Return a lower bound of ``step_seconds`` and ``best_split_seconds``.
+
+        The bound is the time of all micro-batches if the ranks divided the work equally.
+        """
+        row = self._times_of_micro_batch(point)
+        key = (shape.whole, point.level)
+        whole = row.whole.get(key)
+        if whole is None:
+            whole = row.whole[key] = self._least_whole_seconds(row, point, shape)
+        return micro_batches * whole / shape.pp * (1 - ROUNDING)
+
+    def _times_of_micro_batch(self, point: LayoutPoint) -> MicroBatchTimes:
+        """Return the times that layouts with the micro-batch size of ``point`` share."""
+        row = self._rows.get(point.micro_batch)
+        if row is None:
+            row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
+        return row
+
+    def _least_whole_seconds(
+        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
+    ) -> float:
+        """Return the seconds per micro-batch of all stages together, at least.
+
+        Block recompute, which repeats a part of the layers, is left out.
+        """
+        counts, heads = shape.whole
+        _, totals = self._batch.layer_seconds(row, point)
+        seconds: float = heads * row.head + sum(map(mul, counts, totals))
+        return seconds
+
     def pace(self, point: LayoutPoint, shape: StageShape) -> tuple[float, float, float]:
         """Return (time of the slowest stage, computation in that stage, total time of all stages).
 
@@ -180,8 +231,7 @@ class MeshTimes:
         key = (shape, point.level, point.vpp if is_block else 1)
         pace = row.paces.get(key)
         if pace is None:
-            evaluate = self._partial_stage_seconds if is_block else self._stage_seconds
-            pace = row.paces[key] = evaluate(row, point, shape)
+            pace = row.paces[key] = self._stage_seconds(row, point, shape)
         return pace
 
     def best_split_seconds(
@@ -202,7 +252,7 @@ class MeshTimes:
         if paths is None:
             return seconds - micro_batches * (slowest - balanced)
         # With interleaving, chunks of other lengths may shorten the bubble too.
-        pipeline = max([path.seconds(micro_batches, 0.0) for path in paths])
+        pipeline = max([micro_batches * each + once for each, once, _ in paths])
         without_bubble = seconds - pipeline + micro_batches * balanced
         return max(seconds - micro_batches * (slowest - least), without_bubble)
 
@@ -218,19 +268,14 @@ class MeshTimes:
         least, row = whole / shape.pp, self._rows[point.micro_batch]
         if self._batch.is_block[point.level]:
             return least, least
-        each, total = [], 0
-        for index, (kind, present) in enumerate(zip(self._batch.kinds, shape.present, strict=True)):
-            if present:
-                count = sum(counts[index] * ranks for counts, _, ranks in shape.work)
-                each.append(self._layer_seconds(row, point, kind)[1])
-                total += count
-                # Some stage has at least the mean number of layers, rounded up.
-                least = max(least, ceil(count / shape.pp) * each[-1])
-        if not each:
-            return least, least
+        counts, _ = shape.whole
+        _, each = self._batch.layer_seconds(row, point)
+        for count, seconds in zip(counts, each, strict=True):
+            # Some stage has at least the mean number of layers, rounded up.
+            least = max(least, ceil(count / shape.pp) * seconds)
         least = max(least, layers * min(each))
         heads = [(count * row.head, ranks) for _, count, ranks in shape.work]
-        return least, seconds_to_hold(total, min(each), heads, least)
+        return least, seconds_to_hold(sum(counts), min(each), heads, least)
 
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
@@ -251,78 +296,33 @@ class MeshTimes:
 
         All three are in seconds per micro-batch.
         """
-        layers = [
-            self._layer_seconds(row, point, kind) if present else NONE
-            for kind, present in zip(self._batch.kinds, shape.present, strict=True)
-        ]
-        slowest, compute, whole = -1.0, 0.0, 0.0
-        for counts, heads, ranks in shape.work:
-            busy = total = 0.0
-            for count, (computing, everything) in zip(counts, layers, strict=True):
-                busy += count * computing
-                total += count * everything
-            total += heads * row.head
+        computing, totals = self._batch.layer_seconds(row, point)
+        slowest, busy, whole = -1.0, 0.0, 0.0
+        for counts, heads, ranks in self._batch.work.of_stages(point, shape):
+            # A sum over a map, because a loop over the kinds takes twice as long.
+            seconds = heads * row.head
+            total = seconds + sum(map(mul, counts, totals))
             whole += ranks * total
             if total > slowest:
-                slowest, compute = total, busy + heads * row.head
-        return slowest, compute, whole
+                slowest, busy = total, seconds + sum(map(mul, counts, computing))
+        return slowest, busy, whole
 
-    def _partial_stage_seconds(
+    def _critical_paths(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
-    ) -> tuple[float, float, float]:
-        """Return the result of ``_stage_seconds`` for layouts that recompute a part of the layers.
+    ) -> list[CriticalPath]:
+        """Return the lower bounds of the step time of layout ``point``, which is interleaved.
 
-        Stages with equal layers can then differ in the number of recomputed layers.
+        They are those of ``critical_paths``.
         """
-        cost_model, layout = self._batch.cost_model, self._batch.build(point)
-        chunks = layout.split.chunks
-        for kind in self._batch.kinds:
-            if kind not in row.layers:
-                row.layers[kind] = cached_layer_time(cost_model, layout, kind)
-        times = [
-            (stage_time(cost_model, layout, one.load, chunks[one.first], row.layers), one.count)
-            for one in shape.classes
-        ]
-        slowest = max((time for time, _ in times), key=lambda time: time.total)
-        return slowest.total, slowest.compute, sum(time.total * count for time, count in times)
-
-    def _critical_paths(self, row: MicroBatchTimes, point: LayoutPoint) -> list[CriticalPath]:
-        """Return the lower bounds of the step time of layout ``point``, which is interleaved."""
-        layout = self._batch.build(point)
-        distinct = self._batch.cost_model.distinct_chunks(layout.split)
-        if self._batch.is_block[point.level]:
-            seconds = [
-                stage_time(self._batch.cost_model, layout, load, (chunk,), row.layers).total
-                for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
-            ]
-        else:
-            kinds = self._batch.kinds
-            seconds = [
-                sum(
-                    count * self._layer_seconds(row, point, kind)[1]
-                    for kind, count in zip(kinds, counts, strict=True)
-                    if count
-                )
-                + heads * row.head
-                for counts, heads in distinct.work
-            ]
-        return critical_paths(point.pp, [seconds[index] for index in distinct.order])
-
-    def _layer_seconds(
-        self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
-    ) -> tuple[float, float]:
-        """Return (computation, total time with recompute) of one layer of ``kind``, in seconds."""
-        key = (kind, point.level)
-        timed = row.repeats.get(key)
-        if timed is None:
-            layout = self._batch.build(point)
-            layer = row.layers.get(kind)
-            if layer is None:
-                layer = cached_layer_time(self._batch.cost_model, layout, kind)
-                row.layers[kind] = layer
-            again = recompute_seconds(self._batch.cost_model, layout, layer, kind)
-            timed = row.repeats[key] = (layer.compute, layer.total + again)
-        return timed
+        each = (*self._batch.layer_seconds(row, point)[1], row.head)
+        slowest, paths = -1.0, list[CriticalPath]()
+        for own, before, without, hops, more_hops in self._batch.work.of_paths(point, shape):
+            whole = sum(map(mul, own, each))
+            if whole > slowest:
+                slowest = whole
+                paths.append((whole, sum(map(mul, before, each)), hops))
+                paths.append((whole, sum(map(mul, without, each)), more_hops))
+        return paths
 
 
 def seconds_to_hold(

@@ -17,8 +17,9 @@ from parc.compiler.ir import Layout, LayoutVariant
 from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.rank_layouts import KEPT, RESCORED, ROUNDING, LayoutRanking
+from parc.compiler.search.rank_layouts import KEPT, RESCORED, LayoutRanking
 from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.survivors import ROUNDING
 from parc.compiler.spec.job_spec import TIE
 from tests.search.search_reference import cost_model_of
 
@@ -48,7 +49,7 @@ def _sieve(cost_model: CostModel) -> LayoutFilter:
 
 
 def _ranking(sieve: LayoutFilter, cost_model: CostModel) -> LayoutRanking:
-    return LayoutRanking(cost_model, {0: sieve.build_layout}, sieve.space.levels)
+    return LayoutRanking(cost_model, {0: sieve}, sieve.space.levels)
 
 
 def test_a_leader_is_a_tie_of_the_fastest(cost_model: CostModel, sieve: LayoutFilter) -> None:
@@ -184,6 +185,11 @@ def test_the_fast_time_and_memory_of_a_layout_are_those_of_its_full_estimate(mod
     for survivor in Random(1).sample(sieve.survivors, 40):
         layout = sieve.build_layout(survivor.point)
         bound = step_time(cost_model, layout, is_bound=True).total_seconds
-        assert survivor.seconds == pytest.approx(bound, rel=ROUNDING)
+        seconds = sieve.step_seconds(survivor.point)
+        assert seconds == pytest.approx(bound, rel=ROUNDING)
+        assert survivor.is_unpriced
+        assert survivor.seconds <= seconds
+        best = sieve.best_split_seconds(survivor.point, seconds)
+        assert survivor.seconds <= best <= seconds
         assert bound <= step_time(cost_model, layout).total_seconds * (1 + ROUNDING)
         assert peak_bytes(cost_model, layout) <= memory_limit_bytes(cost_model)

@@ -195,11 +195,12 @@ def split_with_counts(
                 return simple
     if any(stage.layers + stage.mtp_layers + stage.loss == 0 for stage in stages):
         return None
-    try:
-        parse_layout_string(wanted.text)
-    except LayoutStringError:
-        # A layer would follow the MTP layers.
-        return None
+    if depth.mtp_layers:
+        try:
+            parse_layout_string(wanted.text)
+        except LayoutStringError:
+            # A layer would follow the MTP layers.
+            return None
     return wanted if find_layout_string_fault(depth, stages, pp, vpp) is None else None
 
 

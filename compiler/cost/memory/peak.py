@@ -35,7 +35,7 @@ from parc.compiler.cost.memory.workspaces import (
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents, recomputed_layers, stage_contents
+from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
 from parc.compiler.ir.frozen import frozen
@@ -352,8 +352,5 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
 
 def memory_of_all_stages(cost_model: CostModel, layout: Layout) -> tuple[StageMemory, ...]:
     """Return the memory of one rank of each pipeline stage, by term."""
-    model, split = cost_model.problem.model, layout.split
-    return tuple(
-        stage_memory(cost_model, layout, stage_contents(model, split, stage), stage)
-        for stage in range(layout.pp)
-    )
+    loads = cost_model.all_stage_contents(layout.split)
+    return tuple(stage_memory(cost_model, layout, load, stage) for stage, load in enumerate(loads))

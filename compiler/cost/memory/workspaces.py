@@ -9,7 +9,7 @@ from parc.compiler.cost.counts.launches import captured_launches
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
-from parc.compiler.ir import LayerKind, Layout, Model, Problem, ProgramMemory
+from parc.compiler.ir import CapturedGraphs, LayerKind, Layout, Model, Problem, ProgramMemory
 
 GRAPH_BUFFERS = 2
 """Buffers per layer and micro-batch in flight that CUDA graphs add, each with the size of the
@@ -170,12 +170,24 @@ def graph_bytes(cost_model: CostModel, layout: Layout, load: StageContents) -> f
     """
     if not layout.cuda_graphs:
         return 0.0
-    problem, graphs = cost_model.problem, cost_model.captured_graphs(layout)
+    return bytes_of_graphs(cost_model, layout, load, cost_model.captured_graphs(layout))
+
+
+def bytes_of_graphs(
+    cost_model: CostModel, layout: Layout, load: StageContents, graphs: CapturedGraphs
+) -> float:
+    """Return the result of ``graph_bytes`` for ``graphs``, which are captured for ``layout``."""
+    problem = cost_model.problem
     low = problem.job.is_low_precision
-    launches = sum(
-        count * captured_launches(problem.model, kind, low, graphs.parts)
-        for kind, count in load.layers_by_kind(problem.model).items()
-    )
+
+    def launches_of_stage() -> float:
+        """Compute the host launches that the graphs replace; the caller caches the result."""
+        return sum(
+            count * captured_launches(problem.model, kind, low, graphs.parts)
+            for kind, count in load.layers_by_kind(problem.model).items()
+        )
+
+    launches = cost_model.cached(("captured", load, graphs.parts), launches_of_stage)
     # The backward pass has two kernels per kernel of the forward pass.
     nodes = 3 * launches * graphs.micro_batches
     if graphs.per_layer:
@@ -197,10 +209,17 @@ def placeholder_gradient_bytes(
     if not program.placeholder_bytes:
         return 0.0
     model = cost_model.problem.model
-    vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
-    shapes = weight_shapes(model, layout, load, vocab)
+
+    def elements_of_shapes() -> int:
+        """Compute the elements of one weight per shape; the caller caches the result."""
+        vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+        return _elements(weight_shapes(model, layout, load, vocab))
+
+    # The shapes depend on which modules a stage has, not on their number.
+    modules = (*map(bool, load.counts), load.mtp_layers > 0, load.loss)
+    key = ("placeholders", modules, layout.tp, layout.etp)
     # A placeholder has the size of the stored part of its weight.
-    return program.placeholder_bytes * _elements(shapes) / layout.gtp
+    return program.placeholder_bytes * cost_model.cached(key, elements_of_shapes) / layout.gtp
 
 
 def shared_weight_buffer_bytes(cost_model: CostModel, layout: Layout, load: StageContents) -> float:

@@ -23,6 +23,7 @@ from parc.compiler.cost.setup.stages import (
     StageContents,
     distinct_chunks,
     group_equal_stages,
+    stage_contents,
 )
 from parc.compiler.ir import (
     FUSED_KERNELS,
@@ -115,6 +116,7 @@ class CostModel:
         # The output projection has 16 bit for every precision of the layers.
         self.head_gemm = kernels.gemm_fit("bf16").without_gaps_and_casts()
         self._memo: dict[Hashable, Any] = {}
+        self._stages: dict[int, tuple[PipelineSplit, tuple[StageContents, ...]]] = {}
         self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
         self._chunks: dict[int, tuple[PipelineSplit, DistinctChunks]] = {}
 
@@ -241,19 +243,29 @@ class CostModel:
         key = ("span", *((axis.size, axis.stride) for axis in axes))
         return self.cached(key, lambda: group_span(axes, self.links.domain))
 
-    def equal_stage_groups(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-        """Return the pipeline ranks of ``split`` in groups with equal layers and other modules."""
+    def all_stage_contents(self, split: PipelineSplit) -> tuple[StageContents, ...]:
+        """Return the layers and other modules of each pipeline rank of ``split``."""
         # Cached by the identity of the split, because hashing it is slow and layouts share splits.
-        entry = self._classes.get(id(split))
+        entry = self._stages.get(id(split))
         # A stored reference to the split keeps its id from being reused by another object.
         if entry is None or entry[0] is not split:
-            entry = (split, group_equal_stages(self.problem.model, split))
+            model, ranks = self.problem.model, range(len(split.chunks))
+            entry = split, tuple(stage_contents(model, split, rank) for rank in ranks)
+            self._stages[id(split)] = entry
+        return entry[1]
+
+    def equal_stage_groups(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
+        """Return the pipeline ranks of ``split`` in groups with equal layers and other modules."""
+        # Cached in the same way as ``all_stage_contents``.
+        entry = self._classes.get(id(split))
+        if entry is None or entry[0] is not split:
+            entry = (split, group_equal_stages(self.all_stage_contents(split)))
             self._classes[id(split)] = entry
         return entry[1]
 
     def distinct_chunks(self, split: PipelineSplit) -> DistinctChunks:
         """Return the model chunks of ``split``; chunks that take equal time are listed once."""
-        # Cached in the same way as ``equal_stage_groups``.
+        # Cached in the same way as ``all_stage_contents``.
         entry = self._chunks.get(id(split))
         if entry is None or entry[0] is not split:
             entry = self._chunks[id(split)] = (split, distinct_chunks(self.problem.model, split))

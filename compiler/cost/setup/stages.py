@@ -113,14 +113,14 @@ def recomputed_layers(
     return again
 
 
-def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-    """Return the pipeline ranks in groups with equal layers and other modules.
+def group_equal_stages(loads: tuple[StageContents, ...]) -> tuple[EqualStageGroup, ...]:
+    """Return the pipeline ranks with the contents ``loads`` in groups with equal contents.
 
     The groups are sorted by their earliest rank.
     """
     seen: dict[StageContents, list[int]] = {}
-    for stage in range(len(split.chunks)):
-        seen.setdefault(stage_contents(model, split, stage), []).append(stage)
+    for stage, load in enumerate(loads):
+        seen.setdefault(load, []).append(stage)
     return tuple(EqualStageGroup(load, stages[0], len(stages)) for load, stages in seen.items())
 
 

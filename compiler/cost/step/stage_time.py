@@ -67,7 +67,9 @@ def cached_layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) ->
     groups = cost_model.group_spans(layout)
     context = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
     state = (layout.sequence_parallel, layout.zero_stage, layout.cuda_graphs)
-    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
+    # The parts of a layer that CUDA graphs contain depend on ep, even without experts in the layer.
+    by_ep = kind.routed or layout.cuda_graphs
+    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if by_ep else ()
     shared = (groups.gtp, groups.egtp)
     key = ("time", kind, context, state, groups.tp, groups.cp_stride, experts, shared)
     return cost_model.cached(key, lambda: layer_time(cost_model, layout, kind))

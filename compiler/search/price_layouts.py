@@ -1,0 +1,127 @@
+"""Layouts of one search space: their stage splits and step times, built and computed on demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.stages import EqualStageGroup
+from parc.compiler.ir import Layout, PipelineSplit
+from parc.compiler.search.enumerate_layouts import LayoutPoint, stage_choices
+from parc.compiler.search.layout_space import LayoutSpace
+from parc.compiler.search.stage_shapes import StageShape
+from parc.compiler.search.survivors import Survivor
+from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
+
+
+class PricedLayouts:
+    """Layouts of one search space, with their step times."""
+
+    def __init__(self, cost_model: CostModel, space: LayoutSpace) -> None:
+        """Create an empty cache for the layouts of ``space``."""
+        self.space, self._cost_model = space, cost_model
+        self._time = StepTimeCache(cost_model, self.build_layout, space.levels)
+        self._times_by_sizes: dict[tuple[int, ...], MeshTimes] = {}
+        self._seconds: dict[LayoutPoint, float] = {}
+        self._splits_by_pp: dict[int, tuple[tuple[int, PipelineSplit, StageShape], ...]] = {}
+        self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
+        """(pp, vpp) -> the splits that ``LayoutPoint.split`` numbers."""
+        self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
+        self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
+        """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
+
+    def build_layout(self, point: LayoutPoint) -> Layout:
+        """Return the layout that belongs to ``point``."""
+        sizes, template = self._template
+        if point[:7] != sizes or point.split:
+            split, _ = self._splits[point.pp, point.vpp][point.split]
+            layout = self.space.build_layout(point, split)
+            if not point.split:
+                self._template = point[:7], layout.__dict__.copy()
+            return layout
+        # Copying the fields of the previous layout takes a third of the time of building them.
+        layout = object.__new__(Layout)
+        fields = layout.__dict__
+        fields.update(template)
+        fields["micro_batch"] = point.micro_batch
+        fields["recompute"] = self.space.levels[point.level]
+        return layout
+
+    def step_seconds(self, point: LayoutPoint) -> float:
+        """Return the seconds per step of ``point``, as ``Survivor`` defines them."""
+        seconds = self._seconds.get(point)
+        if seconds is None:
+            _, shape = self._splits[point.pp, point.vpp][point.split]
+            count = self._micro_batches(point)
+            seconds = self.mesh_times(point).step_seconds(point, shape, count)
+            self._seconds[point] = seconds
+        return seconds
+
+    def least_seconds(self, point: LayoutPoint) -> float:
+        """Return a lower bound of ``step_seconds`` and ``best_split_seconds``, computed quickly."""
+        _, shape = self._splits[point.pp, point.vpp][point.split]
+        return self.mesh_times(point).least_seconds(point, shape, self._micro_batches(point))
+
+    def is_any_faster(self, survivors: list[Survivor], seconds: float) -> bool:
+        """Return True if one of ``survivors`` takes at most ``seconds`` in this search space.
+
+        The layouts are those of another variant of the framework. Their memory and the rules are
+        not checked.
+        """
+        # The fastest layouts of the other variant come first, because they likely decide.
+        for row in sorted(survivors):
+            point = row.point._replace(split=0)
+            self.stage_splits(point.pp)  # gives the splits their numbers
+            if self.least_seconds(point) <= seconds and self.step_seconds(point) <= seconds:
+                return True
+        return False
+
+    def best_split_seconds(self, point: LayoutPoint, seconds: float, layers: int = 0) -> float:
+        """Return about the seconds per step of ``point`` with the best of all stage splits.
+
+        ``seconds`` is the step time with its own split. In all splits, the longest stage has at
+        least ``layers`` layers.
+        """
+        _, shape = self._splits[point.pp, point.vpp][point.split]
+        times = self.mesh_times(point)
+        return times.best_split_seconds(point, shape, self._micro_batches(point), seconds, layers)
+
+    def with_split(self, point: LayoutPoint, split: PipelineSplit) -> LayoutPoint:
+        """Return the layout ``point`` with ``split`` as its stage split."""
+        known = [one for one, _ in self._splits[point.pp, point.vpp]]
+        if split not in known:
+            self._add_split(point.pp, point.vpp, split)
+            known.append(split)
+        return point._replace(split=known.index(split))
+
+    def _add_split(self, pp: int, vpp: int, split: PipelineSplit) -> StageShape:
+        """Give ``split`` the next number of ``LayoutPoint.split``, and return its shape."""
+        classes = self._cost_model.equal_stage_groups(split)
+        shape = self._shapes.get((pp, classes))
+        if shape is None:
+            model, schedule = self.space.problem.model, self.space.schedule
+            shape = StageShape.from_classes(model, pp, classes, schedule)
+            self._shapes[pp, classes] = shape
+        self._splits.setdefault((pp, vpp), []).append((split, shape))
+        return shape
+
+    def _micro_batches(self, point: LayoutPoint) -> int:
+        """Return the number of micro-batches per step."""
+        return self.space.problem.job.global_batch // (point.micro_batch * point.dp)
+
+    def stage_splits(self, pp: int) -> tuple[tuple[int, PipelineSplit, StageShape], ...]:
+        """Return (vpp, split, shape) of the framework's splits into ``pp`` stages; cached."""
+        found = self._splits_by_pp.get(pp)
+        if found is None:
+            choices = stage_choices(self.space.problem, self._cost_model.framework, pp)
+            found = tuple((vpp, split, self._add_split(pp, vpp, split)) for vpp, split in choices)
+            self._splits_by_pp[pp] = found
+        return found
+
+    def mesh_times(self, point: LayoutPoint) -> MeshTimes:
+        """Return the times that all layouts with the parallel sizes of ``point`` share."""
+        sizes = point[:6]  # (tp, cp, pp, dp, ep, etp)
+        times = self._times_by_sizes.get(sizes)
+        if times is None:
+            times = self._times_by_sizes[sizes] = self._time.times_of_mesh(point)
+        return times

@@ -1,0 +1,108 @@
+"""Step times that are computed late leave every order and every choice as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.compiler.cost.memory.peak import peak_bytes
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
+from parc.compiler.evaluate.layout_rules import all_rules
+from parc.compiler.ir import Layout, LayoutVariant
+from parc.compiler.search.enumerate_layouts import LayoutPoint, make_point
+from parc.compiler.search.filter_layouts import LayoutFilter
+from parc.compiler.search.layout_space import LayoutSpace
+from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, price_within
+from tests.search.search_reference import cost_model_of
+
+SECONDS = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0])
+
+
+@dataclass
+class Prices:
+    """Step times by the tensor-parallel size of a layout, and the sizes that were asked for."""
+
+    seconds: list[float]
+    asked: list[int] = field(default_factory=list)
+
+    def build_layout(self, point: LayoutPoint) -> Layout:
+        """No test builds a layout."""
+        raise NotImplementedError
+
+    def step_seconds(self, point: LayoutPoint) -> float:
+        """Return the step time of ``point``."""
+        self.asked.append(point.tp)
+        return self.seconds[point.tp]
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, st.booleans(), st.integers(1, 2)), min_size=1))
+def test_the_order_is_that_of_a_sort_by_step_time(
+    drawn: list[tuple[float, float, bool, int]],
+) -> None:
+    prices = Prices([max(pair[:2]) for pair in drawn])
+    rows = [
+        Survivor(bound if late else prices.seconds[tp], _point(tp, dp), 0, late)
+        for tp, (bound, _, late, dp) in enumerate(drawn)
+    ]
+    expected = sorted(rows, key=lambda row: (row.point.dp, prices.seconds[row.point.tp]))
+    found = list(fastest_first({0: prices}, rows, lambda point: point.dp))
+    assert [row.point for row in found] == [row.point for row in expected]
+    assert [row.seconds for row in found] == [prices.seconds[row.point.tp] for row in found]
+    assert not any(row.is_unpriced for row in found)
+
+
+def test_a_step_time_is_computed_only_if_its_bound_does_not_decide() -> None:
+    prices = Prices([1.0, 9.0, 9.0])
+    rows = [Survivor(bound, _point(tp), 0, True) for tp, bound in enumerate((0.5, 0.9, 1.1))]
+    first = next(fastest_first({0: prices}, rows, lambda _: 0))
+    assert (first.point.tp, first.seconds, prices.asked) == (0, 1.0, [0, 1])
+    prices.asked.clear()
+    assert price_within({0: prices}, rows, 1.0) == [Survivor(1.0, rows[0].point)]
+    assert prices.asked == [0, 1]
+
+
+def test_a_point_from_a_tuple_is_the_point_of_the_constructor() -> None:
+    assert make_point(range(10)) == LayoutPoint(*range(10))
+    assert type(make_point(range(10))) is LayoutPoint
+
+
+def test_every_valid_layout_has_the_peak_and_the_time_of_a_filter_that_saw_no_other() -> None:
+    # Caches are shared by all layouts of a search, so a key that lacks a field gives the value of
+    # the layout that came first. Here, the parts in graphs and the load of experts depend on ep.
+    spec = {
+        "parc": 1,
+        "name": "shared",
+        "model": "deepseek-v2-lite",
+        "cluster": {"node": "gb200-nvl72", "nodes": 2},
+        "job": {
+            "sequence_length": 4096,
+            "global_batch": 32,
+            "moe_dispatcher": "hybridep",
+            "moe_overlap": True,
+            "moe_imbalance": 1.5,
+        },
+        "layout": {"micro_batch": 1},
+    }
+
+    def new_filter() -> LayoutFilter:
+        cost_model = cost_model_of(spec)
+        problem, program = cost_model.problem, cost_model.framework
+        space = LayoutSpace.for_variant(problem, program, LayoutVariant(cuda_graphs=True))
+        rules = all_rules(problem, program)
+        return LayoutFilter(cost_model, rules, memory_limit_bytes(cost_model), space)
+
+    shared = new_filter()
+    peaks = {point: (peak, shared.step_seconds(point)) for peak, point in shared.valid_peaks()}
+    assert len({point.ep for point in peaks}) > 2
+    for ep in sorted({point.ep for point in peaks}):
+        point = next(one for one in peaks if one.ep == ep)
+        alone, peak = new_filter(), peak_bytes(cost_model_of(spec), shared.build_layout(point))
+        alone.stage_splits(point.pp)
+        assert peaks[point] == (pytest.approx(peak, rel=ROUNDING), alone.step_seconds(point))
+
+
+def _point(tp: int, dp: int = 1) -> LayoutPoint:
+    return LayoutPoint(tp, 1, 1, dp, 1, 1, 1, 1)
