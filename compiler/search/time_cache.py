@@ -33,6 +33,7 @@ from parc.compiler.cost.step.step_time import (
     stage_boundary_seconds,
     straggler_factor,
 )
+from parc.compiler.cost.step.weight_copies import weight_copy_seconds
 from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
@@ -151,6 +152,8 @@ class MeshTimes:
         self._wait = straggler_factor(batch.cost_model, layout) - 1.0
         self._hidden = gradient_overlap_fraction(batch.cost_model)
         self._sharded = exchanges_per_micro_batch(batch.cost_model, layout)
+        # (stages, whether there are several micro-batches) -> seconds per micro-batch
+        self._copies: dict[tuple[StageShape, bool], float] = {}
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
@@ -168,6 +171,7 @@ class MeshTimes:
         chunks = (shape.pp, vpp if interleaved else 1, micro_batches)
         exposed = exposed_seconds_of_step(traffic, self._hidden * slowest, rounds, chunks)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
+        seconds += self._copy_seconds(point, shape, micro_batches)
         if shape.pp == 1:
             return seconds
         hop = row.hops.get(self._stride)
@@ -190,6 +194,16 @@ class MeshTimes:
         # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
+
+    def _copy_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
+        """Return the seconds per step of a rank's copies of weights and gradients."""
+        key = (shape, micro_batches > 1)
+        each = self._copies.get(key)
+        if each is None:
+            layout = self._batch.build(point)
+            whole = weight_copy_seconds(self._batch.cost_model, layout, micro_batches)
+            each = self._copies[key] = whole / micro_batches
+        return micro_batches * each
 
     def least_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
         """Return a lower bound of ``step_seconds`` and ``best_split_seconds``.

@@ -9,7 +9,6 @@ from parc.compiler.cost.schedules.simulation import StageSeconds
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
 from parc.compiler.cost.step.layer_time import LayerTime, layer_time, output_head_seconds
-from parc.compiler.cost.step.weight_copies import weight_copy_seconds
 from parc.compiler.ir import LayerKind, Layout, ModelChunk
 
 
@@ -52,7 +51,6 @@ def stage_time(
         ep += count * layer.ep
     if load.loss:
         compute += output_head_seconds(cost_model, layout)
-    compute += weight_copy_seconds(cost_model, layout, load)
     if load.mtp_layers:
         compute += load.mtp_layers * output_head_seconds(cost_model, layout)
     return StageTime(compute, recompute, tp, cp, ep)

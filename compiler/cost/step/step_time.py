@@ -31,6 +31,7 @@ from parc.compiler.cost.step.stage_time import (
     chunk_seconds,
     stage_time,
 )
+from parc.compiler.cost.step.weight_copies import weight_copy_seconds
 from parc.compiler.ir import Layout, StepTime
 
 OPTIMIZER_BYTES = 40
@@ -65,9 +66,10 @@ def step_time(cost_model: CostModel, layout: Layout, *, is_bound: bool = False) 
     evaluate = least_interleaved_seconds if is_bound else unequal_interleaved_seconds
     hops, bubble = _hop_and_bubble_seconds(cost_model, layout, (slowest.total, whole), evaluate)
     wait = straggler_factor(cost_model, layout)
+    copies = weight_copy_seconds(cost_model, layout, micro_batches)
     return StepTime(
         # Every micro-batch waits for the slowest stage; the bubble is added separately.
-        compute_seconds=micro_batches * slowest.compute * wait,
+        compute_seconds=micro_batches * slowest.compute * wait + copies,
         recompute_seconds=micro_batches * slowest.recompute,
         tp_seconds=micro_batches * slowest.tp,
         cp_seconds=micro_batches * slowest.cp,

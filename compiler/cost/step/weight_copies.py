@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents
+from parc.compiler.cost.step.gradients import largest_stage_parameters
 from parc.compiler.ir import Layout, ProgramTraffic
 
 
-def weight_copy_seconds(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
-    """Return the seconds per micro-batch in which a rank copies weights and gradients.
+def weight_copy_seconds(cost_model: CostModel, layout: Layout, micro_batches: int) -> float:
+    """Return the seconds per step in which a rank copies weights and gradients on its own GPU.
 
-    ``load`` contains the modules of the rank's pipeline stage. The kernels run between those of the
-    layers, so that nothing hides them. The result is 0 for programs whose matrix products read
+    The rank is one of the pipeline stage with the most parameters. The kernels run between those of
+    the layers, so that nothing hides them. The result is 0 for programs whose matrix products read
     weights and add gradients in place.
     """
     traffic = cost_model.traffic(layout)
     if not (any(traffic.cast) or traffic.copies or traffic.sum_bytes):
         return 0.0
     groups = cost_model.group_spans(layout)
-    dense, expert = cost_model.stage_parameters(layout, load)
-    several = layout.micro_batches(cost_model.problem.job.global_batch) > 1
+    parts = largest_stage_parameters(cost_model, layout)
     moved = sum(
-        weights * copied_bytes_per_weight(traffic, layout.zero_stage, span.size, several)
-        for weights, span in ((dense, groups.dp_shard_cp), (expert, groups.edp_shard))
+        weights * copied_bytes_per_weight(traffic, layout.zero_stage, span.size, micro_batches > 1)
+        for weights, span in zip(parts, (groups.dp_shard_cp, groups.edp_shard), strict=True)
     )
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    return cost_model.efficiency.stream * moved / rate
+    return micro_batches * cost_model.efficiency.stream * moved / rate
 
 
 def copied_bytes_per_weight(
