@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.cost.memory.peak import peak_bytes
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, LayoutVariant
@@ -102,6 +103,32 @@ def test_every_valid_layout_has_the_peak_and_the_time_of_a_filter_that_saw_no_ot
         alone, peak = new_filter(), peak_bytes(cost_model_of(spec), shared.build_layout(point))
         alone.stage_splits(point.pp)
         assert peaks[point] == (pytest.approx(peak, rel=ROUNDING), alone.step_seconds(point))
+
+
+@pytest.mark.parametrize(("target", "zero_stage"), [("fsdp", 0), ("fsdp", 2), ("accelerate", 3)])
+def test_the_search_prices_copies_of_weights_as_the_estimate_does(
+    target: str, zero_stage: int
+) -> None:
+    spec = {
+        "parc": 1,
+        "name": "copies",
+        "model": "llama-3.2-1b",
+        "cluster": {"node": "dgx-h100", "nodes": 1},
+        "job": {"sequence_length": 2048, "global_batch": 16},
+        "layout": {"zero_stage": zero_stage},
+        "emit": [target],
+    }
+    cost_model = cost_model_of(spec)
+    problem, program = cost_model.problem, cost_model.framework
+    variant = next(one for one in program.layout_variants(problem) if one.zero_stage == zero_stage)
+    space = LayoutSpace.for_variant(problem, program, variant)
+    limit = memory_limit_bytes(cost_model)
+    priced = LayoutFilter(cost_model, all_rules(problem, program), limit, space)
+    points = [point for _, point in priced.valid_peaks()]
+    assert len({point.micro_batch for point in points}) > 1
+    for point in points:
+        exact = step_time(cost_model, priced.build_layout(point)).total_seconds
+        assert priced.step_seconds(point) == pytest.approx(exact, rel=ROUNDING)
 
 
 def _point(tp: int, dp: int = 1) -> LayoutPoint:
