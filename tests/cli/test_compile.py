@@ -250,7 +250,9 @@ def test_a_launch_without_data_is_loud(tmp_path: Path) -> None:
     script = (out / "torchrun" / "launch.sh").read_text("utf-8")
     first = script.index("launch.sh: MOCK DATA")
     assert first < script.index("launch.sh: node $NODE_RANK of")
-    assert mock in (out / "report.html").read_text("utf-8")
+    page = (out / "report.html").read_text("utf-8")
+    assert "<b>mock data</b>" in page
+    assert "because job.data is not set" in page
     real = ("global_batch: 64}", "global_batch: 64, data: [/data/corpus]}")
     summary = parc("compile", write_spec(tmp_path, real), "-o", str(out)).stdout
     assert "mock data" not in summary
