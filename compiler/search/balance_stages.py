@@ -168,8 +168,8 @@ def _fill_chunks(
         # runs often and calls of min and max take most of its time.
         count = least if count < least else count
         count = least + left if count > least + left else count
-        room = most[rank] - layers[rank]
-        count = room if count > room else count
+        free = most[rank] - layers[rank]
+        count = free if count > free else count
         seconds[rank] += ends[at + count] - ends[at]
         layers[rank] += count
         at += count

@@ -10,7 +10,6 @@ from parc.compiler.ir import Layout, PipelineSplit
 from parc.compiler.search.enumerate_layouts import LayoutPoint, stage_choices
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.stage_shapes import StageShape
-from parc.compiler.search.survivors import Survivor
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
 
@@ -61,20 +60,6 @@ class PricedLayouts:
         """Return a lower bound of ``step_seconds`` and ``best_split_seconds``, computed quickly."""
         _, shape = self._splits[point.pp, point.vpp][point.split]
         return self.mesh_times(point).least_seconds(point, shape, self._micro_batches(point))
-
-    def is_any_faster(self, survivors: list[Survivor], seconds: float) -> bool:
-        """Return True if one of ``survivors`` takes at most ``seconds`` in this search space.
-
-        The layouts are those of another variant of the framework. Their memory and the rules are
-        not checked.
-        """
-        # The fastest layouts of the other variant come first, because they likely decide.
-        for row in sorted(survivors):
-            point = row.point._replace(split=0)
-            self.stage_splits(point.pp)  # gives the splits their numbers
-            if self.least_seconds(point) <= seconds and self.step_seconds(point) <= seconds:
-                return True
-        return False
 
     def best_split_seconds(self, point: LayoutPoint, seconds: float, layers: int = 0) -> float:
         """Return about the seconds per step of ``point`` with the best of all stage splits.
