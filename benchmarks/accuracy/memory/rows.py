@@ -29,6 +29,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.accuracy.memory.extra_bytes import Run
 from benchmarks.accuracy.memory.programs import family_of, program_of
 from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
@@ -180,48 +181,19 @@ def stage_of(row: Words) -> StageMemory:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
         # but the output projection reads (sequence, batch).
         program = replace(program, output_copies=1.0)
-    features = row["runtime"].split()
+    features, group = row["runtime"].split(), int(words.get("group", 0))
+    run = Run(features, row.get("kind", "reserved"), group, cost_model, layout, program)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = []
     for rank in ranks:
         load = stage_contents(model, layout.split, rank)
-        extra = _scores_bytes(features, model, layout, spec)
-        extra += load.loss * _kept_output_bytes(features, model, layout, spec)
-        own = replace(program, workspace_bytes=program.workspace_bytes + extra)
-        stages.append(stage_memory(cost_model, layout, load, rank, own))
+        workspace = program.workspace_bytes + run.extra_buffer_bytes(rank)
+        stage = stage_memory(
+            cost_model, layout, load, rank, replace(program, workspace_bytes=workspace)
+        )
+        activations = stage.activations_bytes + run.extra_activation_bytes(rank)
+        stages.append(replace(stage, activations_bytes=activations))
     return max(stages, key=lambda stage: stage.total_bytes)
-
-
-def _scores_bytes(features: list[str], model: Model, layout: Layout, spec: JobSpec) -> float:
-    """Return the bytes of the buffer that Megatron's own attention keeps for its scores.
-
-    Source: Megatron-LM, get_global_memory_buffer. The result is 0 for other attention.
-    """
-    if "local" not in features:
-        return 0.0
-    heads = model.attention.heads // layout.tp
-    return 2.0 * heads * layout.micro_batch * spec.sequence_length**2
-
-
-def _kept_output_bytes(features: list[str], model: Model, layout: Layout, spec: JobSpec) -> float:
-    """Return the bytes of the last stage's outputs that some programs keep until the step ends.
-
-    Megatron's ``--defer-embedding-wgrad-compute`` keeps inputs and output gradients of the output
-    projection (tensor_parallel/layers.py, grad_output_buffer) for the number of micro-batches after
-    the colon of the word ``deferred_head``. Pipelines of torch keep the logits
-    of all micro-batches, unless ``return_outputs`` is false (pipelining/stage.py, output_chunks).
-    """
-    count = layout.micro_batches(spec.global_batch)
-    tokens = 2.0 * layout.tokens(spec.sequence_length)
-    logits = tokens * model.vocab / layout.tp
-    for feature in features:
-        name, _, limit = feature.partition(":")
-        if name == "deferred_head":
-            inputs = tokens * model.hidden / (layout.tp if layout.sequence_parallel else 1)
-            return min(int(limit), count) * (logits + inputs)
-    if "torchtitan_2024" in features and layout.pp > 1:
-        return count * logits
-    return 0.0
 
 
 def words_of(text: str) -> Words:
