@@ -13,14 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
+from parc.compiler.cost.memory.micro_batches import cached_layer_activations, logits_bytes
 from parc.compiler.cost.memory.peak import (
     EXPECTED,
     MemoryEnd,
-    cached_layer_activations,
     communicator_and_context_bytes,
-    logits_bytes,
     memory_model_at_zero_stage,
-    waiting_gradient_bytes,
 )
 from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
@@ -28,6 +26,7 @@ from parc.compiler.cost.memory.states import (
     optimizer_step_bytes,
     table_excess_bytes,
 )
+from parc.compiler.cost.memory.waiting_gradients import waiting_gradient_bytes
 from parc.compiler.cost.memory.workspaces import (
     graph_bytes,
     library_workspace_bytes,
@@ -134,6 +133,7 @@ class PeakMemoryCache:
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._factor, self._others = end.activations(self._program), end.others
+        self._states = end.states(self._program)
         self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
@@ -155,7 +155,7 @@ class PeakMemoryCache:
         fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
         fixed *= self._others
         static = [
-            fixed + dense * dense_state + expert * expert_state + copies
+            fixed + self._states * (dense * dense_state + expert * expert_state) + copies
             for dense, expert, copies in parameters
         ]
         # ZeRO-3, and ranks that share weights, gather those of a layer before it is computed.
@@ -195,14 +195,15 @@ class PeakMemoryCache:
 
         ``rows`` are those of ``level`` in ``StageActivations.levels``.
         """
-        if not self._program.waiting_gradients:
+        if not (self._program.waiting_gradients or self._program.reduced_bytes):
             return rows
         layout, program = self._build(point.with_recompute_level(level)), self._program
         return tuple(
             (
                 each,
                 once
-                + waiting_gradient_bytes(self._cost_model, layout, kind.load, kind.first, program),
+                + self._states
+                * waiting_gradient_bytes(self._cost_model, layout, kind.load, kind.first, program),
             )
             for (each, once), kind in zip(rows, shape.peak_candidates, strict=True)
         )
@@ -217,7 +218,7 @@ class PeakMemoryCache:
         return tuple(
             (
                 *cost_model.stage_parameters(layout, kind.load),
-                table_excess_bytes(cost_model, layout, kind.load, program)
+                self._states * table_excess_bytes(cost_model, layout, kind.load, program)
                 + self._others
                 * (
                     low_precision_copy_bytes(cost_model, layout, kind.load, program)

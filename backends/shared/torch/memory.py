@@ -14,6 +14,9 @@ from parc.compiler.ir import ProgramMemory, StateBytes
 
 WORKSPACE_BYTES = 64.0 * 2**20
 """cuBLAS workspaces of the forward and the backward thread."""
+SQUARE_ROOTS = 4.0
+"""Bytes per parameter of the square roots of all second moments, which torch's AdamW computes at
+once on a GPU (torch/optim/adamw.py, _multi_tensor_adamw, _foreach_sqrt)."""
 SHARED_INPUTS = 2.5
 """Mean number of matrix products that read the output of one norm: three after the attention norm
 (queries, keys, values), two after the MLP norm (gate, up)."""
@@ -41,6 +44,7 @@ def fsdp2_memory() -> ProgramMemory:
         loss_bytes=14.0,
         split_loss_bytes=16.0,
         workspace_bytes=WORKSPACE_BYTES,
+        reduced_bytes=4.0,
     )
 
 
@@ -56,6 +60,7 @@ def emitted_decoder_memory() -> ProgramMemory:
     """
     program = replace(
         fsdp2_memory(),
+        state=StateBytes(4.0, 4.0, 8.0, gathered=2.0, step=SQUARE_ROOTS),
         activation_copies=1.0,
         loss_bytes=12.0,
         whole_logits=True,
@@ -75,7 +80,7 @@ def ddp_autocast_memory(program: ProgramMemory, norm_copies: float) -> ProgramMe
     return replace(
         program,
         name=f"{program.name} autocast",
-        state=StateBytes(4.0, 4.0, 8.0, cast=2.0, casts_head=True),
+        state=StateBytes(4.0, 4.0, 8.0, cast=2.0, casts_head=True, step=SQUARE_ROOTS),
         residual_bytes=4.0,
         norm_copies=norm_copies,
         input_copies=SHARED_INPUTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.peak import logits_bytes, micro_batch_activation_bytes
+from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
 from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
@@ -91,9 +91,7 @@ class Run:
         layout = self.layout
         if not self.group:
             return 0.0
-        kept, _ = micro_batch_activation_bytes(
-            self.cost_model, layout, load, stage, self.program
-        )
+        kept, _ = micro_batch_activation_bytes(self.cost_model, layout, load, stage, self.program)
         return (layout.vpp - 1) * (self.group - layout.pp) * kept / layout.vpp
 
     def _absent_gradient_bytes(self, load: StageContents, stage: int) -> float:
@@ -107,9 +105,7 @@ class Run:
         layout, cost_model = self.layout, self.cost_model
         if layout.pp > 1 or layout.micro_batches(cost_model.problem.job.global_batch) > 1:
             return 0.0
-        kept, working = micro_batch_activation_bytes(
-            cost_model, layout, load, stage, self.program
-        )
+        kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, self.program)
         _, gradients, _ = weight_gradient_optimizer_bytes(cost_model, layout, load, self.program)
         logits = logits_bytes(cost_model, layout, load, self.program)
         return min(gradients, kept + max(logits - working, 0.0))

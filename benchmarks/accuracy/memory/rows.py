@@ -33,6 +33,7 @@ from benchmarks.accuracy.memory.extra_bytes import Run
 from benchmarks.accuracy.memory.programs import family_of, program_of
 from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
+from benchmarks.accuracy.sources import source_of
 from parc.backends.megatron.memory import fsdp_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
@@ -56,7 +57,7 @@ from parc.compiler.ir import (
     Recompute,
     StageMemory,
 )
-from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD, STATIC_SPREAD
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
@@ -89,6 +90,11 @@ class Reading:
     """True if the source is locked: no fit, and no decision about a formula, may use the row."""
 
     @property
+    def document(self) -> str:
+        """Source of the reading; all functional tests of Megatron are one, as they are related."""
+        return source_of(self.source.partition(" test_cases/")[0])
+
+    @property
     def predicted_bytes(self) -> float:
         """Estimate of the same counter."""
         return float(getattr(self.stage, f"{self.kind}_bytes"))
@@ -104,11 +110,12 @@ class Reading:
         stage = self.stage
         lost = 0.0 if self.kind == "allocated" else stage.fragmentation_bytes
         plain = self.predicted_bytes - lost
-        # The interval ranges from no fragmentation to several times the expected one.
-        above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost
+        static = STATIC_SPREAD * stage.static_bytes
+        # The interval ranges from no fragmentation to a multiple of the expected one.
+        above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost - static
         # The low end contains no communicators.
         least = plain - (stage.communication_bytes if self.kind == "device" else 0.0)
-        below = (least - self.measured_bytes) / (least - stage.static_bytes)
+        below = (least - static - self.measured_bytes) / (least - stage.static_bytes)
         return max(above / (plain - stage.static_bytes), below, 0.0)
 
     @property

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
 from parc.compiler.cost.memory.peak import (
     HIGH,
     LOGIT_GRADIENT,
-    logits_bytes,
     memory_model_at_zero_stage,
     memory_of_all_stages,
-    micro_batch_activation_bytes,
     peak_bytes,
     peak_stage,
     stage_memory,
-    waiting_gradient_bytes,
 )
 from parc.compiler.cost.memory.states import (
     largest_layer_parameters,
@@ -24,6 +22,7 @@ from parc.compiler.cost.memory.states import (
     table_parameters,
     unreduced_gradient_bytes,
 )
+from parc.compiler.cost.memory.waiting_gradients import waiting_gradient_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import NO_RECOMPUTE, Layout, Recompute
