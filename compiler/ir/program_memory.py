@@ -128,6 +128,9 @@ class ProgramMemory:
     activation_copies: float = 0.0
     """Number of 16-bit tensors of the MLP's hidden width that an unfused gated activation saves in
     addition to its inputs."""
+    tanh_copies: float = 0.0
+    """Value of ``activation_copies`` for an MLP without a gate whose GELU is approximated by tanh;
+    0 if it is the same."""
     repeats_keys: bool = False
     """True if keys and values are saved once per query head instead of once per key-value head."""
     gathers_again: bool = True

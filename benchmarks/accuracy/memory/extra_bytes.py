@@ -29,27 +29,8 @@ class Run:
     layout: Layout
     program: ProgramMemory
 
-    def extra_buffer_bytes(self, stage: int) -> float:
-        """Return the bytes of buffers that a rank of ``stage`` keeps for the whole step."""
-        load = self._load(stage)
-        return self._scores_bytes() + load.loss * self._kept_output_bytes()
-
-    def extra_activation_bytes(self, stage: int) -> float:
-        """Return the bytes that a rank of ``stage`` allocates at the peak besides its model's.
-
-        The result is negative if gradients of the memory model do not exist at the peak.
-        """
-        load = self._load(stage)
-        extra = self._grouped_bytes(load, stage)
-        if self.kind == "allocated" and self.features[0] in LATE_GRADIENTS:
-            extra -= self._absent_gradient_bytes(load, stage)
-        return extra
-
-    def _load(self, stage: int) -> StageContents:
-        return stage_contents(self.cost_model.problem.model, self.layout.split, stage)
-
-    def _scores_bytes(self) -> float:
-        """Return the bytes of the buffer that Megatron's own attention keeps for its scores.
+    def scores_bytes(self) -> float:
+        """Return the bytes of the buffer for scores that Megatron's own attention keeps all the time.
 
         Source: Megatron-LM, get_global_memory_buffer. The result is 0 for other attention.
         """
@@ -58,6 +39,20 @@ class Run:
         problem, layout = self.cost_model.problem, self.layout
         heads = problem.model.attention.heads // layout.tp
         return 2.0 * heads * layout.micro_batch * problem.job.sequence_length**2
+
+    def extra_activation_bytes(self, stage: int) -> float:
+        """Return the bytes that a rank of ``stage`` allocates at the peak besides its model's.
+
+        The result is negative if gradients of the memory model do not exist at the peak.
+        """
+        load = self._load(stage)
+        extra = self._grouped_bytes(load, stage) + load.loss * self._kept_output_bytes()
+        if self.kind == "allocated" and self.features[0] in LATE_GRADIENTS:
+            extra -= self._absent_gradient_bytes(load, stage)
+        return extra
+
+    def _load(self, stage: int) -> StageContents:
+        return stage_contents(self.cost_model.problem.model, self.layout.split, stage)
 
     def _kept_output_bytes(self) -> float:
         """Return the bytes of the last stage's outputs that some programs keep until the step ends.

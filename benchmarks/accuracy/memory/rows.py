@@ -194,7 +194,7 @@ def stage_of(row: Words) -> StageMemory:
     stages = []
     for rank in ranks:
         load = stage_contents(model, layout.split, rank)
-        workspace = program.workspace_bytes + run.extra_buffer_bytes(rank)
+        workspace = program.workspace_bytes + run.scores_bytes()
         stage = stage_memory(
             cost_model, layout, load, rank, replace(program, workspace_bytes=workspace)
         )

@@ -139,11 +139,11 @@ def layer_activations(
     if program.keeps_reduced and t > 1:
         products += 4 * elements
     stream = program.residual_bytes * model.residual_streams
+    # Only RMSNorm is computed operator by operator; torch's layer norm is one operator.
+    norm_copies = program.norm_copies if model.norm == "rmsnorm" else 1.0
     return LayerActivations(
         layernorm=(kind.sub_layers - sum(fused)) * norm,
-        residual=kind.sub_layers
-        * (stream * program.norm_copies + program.hidden_dropout)
-        * elements,
+        residual=kind.sub_layers * (stream * norm_copies + program.hidden_dropout) * elements,
         core_attn=core,
         attention=mixer + fused[0] * norm,
         mla_up_proj=up_projection,
@@ -155,7 +155,7 @@ def layer_activations(
         checkpoint=stream * elements,
         transient=2 * stream * elements + parts[4] + matrix,
         operators=stream * elements + core + products,
-        fused_norm_inputs=sum(fused) * stream * program.norm_copies * elements,
+        fused_norm_inputs=sum(fused) * stream * norm_copies * elements,
     )
 
 
@@ -260,7 +260,10 @@ def _dense_mlp_bytes(
     """
     inputs = 2 if model.ffn.gated else 1
     width = tokens * model.ffn.size / layout.tp
-    kept = (2 * inputs + program.saved_bytes + 2 * program.activation_copies) * width
+    copies = program.activation_copies
+    if model.ffn.activation == "gelu_tanh" and not model.ffn.gated:
+        copies = program.tanh_copies or copies
+    kept = (2 * inputs + program.saved_bytes + 2 * copies) * width
     return kept, 0.0, 0.0, 0.0, 2 * (1 + inputs) * width, 0.0
 
 
