@@ -14,7 +14,8 @@ repository does not state, follows from the bytes that stay allocated between tw
 
 Megatron-Bridge's documents state gigabytes of 1e9 bytes, also where they write GiB: their figures
 have the five digits that its log prints (train_utils.py, report_memory). Until May 2026 it logged
-the last pipeline stage alone (Megatron-Bridge, pull request 3645).
+the last pipeline stage alone (Megatron-Bridge, pull request 3645). NeMo AutoModel and torchtitan
+divide by 2**30 and write GB or GiB (AutoModel, train_ft.py; torchtitan, metrics.py).
 
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.

@@ -52,7 +52,8 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes",
             "activations",
             "bytes saved by all layers x micro-batches in flight, plus the recomputed activations "
-            "and gradients of one layer as far as they exceed logits and loss",
+            "and gradients of one layer as far as they exceed logits and loss; FSDP2: also the "
+            "gradients of one unit while they are reduced",
             _KORTHIKANTI,
         ),
         EstimateTerm(
@@ -82,8 +83,9 @@ TERMS: dict[str, EstimateTerm] = {
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
-            "5 % of activations and logits; with FSDP2 and DeepSpeed: 8 %",
-            "8 % is fitted to 85 readings; published: 5 to 10 % without expandable segments",
+            "Megatron: 5 % of activations, logits, weights, gradients and optimizer state; FSDP2 "
+            "and DeepSpeed: 8 % of activations and logits",
+            "published pairs of reserved and allocated bytes; 8 % is fitted to 85 readings",
         ),
         EstimateTerm(
             "casts_bytes",
