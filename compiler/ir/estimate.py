@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-DYNAMIC_SPREAD = 0.17
+DYNAMIC_SPREAD = 0.12
 """Relative half width of the 80 % interval of all bytes except weights, gradients, optimizer state
 and fragmentation.
 

@@ -26,7 +26,10 @@ from parc.compiler.cost.memory.states import (
     optimizer_step_bytes,
     table_excess_bytes,
 )
-from parc.compiler.cost.memory.waiting_gradients import waiting_gradient_bytes
+from parc.compiler.cost.memory.waiting_gradients import (
+    stream_pool_bytes,
+    waiting_gradient_bytes,
+)
 from parc.compiler.cost.memory.workspaces import (
     graph_bytes,
     library_workspace_bytes,
@@ -133,7 +136,7 @@ class PeakMemoryCache:
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._factor, self._others = end.activations(self._program), end.others
-        self._states = end.states(self._program)
+        self._states, self._fragmentation = end.states(self._program), end.fragmentation
         self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
@@ -203,7 +206,9 @@ class PeakMemoryCache:
                 each,
                 once
                 + self._states
-                * waiting_gradient_bytes(self._cost_model, layout, kind.load, kind.first, program),
+                * waiting_gradient_bytes(self._cost_model, layout, kind.load, kind.first, program)
+                + self._fragmentation
+                * stream_pool_bytes(self._cost_model, layout, kind.load, kind.first, program),
             )
             for (each, once), kind in zip(rows, shape.peak_candidates, strict=True)
         )

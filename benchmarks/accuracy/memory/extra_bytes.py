@@ -30,7 +30,7 @@ class Run:
     program: ProgramMemory
 
     def scores_bytes(self) -> float:
-        """Return the bytes of the buffer for scores that Megatron's own attention keeps all the time.
+        """Return the bytes of the scores' buffer, which Megatron's own attention always keeps.
 
         Source: Megatron-LM, get_global_memory_buffer. The result is 0 for other attention.
         """

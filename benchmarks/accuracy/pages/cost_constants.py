@@ -212,6 +212,16 @@ CONSTANTS = (
         "fitted to 85 readings of reserved and device memory of three programs",
     ),
     Constant(
+        "backends.shared.torch.memory.FRAGMENTATION",
+        "the same for FSDP2, besides the memory of its streams",
+        "19 readings of torchtitan: no bias",
+    ),
+    Constant(
+        "backends.shared.torch.memory.EAGER_FRAGMENTATION",
+        "the same for the decoders that PARC emits under FSDP2",
+        "fitted to 46 runs on one H200",
+    ),
+    Constant(
         "backends.megatron.memory.FRAGMENTATION",
         "the same for Megatron, as a share of weights, gradients and optimizer state too",
         "eleven readings of Megatron-Bridge: reserved is 2 to 7 % above allocated in eight, 11 to "

@@ -11,7 +11,10 @@ from parc.compiler.cost.memory.states import (
     optimizer_step_bytes,
     weight_gradient_optimizer_bytes,
 )
-from parc.compiler.cost.memory.waiting_gradients import waiting_gradient_bytes
+from parc.compiler.cost.memory.waiting_gradients import (
+    stream_pool_bytes,
+    waiting_gradient_bytes,
+)
 from parc.compiler.cost.memory.workspaces import (
     communicator_bytes,
     constant_workspace_bytes,
@@ -142,6 +145,7 @@ def stage_memory(
         # The part of the optimizer step that logits do not cover is counted as activations.
         activations, waiting = step - logits, 0.0
     gradients += waiting
+    pools = stream_pool_bytes(cost_model, layout, load, stage, program)
     workspace = constant_workspace_bytes(cost_model, layout, program)
     workspace += kept + load.loss * output_projection_buffer_bytes(cost_model, layout, program)
     workspace += graph_bytes(cost_model, layout, load)
@@ -156,7 +160,8 @@ def stage_memory(
         communication_bytes=communicators,
         framework_bytes=context,
         fragmentation_bytes=program.fragmentation * (activations + logits)
-        + program.static_fragmentation * (weights + gradients + optimizer),
+        + program.static_fragmentation * (weights + gradients + optimizer)
+        + pools,
         casts_bytes=casts,
         gathered_bytes=gathered,
         workspace_bytes=workspace,
@@ -188,6 +193,9 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
             cost_model, layout, each.load, each.first, program
         )
         dynamic = max(factor * (activations + logits) + states * waiting, factor * step)
+        dynamic += end.fragmentation * stream_pool_bytes(
+            cost_model, layout, each.load, each.first, program
+        )
         weights, gradients, optimizer, *others = _cached_static_bytes(
             cost_model, layout, each.load, program
         )

@@ -30,7 +30,7 @@ def waiting_gradient_bytes(
     The result is 0 for programs that free whole gradients at once.
     """
     if program.reduced_bytes:
-        return _reduction_bytes(cost_model, layout, load, stage, program)
+        return _reduction_bytes(cost_model, layout, load, stage, program)[0]
     queue = unreduced_gradient_bytes(cost_model, layout, load, program)
     if not queue:
         return 0.0
@@ -58,38 +58,79 @@ def waiting_gradient_bytes(
     return max(0.0, layer_peak - max(logits - working, 0.0), head_peak - max(working - logits, 0.0))
 
 
-def _reduction_bytes(
+def stream_pool_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> float:
+    """Return the reserved bytes that only the other streams of FSDP2 can use.
+
+    The caching allocator gives memory that one stream has freed to no other stream, so that the
+    peaks of all streams add up. FSDP2 gathers weights in one stream (foreach_all_gather: 16-bit
+    copies of the rank's shards and the gathered unit, which is freed when the next one has
+    arrived), and allocates reduced gradients in another one.
+    """
+    if not program.reduced_bytes or layout.zero_stage < 2:
+        return 0.0
+    shards = layout.dp_shard * layout.cp
+    layer = largest_layer_parameters(cost_model, layout, load)
+    root = _root_parameters(cost_model, layout, load, program)
+    # The rank's shard of reduced gradients, until it is added to those of earlier micro-batches.
+    again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
+    reduced = program.reduced_bytes * max(root, layer) / shards * again
+    if shards == 1:
+        # A single rank gathers nothing, and its shard can be part of the peak of all streams.
+        peak, own = _reduction_bytes(cost_model, layout, load, stage, program)
+        return reduced + own - peak
+    before = max(root, layer * (load.layers > 1))
+    gathered = HALF_GRADIENT * max(root * (1 + 1 / shards), before + layer * (1 + 1 / shards))
+    return gathered + reduced
+
+
+def _root_parameters(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the parameters of the largest FSDP unit with vocabulary matrices."""
+    tables = table_parameters(cost_model, layout, load)
+    return tables if program.root_bytes or not _is_untied(cost_model, load) else tables / 2
+
+
+def _is_untied(cost_model: CostModel, load: StageContents) -> bool:
+    """Return True if a stage has both vocabulary matrices."""
+    return load.embedding and load.loss > 0 and not cost_model.problem.model.tied_embeddings
+
+
+def _reduction_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
+) -> tuple[float, float]:
     """Return the bytes by which the reduction of an FSDP unit's gradients increases the peak.
 
     FSDP2 frees the weights of a unit, copies its 16-bit gradients into one fp32 tensor, frees them,
     and reduces the tensor into a new one, which it adds to the gradients of earlier micro-batches
     (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce). The peak is at the first unit of
-    the backward pass, or at the last one, which contains the vocabulary matrices.
+    the backward pass, or at the last one, which contains the vocabulary matrices. The second result
+    is the same without the new tensor, which is allocated in a stream of its own.
     """
     if layout.zero_stage < 2 or layout.pp > 1:
-        return 0.0
-    each = _bytes_during_reduction(cost_model, layout, program)
+        return 0.0, 0.0
     kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, program)
     logits = logits_bytes(cost_model, layout, load, program)
     gathered = gathered_weight_bytes(cost_model, layout, load, program)
     layer = largest_layer_parameters(cost_model, layout, load)
     tables = table_parameters(cost_model, layout, load)
-    untied = load.embedding and load.loss and not cost_model.problem.model.tied_embeddings
-    root = tables if program.root_bytes or not untied else tables / 2
-    first = each * layer + kept * (1 - 1 / load.layers if load.layers else 0.0)
+    root = _root_parameters(cost_model, layout, load, program)
+    first = kept * (1 - 1 / load.layers) if load.layers else 0.0
     if layout.zero_stage == 3:
         # The weights of the layer before are gathered, and those of the root if it has both tables.
         first += HALF_GRADIENT * (layer * (load.layers > 1) + root * bool(program.root_bytes))
     if program.root_bytes:
-        first += HALF_GRADIENT * (tables / 2 if untied else tables)
+        first += HALF_GRADIENT * (tables / 2 if _is_untied(cost_model, load) else tables)
     peak = kept + max(logits, working) + gathered
-    return max(0.0, first - peak, each * root - peak)
-
-
-def _bytes_during_reduction(cost_model: CostModel, layout: Layout, program: ProgramMemory) -> float:
-    """Return the bytes per parameter of a unit while its gradients are copied and reduced."""
     again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
-    reduced = program.reduced_bytes / (layout.dp_shard * layout.cp)
-    return program.reduced_bytes + max(HALF_GRADIENT, reduced * again)
+    shard = program.reduced_bytes / (layout.dp_shard * layout.cp) * again
+    with_shard, without = (
+        max(0.0, first + each * layer - peak, each * root - peak)
+        for each in (
+            program.reduced_bytes + max(HALF_GRADIENT, shard),
+            program.reduced_bytes + HALF_GRADIENT,
+        )
+    )
+    return with_shard, without

@@ -83,9 +83,9 @@ TERMS: dict[str, EstimateTerm] = {
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
-            "Megatron: 5 % of activations, logits, weights, gradients and optimizer state; FSDP2 "
-            "and DeepSpeed: 8 % of activations and logits",
-            "published pairs of reserved and allocated bytes; 8 % is fitted to 85 readings",
+            "Megatron: 5 % of activations, logits, weights, gradients and optimizer state; others: "
+            "5 to 14 % of activations and logits; FSDP2 also: weights of two units in 16 bits",
+            "published pairs of reserved and allocated bytes, and runs of emitted programs",
         ),
         EstimateTerm(
             "casts_bytes",

@@ -23,6 +23,7 @@ from parc.compiler.cost.memory.states import (
 )
 from parc.compiler.cost.memory.waiting_gradients import (
     LOGIT_GRADIENT,
+    stream_pool_bytes,
     waiting_gradient_bytes,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -149,3 +150,30 @@ def test_waiting_gradients_replace_what_a_backward_pass_frees(
     # Many logits and activations are freed before as many gradients wait.
     assert added < queue
     assert (added > 0) == (micro_batch == 1 or recompute != NO_RECOMPUTE)
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_fsdp2_reserves_memory_for_two_more_streams(ranks: int) -> None:
+    cost_model = cost_model_of(
+        {
+            "parc": 1,
+            "name": "streams",
+            "model": "llama-3-8b",
+            "cluster": {"node": "dgx-h100", "nodes": 1},
+            "job": {"sequence_length": 4096, "global_batch": 64},
+            "layout": {"tp": 1, "pp": 1, "cp": 1, "zero_stage": 3, "micro_batch": 1},
+            "emit": ["fsdp"],
+        }
+    )
+    search = search_layouts(cost_model, Sink())
+    assert search is not None
+    layout = replace(search.ranked[0].layout, dp_shard=ranks, recompute=NO_RECOMPUTE)
+    program = memory_model_at_zero_stage(cost_model, 3)
+    (group,) = cost_model.equal_stage_groups(layout.split)
+    pools = stream_pool_bytes(cost_model, layout, group.load, 0, program)
+    root, layer = 2 * 128256 * 4096, 218112000
+    if ranks == 1:
+        # Nothing is gathered; the logits' peak is above that of the reduction.
+        assert pools == pytest.approx(4 * root)
+    else:
+        assert pools == pytest.approx(2 * (root + layer * (1 + 1 / 8)) + 4 * root / 8, rel=1e-3)

@@ -23,7 +23,15 @@ from parc.compiler.cost.step.offload import (
 )
 from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, LayerKind, Layout, Offload, StateBytes, ZeroPlus
+from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
+    LayerKind,
+    Layout,
+    Offload,
+    StateBytes,
+    ZeroPlus,
+)
 from parc.compiler.search.search_layouts import search_layouts
 from tests.search.search_reference import cost_model_of
 
