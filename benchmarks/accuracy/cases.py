@@ -10,7 +10,7 @@ Values that the source does not state are filled by these rules, in this order. 
   Megatron on Volta and Ampere, which did not have it yet.
 - ``sequence_parallel``: on if tp > 1.
 - gradient reduction: 32 bit; 16 bit in the performance recipes of NeMo and Megatron-Bridge.
-- ``recompute``: the cheapest level that fits the device at the low end of PARC's memory band.
+- ``recompute``: the cheapest level whose expected memory fits the device.
 - ``micro_batch``: the one of 1, 2, 4, 8 that PARC predicts to be fastest among those that fit.
 - ``global_batch``: 16 micro-batches per replica; such a row is scored on tokens/s.
 
@@ -188,11 +188,11 @@ def _case_with_micro_batch(
 
 
 def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
-    """Return the first recompute level that fits at the low end of the band, or the last one."""
+    """Return the first recompute level whose expected memory fits, or the last one."""
     cost_model = cost_model_for(problem, MEGATRON)
     for level in recompute_levels(problem, MEGATRON):
         layout = replace(layout, recompute=level)
-        if peak_stage(cost_model, layout).low_bytes <= problem.cluster.gpu.memory_bytes:
+        if peak_stage(cost_model, layout).total_bytes <= problem.cluster.gpu.memory_bytes:
             return layout
     return layout
 
@@ -200,7 +200,7 @@ def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
 def _fit_and_speed(case: Case) -> tuple[bool, float]:
     """Return the sort key (does not fit, seconds per sequence) under the shipped parameters."""
     cost_model = cost_model_for(case.problem, MEGATRON, class_row(case.generation))
-    fits = peak_stage(cost_model, case.layout).low_bytes <= case.problem.cluster.gpu.memory_bytes
+    fits = peak_stage(cost_model, case.layout).total_bytes <= case.problem.cluster.gpu.memory_bytes
     return (not fits, step_time(cost_model, case.layout).total_seconds / _batch(case))
 
 

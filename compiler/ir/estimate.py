@@ -10,19 +10,19 @@ from typing import Literal
 
 from parc.compiler.ir.frozen import frozen
 
-DYNAMIC_SPREAD = 0.135
+DYNAMIC_SPREAD = 0.12
 """Relative half width of the 80 % interval of all bytes except weights, gradients, optimizer state
 and fragmentation.
 
-It is the 80th percentile of the errors of published readings, each program counted once
-(benchmarks/accuracy/memory/section.py).
+With the other two spreads, it puts four in five published readings inside the interval, each source
+counted once (benchmarks/accuracy/memory/section.py).
 """
-FRAGMENTATION_SPREAD = 3.0
+STATIC_SPREAD = 0.01
+"""Relative half width of the interval of weights, gradients and optimizer state: the 80th
+percentile of the errors of published readings between two steps, each source counted once."""
+FRAGMENTATION_SPREAD = 2.0
 """Fragmentation at the high end of the interval, relative to the expected fragmentation; at the low
-end it is 0.
-
-With both spreads, four in five readings of reserved memory lie inside the interval.
-"""
+end it is 0."""
 STAGE_TOTALS = ("static_bytes", "total_bytes", "low_bytes", "high_bytes")
 """Names of the sums in ``StageMemory`` that reports show in addition to the single terms."""
 
@@ -97,15 +97,16 @@ class StageMemory:
         Communicators are not counted either, because NCCL can connect them later or let them share
         their buffers (NCCL_RUNTIME_CONNECT, ncclCommSplit).
         """
-        # Only the dynamic bytes are uncertain, so the interval does not scale with the static ones.
         absent = self.fragmentation_bytes + self.communication_bytes
-        return self.total_bytes - absent - DYNAMIC_SPREAD * (self.dynamic_bytes - absent)
+        spread = DYNAMIC_SPREAD * (self.dynamic_bytes - absent) + STATIC_SPREAD * self.static_bytes
+        return self.total_bytes - absent - spread
 
     @property
     def high_bytes(self) -> float:
-        """High end of the 80 % interval, with three times the expected fragmentation."""
+        """High end of the 80 % interval, with twice the expected fragmentation."""
         return (
             self.total_bytes
+            + STATIC_SPREAD * self.static_bytes
             + DYNAMIC_SPREAD * (self.dynamic_bytes - self.fragmentation_bytes)
             + (FRAGMENTATION_SPREAD - 1) * self.fragmentation_bytes
         )

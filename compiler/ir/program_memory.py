@@ -127,6 +127,9 @@ class ProgramMemory:
     activation_copies: float = 0.0
     """Number of 16-bit tensors of the MLP's hidden width that an unfused gated activation saves in
     addition to its inputs."""
+    tanh_copies: float = 0.0
+    """Value of ``activation_copies`` for an MLP without a gate whose GELU is approximated by tanh;
+    0 if it is the same."""
     repeats_keys: bool = False
     """True if keys and values are saved once per query head instead of once per key-value head."""
     gathers_again: bool = True
@@ -188,6 +191,9 @@ class ProgramMemory:
     fragmentation: float = FRAGMENTATION
     """Fraction of the bytes of activations and logits that the caching allocator loses to
     fragmentation."""
+    static_fragmentation: float = 0.0
+    """Fraction of the bytes of parameters, gradients and optimizer state that the caching allocator
+    reserves in addition."""
     prefetched_parameters: float = 0.0
     """Number of parameters that ZeRO-3 gathers ahead of the current layer: the next layers, until
     they have this many parameters, and at least one. 0 if ``gathered_units`` says how many."""
@@ -198,6 +204,9 @@ class ProgramMemory:
     waiting_gradients: float = 0.0
     """Number of whole gradients that may wait for their reduction at ZeRO-2 and 3; at least those
     of two layers at ZeRO-3. 0 if whole gradients are freed at once."""
+    reduced_bytes: float = 0.0
+    """Bytes per gradient in the format in which FSDP2 reduces the gradients of a unit, at ZeRO-2
+    and 3; 0 for other programs."""
     bucket_parameters: tuple[float, float] = (0.0, 0.0)
     """(least number of gradients, number per sharding rank) that ZeRO-2 reduces together."""
     buckets_first_stage_only: bool = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from parc.compiler.ir.frozen import frozen
 
 
 class PassBytes(NamedTuple):
@@ -13,7 +14,7 @@ class PassBytes(NamedTuple):
     backward: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitCopies:
     """Bytes that a rank moves on its own GPU to gather and reduce sharded weights, per micro-batch.
 
@@ -31,7 +32,7 @@ class UnitCopies:
     """Copy that replaces the reduce-scatter on a single rank."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramTraffic:
     """Bytes that a training program's element-wise kernels move per element."""
 

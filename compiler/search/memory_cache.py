@@ -13,20 +13,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
+from parc.compiler.cost.memory.micro_batches import cached_layer_activations, logits_bytes
 from parc.compiler.cost.memory.peak import (
     EXPECTED,
     MemoryEnd,
-    cached_layer_activations,
     communicator_and_context_bytes,
-    logits_bytes,
     memory_model_at_zero_stage,
-    waiting_gradient_bytes,
 )
 from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
     low_precision_copy_bytes,
     optimizer_step_bytes,
     table_excess_bytes,
+)
+from parc.compiler.cost.memory.waiting_gradients import (
+    stream_pool_bytes,
+    waiting_gradient_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
     bytes_of_graphs,
@@ -137,6 +139,7 @@ class PeakMemoryCache:
         self._mesh: tuple[tuple[int, ...], tuple[float, float, float]] = ((), (0.0, 0.0, 0.0))
         """Last parallel sizes, and their result of ``_mesh_bytes``."""
         self._factor, self._others = end.activations(self._program), end.others
+        self._states, self._fragmentation = end.states(self._program), end.fragmentation
         self._units: dict[tuple[float, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
@@ -156,7 +159,7 @@ class PeakMemoryCache:
             self._mesh = sizes, self._mesh_bytes(layout)
         fixed, dense_state, expert_state = self._mesh[1]
         static = [
-            fixed + dense * dense_state + expert * expert_state + copies
+            fixed + self._states * (dense * dense_state + expert * expert_state) + copies
             for dense, expert, copies in parameters
         ]
         # ZeRO-3, and ranks that share weights, gather those of a layer before it is computed.
@@ -210,14 +213,17 @@ class PeakMemoryCache:
 
         ``rows`` are those of ``level`` in ``StageActivations.levels``.
         """
-        if not self._program.waiting_gradients:
+        if not (self._program.waiting_gradients or self._program.reduced_bytes):
             return rows
         layout, program = self._build(point.with_recompute_level(level)), self._program
         return tuple(
             (
                 each,
                 once
-                + waiting_gradient_bytes(self._cost_model, layout, kind.load, kind.first, program),
+                + self._states
+                * waiting_gradient_bytes(self._cost_model, layout, kind.load, kind.first, program)
+                + self._fragmentation
+                * stream_pool_bytes(self._cost_model, layout, kind.load, kind.first, program),
             )
             for (each, once), kind in zip(rows, shape.peak_candidates, strict=True)
         )
@@ -232,7 +238,7 @@ class PeakMemoryCache:
         return tuple(
             (
                 *cost_model.stage_parameters(layout, kind.load),
-                table_excess_bytes(cost_model, layout, kind.load, program)
+                self._states * table_excess_bytes(cost_model, layout, kind.load, program)
                 + self._others
                 * (
                     low_precision_copy_bytes(cost_model, layout, kind.load, program)

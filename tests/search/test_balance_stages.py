@@ -112,7 +112,7 @@ def test_a_layout_that_fits_only_with_another_split_can_win() -> None:
         "name": "near-miss",
         "model": "llama-3-70b",
         "cluster": {"node": "dgx-h100", "nodes": 4},
-        "job": {"sequence_length": 8192, "global_batch": 128},
+        "job": {"sequence_length": 6144, "global_batch": 128},
     }
     cost_model = cost_model_of(spec)
     search, limit = search_layouts(cost_model, None), memory_limit_bytes(cost_model)

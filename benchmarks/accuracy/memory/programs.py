@@ -32,6 +32,7 @@ FAMILIES = {
     "torchtitan": "torch",
     "torchtitan_2024": "torch",
     "bf16_adam": "torch",
+    "automodel": "torch",
 }
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
 
@@ -82,6 +83,15 @@ def bf16_adam() -> ProgramMemory:
     )
 
 
+def automodel() -> ProgramMemory:
+    """Return the memory model of NeMo AutoModel's fine-tuning.
+
+    Weights, gradients and both moments of Adam are bf16. Liger kernels fuse norms and activations;
+    the loss is torch's, on logits in fp32 (components/loss/masked_ce.py).
+    """
+    return replace(fsdp2_memory(), name="automodel", state=StateBytes(2.0, 2.0, 4.0))
+
+
 def unfused(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` with the attention matrix and the dropout masks of 2022."""
     return replace(
@@ -112,6 +122,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "torchtitan_2024": torchtitan_2024,
         "nanotron": nanotron,
         "bf16_adam": bf16_adam,
+        "automodel": automodel,
     }[name]()
     program = _with_loss(_with_workspaces(program, features, generation), features)
     if "unfused" in features:
@@ -174,7 +185,7 @@ def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
         # torchtune's model returns fp32 logits (modules/transformer.py), so that the compiled loss
         # stores them and their fp32 gradient.
         loss = 8.0
-    elif "compiled" in features:
+    elif "compiled" in features or "compiled_loss" in features:
         # The compiled loss stores 16-bit logits and their gradient.
         loss = 4.0
     return replace(program, loss_bytes=loss)

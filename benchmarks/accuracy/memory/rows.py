@@ -14,7 +14,8 @@ repository does not state, follows from the bytes that stay allocated between tw
 
 Megatron-Bridge's documents state gigabytes of 1e9 bytes, also where they write GiB: their figures
 have the five digits that its log prints (train_utils.py, report_memory). Until May 2026 it logged
-the last pipeline stage alone (Megatron-Bridge, pull request 3645).
+the last pipeline stage alone (Megatron-Bridge, pull request 3645). NeMo AutoModel and torchtitan
+divide by 2**30 and write GB or GiB (AutoModel, train_ft.py; torchtitan, metrics.py).
 
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.
@@ -29,9 +30,11 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.accuracy.memory.extra_bytes import Run
 from benchmarks.accuracy.memory.programs import family_of, program_of
 from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
+from benchmarks.accuracy.sources import source_of
 from parc.backends.megatron.memory import fsdp_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
@@ -55,7 +58,7 @@ from parc.compiler.ir import (
     Recompute,
     StageMemory,
 )
-from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD, STATIC_SPREAD
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
@@ -88,6 +91,11 @@ class Reading:
     """True if the source is locked: no fit, and no decision about a formula, may use the row."""
 
     @property
+    def document(self) -> str:
+        """Source of the reading; all functional tests of Megatron are one, as they are related."""
+        return source_of(self.source.partition(" test_cases/")[0])
+
+    @property
     def predicted_bytes(self) -> float:
         """Estimate of the same counter."""
         return float(getattr(self.stage, f"{self.kind}_bytes"))
@@ -103,11 +111,12 @@ class Reading:
         stage = self.stage
         lost = 0.0 if self.kind == "allocated" else stage.fragmentation_bytes
         plain = self.predicted_bytes - lost
-        # The interval ranges from no fragmentation to several times the expected one.
-        above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost
+        static = STATIC_SPREAD * stage.static_bytes
+        # The interval ranges from no fragmentation to a multiple of the expected one.
+        above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost - static
         # The low end contains no communicators.
         least = plain - (stage.communication_bytes if self.kind == "device" else 0.0)
-        below = (least - self.measured_bytes) / (least - stage.static_bytes)
+        below = (least - static - self.measured_bytes) / (least - stage.static_bytes)
         return max(above / (plain - stage.static_bytes), below, 0.0)
 
     @property
@@ -180,48 +189,19 @@ def stage_of(row: Words) -> StageMemory:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
         # but the output projection reads (sequence, batch).
         program = replace(program, output_copies=1.0)
-    features = row["runtime"].split()
+    features, group = row["runtime"].split(), int(words.get("group", 0))
+    run = Run(features, row.get("kind", "reserved"), group, cost_model, layout, program)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = []
     for rank in ranks:
         load = stage_contents(model, layout.split, rank)
-        extra = _scores_bytes(features, model, layout, spec)
-        extra += load.loss * _kept_output_bytes(features, model, layout, spec)
-        own = replace(program, workspace_bytes=program.workspace_bytes + extra)
-        stages.append(stage_memory(cost_model, layout, load, rank, own))
+        workspace = program.workspace_bytes + run.scores_bytes()
+        stage = stage_memory(
+            cost_model, layout, load, rank, replace(program, workspace_bytes=workspace)
+        )
+        activations = stage.activations_bytes + run.extra_activation_bytes(rank)
+        stages.append(replace(stage, activations_bytes=activations))
     return max(stages, key=lambda stage: stage.total_bytes)
-
-
-def _scores_bytes(features: list[str], model: Model, layout: Layout, spec: JobSpec) -> float:
-    """Return the bytes of the buffer that Megatron's own attention keeps for its scores.
-
-    Source: Megatron-LM, get_global_memory_buffer. The result is 0 for other attention.
-    """
-    if "local" not in features:
-        return 0.0
-    heads = model.attention.heads // layout.tp
-    return 2.0 * heads * layout.micro_batch * spec.sequence_length**2
-
-
-def _kept_output_bytes(features: list[str], model: Model, layout: Layout, spec: JobSpec) -> float:
-    """Return the bytes of the last stage's outputs that some programs keep until the step ends.
-
-    Megatron's ``--defer-embedding-wgrad-compute`` keeps inputs and output gradients of the output
-    projection (tensor_parallel/layers.py, grad_output_buffer) for the number of micro-batches after
-    the colon of the word ``deferred_head``. Pipelines of torch keep the logits
-    of all micro-batches, unless ``return_outputs`` is false (pipelining/stage.py, output_chunks).
-    """
-    count = layout.micro_batches(spec.global_batch)
-    tokens = 2.0 * layout.tokens(spec.sequence_length)
-    logits = tokens * model.vocab / layout.tp
-    for feature in features:
-        name, _, limit = feature.partition(":")
-        if name == "deferred_head":
-            inputs = tokens * model.hidden / (layout.tp if layout.sequence_parallel else 1)
-            return min(int(limit), count) * (logits + inputs)
-    if "torchtitan_2024" in features and layout.pp > 1:
-        return count * logits
-    return 0.0
 
 
 def words_of(text: str) -> Words:

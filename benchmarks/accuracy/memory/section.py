@@ -103,11 +103,11 @@ def _static_sentence(readings: Sequence[Reading]) -> str:
 
 def _interval_sentence(readings: Sequence[Reading]) -> str:
     """Return the sentence about intervals that are fitted without the readings they predict."""
-    share = held_out_coverage(readings)
+    share, sources = held_out_coverage(readings), {reading.document for reading in readings}
     return (
-        f"If the spread is fitted without the readings of a memory model, the interval contains "
-        f"{share * 100:.0f} % of them (mean over Megatron, Nanotron and torch; "
-        f"{COVERAGE * 100:.0f} % is the goal)."
+        f"If the spread is fitted without the readings of a source, the interval contains "
+        f"{share * 100:.0f} % of them (mean over {len(sources)} sources, where the functional "
+        f"tests of Megatron are one; {COVERAGE * 100:.0f} % is the goal)."
     )
 
 
@@ -121,10 +121,10 @@ def static_error(reading: Reading) -> float:
 def fitted_spread(readings: Sequence[Reading]) -> float:
     """Return the spread of dynamic bytes that puts the share ``COVERAGE`` of the readings inside.
 
-    Memory models have equal weights, however many readings they have.
+    Sources have equal weights, however many readings they have.
     """
-    counts = Counter(reading.program for reading in readings)
-    needs = sorted((reading.needed_spread, 1 / counts[reading.program]) for reading in readings)
+    counts = Counter(reading.document for reading in readings)
+    needs = sorted((reading.needed_spread, 1 / counts[reading.document]) for reading in readings)
     total, covered = float(len(counts)), 0.0
     for need, weight in needs:
         covered += weight
@@ -134,11 +134,11 @@ def fitted_spread(readings: Sequence[Reading]) -> float:
 
 
 def held_out_coverage(readings: Sequence[Reading]) -> float:
-    """Return the mean share of a memory model's readings inside the intervals of other models."""
+    """Return the mean share of a source's readings inside intervals fitted to other sources."""
     shares = []
-    for program in sorted({reading.program for reading in readings}):
-        own = [reading for reading in readings if reading.program == program]
-        spread = fitted_spread([reading for reading in readings if reading.program != program])
+    for document in sorted({reading.document for reading in readings}):
+        own = [reading for reading in readings if reading.document == document]
+        spread = fitted_spread([reading for reading in readings if reading.document != document])
         shares.append(mean(reading.needed_spread <= spread for reading in own))
     return mean(shares)
 

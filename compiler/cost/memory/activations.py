@@ -12,6 +12,7 @@ else 2.
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
+from parc.compiler.cost.memory.saved_products import saved_product_bytes
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 from parc.compiler.ir.frozen import frozen
 
@@ -132,16 +133,16 @@ def layer_activations(
     norm = program.saved_bytes * program.input_copies * inputs
     # A norm that is fused with a projection counts to the module of the projection.
     fused = model.fused_norms(kind) if program.fused_norms else (False, False)
-    products = _saved_product_bytes(model, layout, kind, tokens, program)
+    products = saved_product_bytes(model, layout, kind, tokens, program)
     # Outputs of the two row-parallel products after their reduction: 2 bytes each.
     if program.keeps_reduced and t > 1:
         products += 4 * elements
     stream = program.residual_bytes * model.residual_streams
+    # Only RMSNorm is computed operator by operator; torch's layer norm is one operator.
+    norm_copies = program.norm_copies if model.norm == "rmsnorm" else 1.0
     return LayerActivations(
         layernorm=(kind.sub_layers - sum(fused)) * norm,
-        residual=kind.sub_layers
-        * (stream * program.norm_copies + program.hidden_dropout)
-        * elements,
+        residual=kind.sub_layers * (stream * norm_copies + program.hidden_dropout) * elements,
         core_attn=core,
         attention=mixer + fused[0] * norm,
         mla_up_proj=up_projection,
@@ -153,30 +154,8 @@ def layer_activations(
         checkpoint=stream * elements,
         transient=2 * stream * elements + parts[4] + matrix,
         operators=stream * elements + core + products,
-        fused_norm_inputs=sum(fused) * stream * program.norm_copies * elements,
+        fused_norm_inputs=sum(fused) * stream * norm_copies * elements,
     )
-
-
-def _saved_product_bytes(
-    model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
-) -> float:
-    """Return the bytes of matrix-product outputs that recompute by operator saves in one layer.
-
-    torchtitan saves the outputs of every second matrix product
-    (distributed/activation_checkpoint.py).
-    """
-    # torchtitan numbers the products of a layer in this order: query, key, value (or one fused
-    # product), output, gate, up, down, and saves the outputs of those with odd numbers. The output
-    # of the last product is not divided by tp, because each rank has a full-size partial sum.
-    attention, experts = model.attention, model.experts
-    # With fewer key-value heads than ranks, every rank computes a whole head.
-    keys = max(attention.kv_heads, layout.tp) * (2 if program.fused_projection else 1)
-    heads = 2 * attention.heads + keys
-    width = model.ffn.size / layout.tp
-    if kind.routed and experts is not None:
-        width = experts.top_k * experts.size / layout.tp + experts.shared_size / layout.tp
-    last = model.hidden if program.last_product else 0
-    return 2 * tokens * (heads * attention.head_dim / layout.tp + width + last)
 
 
 def _attention_core_bytes(
@@ -280,7 +259,10 @@ def _dense_mlp_bytes(
     """
     inputs = 2 if model.ffn.gated else 1
     width = tokens * model.ffn.size / layout.tp
-    kept = (2 * inputs + program.saved_bytes + 2 * program.activation_copies) * width
+    copies = program.activation_copies
+    if model.ffn.activation == "gelu_tanh" and not model.ffn.gated:
+        copies = program.tanh_copies or copies
+    kept = (2 * inputs + program.saved_bytes + 2 * copies) * width
     return kept, 0.0, 0.0, 0.0, 2 * (1 + inputs) * width, 0.0
 
 
@@ -362,8 +344,7 @@ def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:
     recompute = layout.recompute
     again = 0.0
     if recompute.modules == OPERATORS:
-        # Every second product is saved, so that about half of the layer is recomputed.
-        again = layer.total / 2
+        again = max(layer.total - layer.operators, 0.0)
     elif recompute.granularity == "selective":
         again = layer.bytes_of_modules(recompute.modules)
     elif recompute.granularity == "full":

@@ -52,7 +52,8 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes",
             "activations",
             "bytes saved by all layers x micro-batches in flight, plus the recomputed activations "
-            "and gradients of one layer as far as they exceed logits and loss",
+            "and gradients of one layer as far as they exceed logits and loss; FSDP2: also the "
+            "gradients of one unit while they are reduced",
             _KORTHIKANTI,
         ),
         EstimateTerm(
@@ -82,8 +83,9 @@ TERMS: dict[str, EstimateTerm] = {
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
-            "5 % of activations and logits; with FSDP2 and DeepSpeed: 8 %",
-            "8 % is fitted to 85 readings; published: 5 to 10 % without expandable segments",
+            "Megatron: 5 % of activations, logits, weights, gradients and optimizer state; others: "
+            "5 to 14 % of activations and logits; FSDP2 also: weights of two units in 16 bits",
+            "published pairs of reserved and allocated bytes, and runs of emitted programs",
         ),
         EstimateTerm(
             "casts_bytes",

@@ -18,7 +18,8 @@ from parc.compiler.cost.kernels.recurrence import (
     recurrence_of_layer,
     scan_seconds,
 )
-from parc.compiler.cost.memory.peak import cached_layer_activations, memory_model_at_zero_stage
+from parc.compiler.cost.memory.micro_batches import cached_layer_activations
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.memory.workspaces import weight_shapes
 from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.setup.cost_model import CostModel

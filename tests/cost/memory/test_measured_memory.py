@@ -6,7 +6,7 @@ import csv
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from statistics import median
+from statistics import mean, median
 
 import pytest
 
@@ -55,16 +55,20 @@ EXACT = {
 """Number of records that match to the byte by functional test; each ran with two images on up to
 three GPU generations."""
 LIMITS = {
+    "AutoModel": (0.02, 1.0),
     "Megatron CI": (0.01, 1.0),
     "Megatron CI 2026": (0.015, 0.92),
+    "Megatron CI GB200": (0.015, 1.0),
     "Megatron-FSDP CI": (0.01, 1.0),
     "Megatron release tests": (0.03, 1.0),
-    "Megatron-Bridge": (0.02, 1.0),
+    "Megatron-Bridge": (0.02, 0.85),
     "ms-swift": (0.05, 0.85),
     "ms-swift fp8": (0.075, 0.0),
     "nanotron": (0.06, 0.55),
-    "torchtitan": (0.02, 1.0),
-    "torchtitan issues": (0.045, 0.5),
+    "torchtitan": (0.04, 1.0),
+    "torchtitan 2024-03": (0.065, 0.5),
+    "torchtitan 2025": (0.05, 0.6),
+    "torchtitan issues": (0.055, 1.0),
     "torchtune": (0.04, 0.75),
 }
 """Limits by group: (largest median error, smallest share within 7 %)."""
@@ -120,7 +124,7 @@ def test_peaks_of_models_with_experts_follow_from_their_tensors(run: str, larges
 
 
 def test_bytes_between_steps_are_parameters_and_workspaces() -> None:
-    blind = of("Megatron CI 2026")
+    blind = [*of("Megatron CI 2026"), *of("Megatron CI GB200")]
     known = [reading for reading in readings() if reading.static_bytes and reading not in blind]
     errors = [abs(static_error(reading)) for reading in known]
     assert len(errors) >= 25
@@ -136,7 +140,7 @@ def test_static_bytes_of_small_models_with_experts_are_within_one_percent(run: s
     assert max(map(abs, errors)) <= 0.01
 
 
-@pytest.mark.parametrize("run", ["15b_8t_release", "te_tp2_pp2_mla"])
+@pytest.mark.parametrize("run", ["15b_8t_release", "te_tp2_pp2_mla-h100"])
 def test_bytes_of_a_run_without_parameters_are_its_workspaces(run: str) -> None:
     (reading,) = [reading for reading in readings() if run in reading.name]
     beside = reading.static_bytes - reading.stage.static_bytes
@@ -186,8 +190,10 @@ def row_of(part: str) -> tuple[Model, Layout]:
 
 
 def test_four_readings_of_five_are_inside_their_intervals() -> None:
-    share = sum(reading.is_inside for reading in readings()) / len(readings())
-    assert 0.75 <= share <= 0.9
+    inside: dict[str, list[bool]] = {}
+    for reading in readings():
+        inside.setdefault(reading.document, []).append(reading.is_inside)
+    assert 0.75 <= mean(map(mean, inside.values())) <= 0.9
 
 
 def test_the_spread_is_the_one_that_the_readings_need() -> None:

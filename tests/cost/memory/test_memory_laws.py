@@ -6,23 +6,25 @@ from dataclasses import replace
 
 import pytest
 
+from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
 from parc.compiler.cost.memory.peak import (
     HIGH,
-    LOGIT_GRADIENT,
-    logits_bytes,
     memory_model_at_zero_stage,
     memory_of_all_stages,
-    micro_batch_activation_bytes,
     peak_bytes,
     peak_stage,
     stage_memory,
-    waiting_gradient_bytes,
 )
 from parc.compiler.cost.memory.states import (
     largest_layer_parameters,
     table_gradients,
     table_parameters,
     unreduced_gradient_bytes,
+)
+from parc.compiler.cost.memory.waiting_gradients import (
+    LOGIT_GRADIENT,
+    stream_pool_bytes,
+    waiting_gradient_bytes,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
@@ -74,10 +76,11 @@ def test_more_tensor_parallel_ranks_need_less_memory(found: tuple[CostModel, lis
         etp = layout.etp if cost_model.problem.model.experts else 2
         split = replace(layout, tp=2, etp=etp, sequence_parallel=True)
         wide = replace(split, dp_shard=layout.dp_shard // 2)
-        ours, theirs = peak_stage(cost_model, wide), peak_stage(cost_model, layout)
-        assert ours.static_bytes <= theirs.static_bytes * ROUNDING
-        assert ours.activations_bytes <= theirs.activations_bytes * ROUNDING
-        assert ours.logits_bytes <= theirs.logits_bytes * ROUNDING
+        stages = (memory_of_all_stages(cost_model, one) for one in (wide, layout))
+        for ours, theirs in zip(*stages, strict=True):
+            assert ours.static_bytes <= theirs.static_bytes * ROUNDING
+            assert ours.activations_bytes <= theirs.activations_bytes * ROUNDING
+            assert ours.logits_bytes <= theirs.logits_bytes * ROUNDING
 
 
 def _stored_bytes(cost_model: CostModel, layout: Layout) -> float:
@@ -147,3 +150,30 @@ def test_waiting_gradients_replace_what_a_backward_pass_frees(
     # Many logits and activations are freed before as many gradients wait.
     assert added < queue
     assert (added > 0) == (micro_batch == 1 or recompute != NO_RECOMPUTE)
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_fsdp2_reserves_memory_for_two_more_streams(ranks: int) -> None:
+    cost_model = cost_model_of(
+        {
+            "parc": 1,
+            "name": "streams",
+            "model": "llama-3-8b",
+            "cluster": {"node": "dgx-h100", "nodes": 1},
+            "job": {"sequence_length": 4096, "global_batch": 64},
+            "layout": {"tp": 1, "pp": 1, "cp": 1, "zero_stage": 3, "micro_batch": 1},
+            "emit": ["fsdp"],
+        }
+    )
+    search = search_layouts(cost_model, Sink())
+    assert search is not None
+    layout = replace(search.ranked[0].layout, dp_shard=ranks, recompute=NO_RECOMPUTE)
+    program = memory_model_at_zero_stage(cost_model, 3)
+    (group,) = cost_model.equal_stage_groups(layout.split)
+    pools = stream_pool_bytes(cost_model, layout, group.load, 0, program)
+    root, layer = 2 * 128256 * 4096, 218112000
+    if ranks == 1:
+        # Nothing is gathered; the logits' peak is above that of the reduction.
+        assert pools == pytest.approx(4 * root)
+    else:
+        assert pools == pytest.approx(2 * (root + layer * (1 + 1 / 8)) + 4 * root / 8, rel=1e-3)

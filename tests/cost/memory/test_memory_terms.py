@@ -48,7 +48,7 @@ from parc.compiler.ir import (
     StageMemory,
     StateBytes,
 )
-from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD, STATIC_SPREAD
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.memory.test_static_memory import plan_of
@@ -207,17 +207,18 @@ def test_allocated_reserved_and_device_counters_are_sums_of_terms() -> None:
     assert stage.device_bytes == stage.total_bytes == sum(range(1, 12))
 
 
-def test_the_interval_is_that_of_dynamic_bytes_and_of_fragmentation() -> None:
+def test_the_interval_is_that_of_all_terms() -> None:
     stage = StageMemory(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
     dynamic = stage.total_bytes - stage.static_bytes - 8
     # The low end contains neither the communicators (6) nor fragmentation (8).
-    least = stage.static_bytes + (1 - DYNAMIC_SPREAD) * (dynamic - 6)
+    least = (1 - STATIC_SPREAD) * stage.static_bytes + (1 - DYNAMIC_SPREAD) * (dynamic - 6)
     assert stage.low_bytes == pytest.approx(least)
-    assert stage.high_bytes == pytest.approx(
-        stage.static_bytes + (1 + DYNAMIC_SPREAD) * dynamic + 8 * FRAGMENTATION_SPREAD
-    )
+    most = (1 + STATIC_SPREAD) * stage.static_bytes + (1 + DYNAMIC_SPREAD) * dynamic
+    assert stage.high_bytes == pytest.approx(most + 8 * FRAGMENTATION_SPREAD)
     static = StageMemory(0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0)
-    assert static.low_bytes == static.total_bytes == static.high_bytes == 6
+    assert static.total_bytes == 6
+    assert static.high_bytes - 6 == pytest.approx(6 * STATIC_SPREAD)
+    assert 6 - static.low_bytes == pytest.approx(6 * STATIC_SPREAD)
 
 
 def test_cache_bytes_per_token_equal_published_values() -> None:

@@ -19,8 +19,8 @@ from parc.backends.registry import framework, framework_of_problem
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
+from parc.compiler.cost.memory.micro_batches import logits_bytes
 from parc.compiler.cost.memory.peak import (
-    logits_bytes,
     memory_model_at_zero_stage,
     peak_bytes,
     peak_stage,

@@ -16,10 +16,8 @@ from parc.compiler.cost.kernels.collective_time import (
     InterDomainNetwork,
     Operation,
 )
-from parc.compiler.cost.memory.peak import (
-    cached_layer_activations,
-    memory_model_at_zero_stage,
-)
+from parc.compiler.cost.memory.micro_batches import cached_layer_activations
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.step.layer_time import launch_seconds, layer_time

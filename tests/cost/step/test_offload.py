@@ -23,7 +23,15 @@ from parc.compiler.cost.step.offload import (
 )
 from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import NO_OFFLOAD, LayerKind, Layout, Offload, StateBytes, ZeroPlus
+from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
+    LayerKind,
+    Layout,
+    Offload,
+    StateBytes,
+    ZeroPlus,
+)
 from parc.compiler.search.search_layouts import search_layouts
 from tests.search.search_reference import cost_model_of
 
@@ -157,6 +165,7 @@ def test_a_layer_takes_at_least_the_time_of_its_copy_to_the_host() -> None:
         "emit": ["megatron"],
     }
     cost_model, layout = priced(**spec)
+    layout = replace(layout, recompute=NO_RECOMPUTE)
     kind = LayerKind("attention", "experts")
     away = replace(layout, offload=replace(NO_OFFLOAD, activations=("attention", "experts")))
     copies = activation_copy_seconds(cost_model, away, kind)

@@ -1,0 +1,106 @@
+"""Bytes of published runs that the memory models lack: flags that PARC never sets, counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
+from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.setup.stages import StageContents, stage_contents
+from parc.compiler.ir import Layout, ProgramMemory
+
+LATE_GRADIENTS = {"fsdp2", "torchtitan", "torchtitan_2024", "automodel"}
+"""Programs that free all gradients after a step (``zero_grad``, which sets them to None)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Published run, as far as these bytes depend on it."""
+
+    features: list[str]
+    """Program and deviations."""
+    kind: str
+    """Counter of the reading."""
+    group: int
+    """Micro-batches that an interleaved rank runs on one chunk before it changes to the next one;
+    0 if their number is the pipeline size."""
+    cost_model: CostModel
+    layout: Layout
+    program: ProgramMemory
+
+    def scores_bytes(self) -> float:
+        """Return the bytes of the scores' buffer, which Megatron's own attention always keeps.
+
+        Source: Megatron-LM, get_global_memory_buffer. The result is 0 for other attention.
+        """
+        if "local" not in self.features:
+            return 0.0
+        problem, layout = self.cost_model.problem, self.layout
+        heads = problem.model.attention.heads // layout.tp
+        return 2.0 * heads * layout.micro_batch * problem.job.sequence_length**2
+
+    def extra_activation_bytes(self, stage: int) -> float:
+        """Return the bytes that a rank of ``stage`` allocates at the peak besides its model's.
+
+        The result is negative if gradients of the memory model do not exist at the peak.
+        """
+        load = self._load(stage)
+        extra = self._grouped_bytes(load, stage) + load.loss * self._kept_output_bytes()
+        if self.kind == "allocated" and self.features[0] in LATE_GRADIENTS:
+            extra -= self._absent_gradient_bytes(load, stage)
+        return extra
+
+    def _load(self, stage: int) -> StageContents:
+        return stage_contents(self.cost_model.problem.model, self.layout.split, stage)
+
+    def _kept_output_bytes(self) -> float:
+        """Return the bytes of the last stage's outputs that some programs keep until the step ends.
+
+        Megatron's ``--defer-embedding-wgrad-compute`` keeps inputs and output gradients of the
+        output projection (tensor_parallel/layers.py, grad_output_buffer) for the number of
+        micro-batches after the colon of the word ``deferred_head``. Pipelines of torch keep the
+        logits of all micro-batches, unless ``return_outputs`` is false (pipelining/stage.py,
+        output_chunks).
+        """
+        problem, layout = self.cost_model.problem, self.layout
+        model, job = problem.model, problem.job
+        count = layout.micro_batches(job.global_batch)
+        tokens = 2.0 * layout.tokens(job.sequence_length)
+        logits = tokens * model.vocab / layout.tp
+        for feature in self.features:
+            name, _, limit = feature.partition(":")
+            if name == "deferred_head":
+                inputs = tokens * model.hidden / (layout.tp if layout.sequence_parallel else 1)
+                return min(int(limit), count) * (logits + inputs)
+        if "torchtitan_2024" in self.features and layout.pp > 1:
+            return count * logits
+        return 0.0
+
+    def _grouped_bytes(self, load: StageContents, stage: int) -> float:
+        """Return the activation bytes that larger groups of micro-batches add.
+
+        A rank runs the forward passes of a whole group on every chunk but the last one before its
+        first backward pass (Megatron-LM, schedules.py, get_pp_rank_microbatches).
+        """
+        layout = self.layout
+        if not self.group:
+            return 0.0
+        kept, _ = micro_batch_activation_bytes(self.cost_model, layout, load, stage, self.program)
+        return (layout.vpp - 1) * (self.group - layout.pp) * kept / layout.vpp
+
+    def _absent_gradient_bytes(self, load: StageContents, stage: int) -> float:
+        """Return the bytes of gradients that do not exist when memory is at its peak.
+
+        At the loss there are no gradients, after the backward pass of the last layer there are all
+        of them beside the working set of a layer. With accumulation they exist all the time. The
+        caching allocator keeps their memory: FSDP2 allocates them on the stream of its
+        reduce-scatters, whose memory no other stream uses (_fsdp_collectives.py, foreach_reduce).
+        """
+        layout, cost_model = self.layout, self.cost_model
+        if layout.pp > 1 or layout.micro_batches(cost_model.problem.job.global_batch) > 1:
+            return 0.0
+        kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, self.program)
+        _, gradients, _ = weight_gradient_optimizer_bytes(cost_model, layout, load, self.program)
+        logits = logits_bytes(cost_model, layout, load, self.program)
+        return min(gradients, kept + max(logits - working, 0.0))
