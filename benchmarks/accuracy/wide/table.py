@@ -140,6 +140,8 @@ def _node_type(row: dict[str, str]) -> str:
         return "dgx-2"
     if "p5" in row["cluster"] and row["gpu"] == "h100-80":
         return "aws-p5"
+    if "Jean Zay" in row["cluster"] and row["gpu"] == "a100-80":
+        return "jean-zay-a100"
     if "HBM2e" in row["cluster"] and row["gpu"] == "h100-80":
         return NODES["h100-96-meta"]
     return NODES[row["gpu"]]
