@@ -101,6 +101,8 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
         row = replace(row, unfused=True)
     if "async-linear" in words:  # Megatron-LM 3.0
         row = replace(row, overlaps_tp=True)
+    if "flash-attention-2" in words:
+        row = replace(row, flash_attention_2=True)
     if "eager" in words:
         row = replace(row, stream=row.stream * EAGER_STREAM)
     if "fused-experts" in words:
