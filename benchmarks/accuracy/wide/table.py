@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.accuracy.runs import Run
-from benchmarks.accuracy.wide.jax_recipes import policy_words
+from benchmarks.accuracy.wide.jax_recipes import policy_words, recipe_shard
 from benchmarks.accuracy.wide.models import Architectures
 from benchmarks.accuracy.wide.moe_recipes import FEATURES, RECOMPUTE, recipe_words
 from benchmarks.accuracy.wide.words import (
@@ -106,7 +106,7 @@ def _run_of_row(row: dict[str, str], architectures: Architectures) -> Run:
         etp=_parse_int(row["etp"]) or None,
         shard=_parse_int(row["gpus_per_node"])
         if "intra-node" in row["fsdp"]
-        else shard(row["fsdp"]),
+        else shard(row["fsdp"]) or recipe_shard(row["source"]),
         zero=3 if zero is None and row["fsdp"] not in ("", "0", "0.0") else zero,
         sequence_parallel=sequence_parallel,
         micro_batch=_parse_int(row["micro_batch"]),
