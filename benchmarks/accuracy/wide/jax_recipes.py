@@ -26,8 +26,8 @@ POLICIES = (
 """
 
 SHARDS = (("paxml_README_5b", 8), ("paxml_README_175b", 128))
-"""(pattern in ``source``, ranks that share one copy of the state). ``paxml/configure.sh`` shards over
-1 and 16 hosts of 8 GPUs (FSDP), and replicates over the others (DP)."""
+"""(name in ``source``, ranks that share one copy of the state). ``paxml/configure.sh`` shards it
+over 1 and 16 hosts of 8 GPUs (FSDP), and replicates it over the other hosts (DP)."""
 
 
 def recipe_shard(source: str) -> int | None:

@@ -126,7 +126,8 @@ def _run_of_row(row: dict[str, str], architectures: Architectures) -> Run:
 
 def _stated_and_recipe_features(row: dict[str, str]) -> str:
     """Return the features that the row states, joined with the features of its recipe."""
-    stated = features(f"{row['overlap']}; {row['notes']}") | release_features(row["source"], row["gpu"])
+    stated = features(f"{row['overlap']}; {row['notes']}")
+    stated |= release_features(row["source"], row["gpu"])
     known = set(recipe_words(FEATURES, row).split("+"))
     return "+".join(sorted((stated | known) - {""}))
 

@@ -16,11 +16,10 @@ from parc.compiler.ir import Layout
 CLIP_BYTES = 16.0
 """Bytes moved per gradient after the reduction: the sum is read for its norm, read and written to
 be scaled, and written to be cleared."""
-GATHER_BYTES = 14.0
-"""Bytes moved per gathered weight beside the transfer. Copies of 16 bit join the parts of all
-tensors of a rank before the collective, receive them in a buffer, and move them from there to the
-parts and to the weights (distributed.py, all_gather_coalesced): three copies of all weights (12),
-and one write more."""
+GATHER_BYTES = 12.0
+"""Bytes moved per gathered weight beside the transfer. All weights are copied three times in
+16 bit: to a buffer with the parts of each rank in one piece, from the buffer of the collective to
+this buffer, and back to the weights (nanotron, distributed.py, all_gather_coalesced)."""
 SIXTEEN_BIT = 2.0
 """Bytes per gradient of a micro-batch."""
 BUCKET_BYTES = 25 * 2**20
@@ -29,6 +28,8 @@ torch's DistributedDataParallel)."""
 TENSOR_OPERATORS = 3
 """Operators that the host calls per weight tensor and step: norm and scaling of the gradient, and
 the copy of the updated weight to 16 bit."""
+NORMS = 2
+"""Norms of a layer."""
 PART_OPERATORS = 1
 """Operators that the host calls per weight tensor and rank of the data-parallel group, to copy the
 gathered part of the tensor."""
@@ -67,4 +68,4 @@ def whole_update_seconds(cost_model: CostModel, layout: Layout, parameters: floa
 def weight_tensors(cost_model: CostModel, layout: Layout) -> float:
     """Return the number of weight tensors of a pipeline rank: linear layers and norms."""
     layers = cost_model.problem.model.layers / layout.pp
-    return layers * (ATTENTION_MODULES + MLP_MODULES + 2)
+    return layers * (ATTENTION_MODULES + MLP_MODULES + NORMS)
