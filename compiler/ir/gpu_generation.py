@@ -81,8 +81,6 @@ class Efficiency:
     """True if one kernel computes both matrix multiplications of the experts, the activation and
     the casts."""
 
-    separate_loss: bool = False
-    """True if every operator of the cross-entropy loss is a kernel of its own."""
     blocking_launches: bool = False
     """True if the host waits for every kernel before it launches the next one
     (CUDA_LAUNCH_BLOCKING=1)."""

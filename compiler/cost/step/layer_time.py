@@ -58,13 +58,6 @@ WEIGHT_GRADIENTS = 0.25
 are the weight gradients of the first projections of attention and MLP, which take about half of the
 backward time of these projections."""
 
-LOSS_BYTES = 18
-"""Bytes moved per logit by the loss, forward and backward, if its kernels are fused."""
-SEPARATE_LOSS_BYTES = 52
-"""The same if every operator of the loss is a kernel: a copy to fp32 (6), maximum (4), difference
-(8), exponential (8), sum (4), quotient (8), scaling of the gradient (8) and its copy to 16 bit (6).
-The sources are Megatron-LM, mpu/cross_entropy.py, and nanotron, tensor_parallel/functional.py."""
-
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
@@ -361,9 +354,10 @@ def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -
     # Rows of the padded vocabulary are computed too.
     shape, sum_bytes = (tokens, vocab, model.hidden), gradient_sum_bytes(cost_model, layout)
     gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [shape], sum_bytes)
-    each = SEPARATE_LOSS_BYTES if row.separate_loss else LOSS_BYTES
-    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    moved = row.stream * each * tokens * vocab / rate
+    # The loss reads and writes 18 bytes per logit, forward and backward.
+    moved = (
+        row.stream * 18 * tokens * vocab / (cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9)
+    )
     added = gradient_accumulation_seconds(cost_model, layout, vocab * model.hidden)
     added += exposed_table_seconds(cost_model, layout, gemm)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added

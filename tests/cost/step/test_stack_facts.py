@@ -1,4 +1,4 @@
-"""Facts of a software stack that change the time of a step: launches, hops, loss."""
+"""Facts of a software stack that change the time of a step: launches and hops."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from parc.backends.registry import framework
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.layer_time import (
     BACKWARD_LAUNCH,
-    LOSS_BYTES,
-    SEPARATE_LOSS_BYTES,
     launch_seconds,
     layer_time,
-    output_head_seconds,
 )
 from parc.compiler.cost.step.step_time import (
     blocking_hops,
@@ -78,12 +75,3 @@ def test_nothing_hides_blocking_hops(plan: Plan) -> None:
     count = plan.layout.micro_batches(plan.problem.job.global_batch)
     waits = step_time(blocking, plan.layout).pp_seconds
     assert waits == pytest.approx(hop * blocking_hops(plan.layout.pp, count))
-
-
-def test_a_loss_of_separate_kernels_moves_more_bytes(plan: Plan) -> None:
-    usual, separate = cost_model_with(plan), cost_model_with(plan, separate_loss=True)
-    more = output_head_seconds(separate, plan.layout) - output_head_seconds(usual, plan.layout)
-    tokens = plan.layout.tokens(plan.problem.job.sequence_length)
-    logits = tokens * usual.framework.padded_vocab(plan.problem, 1)
-    rate = plan.problem.cluster.gpu.memory_gb_per_s * 1e9 / usual.efficiency.stream
-    assert more == pytest.approx((SEPARATE_LOSS_BYTES - LOSS_BYTES) * logits / rate)
