@@ -76,6 +76,7 @@ def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.opti
         betas=(JOB["adam_beta1"], JOB["adam_beta2"]),
         eps=JOB["adam_epsilon"],
         weight_decay=JOB["weight_decay"],
+        fused=True,  # one kernel instead of ten: the other implementations move 2.5 times the bytes
     )
 
 

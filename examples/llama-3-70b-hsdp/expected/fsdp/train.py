@@ -108,6 +108,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
         betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]),
         eps=CONFIG["adam_epsilon"],
         weight_decay=CONFIG["weight_decay"],
+        fused=True,  # one kernel instead of ten: the other implementations move 2.5 times the bytes
     )
 
 
