@@ -51,13 +51,13 @@ def test_the_published_layout_is_evaluated() -> None:
 
 
 def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_speed() -> None:
-    free = compare_with_choice(published("llama3-70b-64gpu-h100-fp8cs"))
+    free = compare_with_choice(published("llama3-70b-64gpu-h100-bf16"))
     assert free.pick is not None
     chosen = free.pick.layout
     pins = {"tp": chosen.tp, "cp": chosen.cp, "pp": chosen.pp, "vpp": chosen.vpp}
-    same = compare_with_choice(published("llama3-70b-64gpu-h100-fp8cs", **pins, micro_batch=1))
+    same = compare_with_choice(published("llama3-70b-64gpu-h100-bf16", **pins, micro_batch=1))
     big = compare_with_choice(
-        published("llama3-70b-64gpu-h100-fp8cs", tp=1, cp=1, pp=1, micro_batch=1, recompute="none")
+        published("llama3-70b-64gpu-h100-bf16", tp=1, cp=1, pp=1, micro_batch=1, recompute="none")
     )
     assert same.fits
     assert same.difference < 0.05
@@ -65,7 +65,7 @@ def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_
     assert big.estimate is not None
     assert "predicted not to fit" in reason(big)
     lacking = comparison_page([big]).split("## Predicted not to fit")[1].split("##")[0]
-    assert "`llama3-70b-64gpu-h100-fp8cs`" in lacking
+    assert "`llama3-70b-64gpu-h100-bf16`" in lacking
     compute = big.estimate.time.compute_seconds / free.pick.estimate.time.compute_seconds
     assert 0.8 < compute < 1.1
 

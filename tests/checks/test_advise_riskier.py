@@ -15,7 +15,7 @@ TIGHT: dict[str, Any] = {
     "cluster": {"node": "dgx-a100", "nodes": 8},
     "job": {"sequence_length": 2048, "global_batch": 512},
     "layout": {"pp": 1, "tp": 2, "zero_stage": 1},
-    "goals": {"memory_headroom": 0.12},
+    "goals": {"memory_headroom": 0.14},
     "emit": ["deepspeed"],
 }
 
