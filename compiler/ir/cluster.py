@@ -104,6 +104,8 @@ class Fabric:
     rails: int
     """Number of leaf switches that each host connects its NICs to in a rail-optimized network; 0
     if all NICs of a host connect to one leaf switch."""
+    rate_share: float = 0.0
+    """Largest fraction of the NIC rate that NCCL reaches; 0 if the network sets no limit."""
 
 
 @dataclass(frozen=True, slots=True)

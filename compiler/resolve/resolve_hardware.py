@@ -302,4 +302,5 @@ def _resolve_fabric(
         oversubscription=float(facts["oversubscription"]),
         source=spec.source or "the spec",
         rails=spec.rails or 0,
+        rate_share=spec.rate_share or 0.0,
     )

@@ -113,6 +113,9 @@ class FabricSpec(StrictModel):
     rails: Count | None = None
     """Number of leaf switches to which each host of a rack connects its NICs in a rail-optimized
     network. If absent, all NICs of a host connect to one leaf switch."""
+    rate_share: Share | None = None
+    """Largest fraction of the NIC rate that NCCL reaches on this network, if its adapters leave
+    transfers to the CPU. If absent, the network sets no limit of its own."""
     source: str | None = None
     """Source of the numbers: a document or a page."""
 

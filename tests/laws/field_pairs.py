@@ -123,6 +123,7 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     ),
     r"cluster\.(spare|unavailable)": ("a1", "a2"),
     r".*oversubscription": (1.0, 4.0),
+    r".*rate_share": (0.1, 0.4),
     r".*\.limits\..*(only|ban)": ([1], [2], [4], [8], [32]),
     r".*\.limits\..*(min|max)": (1, 2, 4, 64),
     r".*\.cpu_cores": (8, 112),

@@ -70,7 +70,8 @@ class ServingLinks:
         # If GPUs are linked by PCIe, their link rate is that of PCIe; else PCIe 4.0 is assumed
         # between domains.
         pcie = node.link_gb_per_s if node.link_kind == "pcie" else PCIE_GB_PER_S
-        network = node.network_gb_per_s_per_gpu * NETWORK_SHARE
+        share = min(NETWORK_SHARE, cluster.fabric.rate_share or 1.0)
+        network = node.network_gb_per_s_per_gpu * share
         return cls(
             domain=node.nvlink_domain if nvlink else 1,
             host=max(node.gpus, node.nvlink_domain),

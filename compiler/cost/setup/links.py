@@ -73,7 +73,8 @@ class Links:
         # The lower limit keeps times finite on a cluster without network data.
         full = max(node.network_gb_per_s_per_gpu, 0.05)
         latency = row.hop_seconds + cluster.fabric.latency_seconds
-        network = InterDomainNetwork(full * row.network, latency)
+        share = min(row.network, cluster.fabric.rate_share or 1.0)
+        network = InterDomainNetwork(full * share, latency)
         # NCCL before 2.12 prefers rings that enter and leave a host through the same NIC. If no two
         # GPUs of a group share a NIC, each group then takes the first NIC of the host, because none
         # is near to both ends of its ring (graph/search.cc, ncclTopoSearchRecNet). Groups of one

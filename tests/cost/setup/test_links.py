@@ -116,3 +116,15 @@ def test_chunks_in_flight_follow_the_schedule(
 def test_interleaving_divides_the_bubble() -> None:
     assert bubble_fraction(8, 1, 32) == pytest.approx(7 / 32)
     assert bubble_fraction(8, 4, 32) == pytest.approx(7 / 128)
+
+
+def test_adapters_that_leave_transfers_to_the_cpu_limit_the_rate_of_all_groups() -> None:
+    found = {}
+    for fabric in ("infiniband-edr", "omni-path"):
+        spec = ClusterSpec(node="jean-zay-a100", nodes=4, fabric=fabric)
+        cluster = resolve_cluster(spec, Library(), Sink())
+        assert cluster is not None
+        row = cluster.generation.efficiency["bigscience"]
+        links = Links.from_cluster(cluster, kernel_fit_of_cluster(cluster), row)
+        found[fabric] = links.network.gb_per_s_per_gpu / cluster.node.network_gb_per_s_per_gpu
+    assert found == pytest.approx({"infiniband-edr": 0.75, "omni-path": 0.41})
