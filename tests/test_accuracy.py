@@ -19,7 +19,8 @@ from benchmarks.accuracy.groups import (
     named_groups,
     small_group,
 )
-from benchmarks.accuracy.layouts import expert_tensor_size
+from benchmarks.accuracy.hardware_classes import class_row
+from benchmarks.accuracy.layouts import balanced_split, expert_tensor_size
 from benchmarks.accuracy.pages.cost_page import peer_table, step_time_lines
 from benchmarks.accuracy.pages.page import LOCKED, OPEN, REGRET_SETS, locked_table
 from benchmarks.accuracy.pages.page_tables import markdown_table, table_under
@@ -275,11 +276,35 @@ def test_megatron_3_is_read_with_overlap_and_with_gradients_in_fp32() -> None:
         next(case for case in cases() if case.run.id == name)
         for name in ("sc21-7.5B", "korth-Megatron-22B-full")
     )
-    assert release_features(old.run.source) == set()
-    assert release_features(new.run.source) == {"async-linear"} == set(new.run.overlap.split("+"))
+    assert release_features(old.run.source, "a100-80") == set()
+    found = release_features(new.run.source, "a100-80")
+    assert found == {"async-linear"} == set(new.run.overlap.split("+"))
     assert cost_model_of(old).efficiency.is_from_2021
     assert not cost_model_of(new).efficiency.is_from_2021
     assert (old.problem.job.gradient_bytes, new.problem.job.gradient_bytes) == (2, 4)
+
+
+def test_the_launcher_of_nemo_used_flash_attention_2_until_24_05() -> None:
+    source = "NVIDIA/NeMo docs (H100: NeMo {}; B200: NeMo 25.04)"
+    assert release_features(source.format("24.03.01"), "h100-80") == {"flash-attention-2"}
+    assert release_features(source.format("24.09"), "h100-80") == set()
+    assert release_features(source.format("24.03.01"), "b200") == set()
+    run = next(case for case in cases() if case.run.id == "nemo-longseq-h100-16k")
+    assert cost_model_of(run).efficiency.flash_attention_2
+    assert not class_row(run.generation).flash_attention_2
+
+
+def test_nanotron_counts_the_output_projection_as_layers() -> None:
+    model = next(case for case in cases() if case.run.id == "nanotron-1.34B-1n").problem.model
+    split = balanced_split(model, 2)
+    first, last = split.stage_layers(0), split.stage_layers(1)
+    assert first + last == model.layers
+    layer = 4 * model.hidden**2 + 3 * model.ffn.size * model.hidden
+    head = model.vocab * model.hidden
+    half = (model.layers * layer + head) / 2
+    assert (first - 1) * layer <= half < first * layer
+    assert split.chunks[0][0].embedding
+    assert split.chunks[1][0].loss
 
 
 def test_sharding_features_and_frameworks_are_read_from_text() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from benchmarks.accuracy.layouts import recompute_of
-from benchmarks.accuracy.wide.jax_recipes import POLICIES, policy_words
+from benchmarks.accuracy.wide.jax_recipes import POLICIES, policy_words, recipe_shard
 
 CLOUD = "NVIDIA/dgxc-benchmarking tag {} {}"
 PAX = "NVIDIA/JAX-Toolbox rosetta/rosetta/projects/pax/README.md"
@@ -45,3 +45,9 @@ def test_repeated_layers_of_pax_save_nothing_and_other_sources_have_no_policy() 
 def test_every_pattern_compiles_and_every_value_is_a_granularity() -> None:
     assert all(re.compile(pattern) for pattern, _, _ in POLICIES)
     assert {words.partition(":")[0] for _, _, words in POLICIES} <= {"none", "selective", "full"}
+
+
+def test_the_mesh_of_a_recipe_shards_the_state_over_some_of_the_hosts() -> None:
+    assert recipe_shard(CLOUD.format("v24.11.1", "paxml_README_5b.md")) == 8
+    assert recipe_shard(CLOUD.format("v24.11.1", "paxml_README_175b.md")) == 128
+    assert recipe_shard(CLOUD.format("v24.11.1", "maxtext_README_70b.md")) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from math import floor
 
 from benchmarks.accuracy.runs import Run
 from parc.backends.base import Framework
@@ -10,6 +12,7 @@ from parc.compiler.ir import (
     NO_OFFLOAD,
     NO_ZERO_PLUS,
     Layout,
+    Model,
     ModelChunk,
     Pins,
     PipelineSplit,
@@ -80,6 +83,8 @@ def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Pipel
     Try the framework's own split first, then its split with embedding and output projection counted
     as layers. If neither exists, use vpp = 1 and give the left-over layers to the first stages.
     """
+    if run.framework == "nanotron":
+        return 1, balanced_split(problem.model, run.pp)
     vpp = run.vpp if run.vpp and run.pp > 1 else 1
     counted = Pins(count_embedding=True, count_loss=True)
     # 94 or 126 layers fit 4 or 8 stages only if embedding and output projection count as layers
@@ -89,6 +94,23 @@ def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Pipel
             return vpp, split
     split = framework.find_split(problem, run.pp, 1) if vpp > 1 else None
     return 1, split or near_even_split(problem.model.layers, run.pp)
+
+
+def balanced_split(model: Model, pp: int) -> PipelineSplit:
+    """Return nanotron's split by weights, in which the output projection counts too.
+
+    A stage ends with the layer with which the weights up to it exceed its share of all weights
+    (nanotron, models/base.py, build_model).
+    """
+    layer = 4 * model.hidden**2 + 3 * model.ffn.size * model.hidden
+    total = model.layers * layer + model.vocab * model.hidden
+    ends = [min(floor(total * (stage + 1) / pp / layer) + 1, model.layers) for stage in range(pp)]
+    bounds = list(pairwise([0, *ends[:-1], model.layers]))
+    chunks = [
+        (ModelChunk(first, end - first, stage == 0, 0, stage == pp - 1),)
+        for stage, (first, end) in enumerate(bounds)
+    ]
+    return PipelineSplit("string", False, False, "", tuple(chunks))
 
 
 def near_even_split(layers: int, pp: int) -> PipelineSplit:

@@ -1,4 +1,4 @@
-"""Recompute policies of JAX recipes, for runs whose rows do not state one.
+"""Recompute policies and meshes of JAX recipes, for runs whose rows do not state them.
 
 Source: the tagged files ``paxml/paxml_mod_configs.py`` and ``maxtext/configure.sh`` of
 NVIDIA/dgxc-benchmarking, and for JAX-Toolbox's table the configurations that it starts
@@ -24,6 +24,15 @@ POLICIES = (
 )
 """(pattern in ``source id``, first tag that uses it, ``recompute`` words). The first match counts.
 """
+
+SHARDS = (("paxml_README_5b", 8), ("paxml_README_175b", 128))
+"""(name in ``source``, ranks that share one copy of the state). ``paxml/configure.sh`` shards it
+over 1 and 16 hosts of 8 GPUs (FSDP), and replicates it over the other hosts (DP)."""
+
+
+def recipe_shard(source: str) -> int | None:
+    """Return the ranks per shard group of a recipe, or None if it is unknown."""
+    return next((ranks for name, ranks in SHARDS if name in source), None)
 
 
 def policy_words(row: dict[str, str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.accuracy.runs import Run
-from benchmarks.accuracy.wide.jax_recipes import policy_words
+from benchmarks.accuracy.wide.jax_recipes import policy_words, recipe_shard
 from benchmarks.accuracy.wide.models import Architectures
 from benchmarks.accuracy.wide.moe_recipes import FEATURES, RECOMPUTE, recipe_words
 from benchmarks.accuracy.wide.words import (
@@ -106,7 +106,7 @@ def _run_of_row(row: dict[str, str], architectures: Architectures) -> Run:
         etp=_parse_int(row["etp"]) or None,
         shard=_parse_int(row["gpus_per_node"])
         if "intra-node" in row["fsdp"]
-        else shard(row["fsdp"]),
+        else shard(row["fsdp"]) or recipe_shard(row["source"]),
         zero=3 if zero is None and row["fsdp"] not in ("", "0", "0.0") else zero,
         sequence_parallel=sequence_parallel,
         micro_batch=_parse_int(row["micro_batch"]),
@@ -126,7 +126,8 @@ def _run_of_row(row: dict[str, str], architectures: Architectures) -> Run:
 
 def _stated_and_recipe_features(row: dict[str, str]) -> str:
     """Return the features that the row states, joined with the features of its recipe."""
-    stated = features(f"{row['overlap']}; {row['notes']}") | release_features(row["source"])
+    stated = features(f"{row['overlap']}; {row['notes']}")
+    stated |= release_features(row["source"], row["gpu"])
     known = set(recipe_words(FEATURES, row).split("+"))
     return "+".join(sorted((stated | known) - {""}))
 
@@ -140,6 +141,8 @@ def _node_type(row: dict[str, str]) -> str:
         return "dgx-2"
     if "p5" in row["cluster"] and row["gpu"] == "h100-80":
         return "aws-p5"
+    if "Jean Zay" in row["cluster"] and row["gpu"] == "a100-80":
+        return "jean-zay-a100"
     if "HBM2e" in row["cluster"] and row["gpu"] == "h100-80":
         return NODES["h100-96-meta"]
     return NODES[row["gpu"]]

@@ -80,13 +80,18 @@ def shard(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def release_features(source: str) -> set[str]:
+def release_features(source: str, gpu: str) -> set[str]:
     """Return the features of the release that the runs of ``source`` used, if they do not state it.
 
     Korthikanti et al. 2022 used Megatron-LM 3.0, whose all-reduces overlap: in their table 4, the
-    backward pass of a layer takes 1.5 times as long as the forward pass.
+    backward pass of a layer takes 1.5 times as long as the forward pass. The launcher of NeMo 24.01
+    to 24.05 disables cuDNN's attention (NeMo-Framework-Launcher, launcher_scripts/conf/config.yaml,
+    NVTE_FUSED_ATTN: 0), so that Transformer Engine uses FlashAttention-2.
     """
-    return {"async-linear"} if "Korthikanti" in source else set()
+    found = {"async-linear"} if "Korthikanti" in source else set()
+    if gpu.startswith("h100") and re.search(r"NeMo 24\.0[1-5]", source):
+        found.add("flash-attention-2")
+    return found
 
 
 def features(text: str) -> set[str]:
