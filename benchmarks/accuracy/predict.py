@@ -39,7 +39,6 @@ PRIORS: dict[str, ParameterPrior] = {
     "pp": ParameterPrior(0.6, 0.4, 0.05, 5.0),
     "step_seconds": ParameterPrior(0.02, 0.8, 1e-3, 0.5),
     "straggler": ParameterPrior(0.003, 0.8, 1e-4, 0.03),
-    "accumulate": ParameterPrior(1.0, 0.7, 0.05, 8.0),
 }
 """Name -> prior (center, spread of the logarithm, minimum, maximum) of the value that all classes
 share. No training run was used to choose them. A class's own value has the same spread around the
@@ -102,6 +101,8 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
         row = replace(row, unfused=True)
     if "async-linear" in words:  # Megatron-LM 3.0
         row = replace(row, overlaps_tp=True)
+    if "flash-attention-2" in words:
+        row = replace(row, flash_attention_2=True)
     if "eager" in words:
         row = replace(row, stream=row.stream * EAGER_STREAM)
     if "fused-experts" in words:

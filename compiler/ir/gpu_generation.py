@@ -55,9 +55,10 @@ class Efficiency:
     """Fixed time per step in seconds: optimizer launch, logging and data loading."""
     straggler: float = 0.003
     """Relative increase of the step time each time the number of hosts doubles."""
-    accumulate: float = 1.0
+    accumulate: float = 1.3
     """Time of separate kernels that accumulate gradients, relative to their memory traffic at the
-    bandwidth of the data sheet. Stacks whose GEMMs accumulate gradients have no such kernels."""
+    bandwidth of the data sheet. Stacks whose GEMMs accumulate gradients have no such kernels. The
+    value is that of ``stream``, because both are element-wise kernels."""
     # Properties of the stack, not fitted.
     measured: bool = False
     """True if the parameters were fitted with published runs of this stack and generation."""
@@ -79,6 +80,16 @@ class Efficiency:
     fused_experts: bool = False
     """True if one kernel computes both matrix multiplications of the experts, the activation and
     the casts."""
+
+    blocking_launches: bool = False
+    """True if the host waits for every kernel before it launches the next one
+    (CUDA_LAUNCH_BLOCKING=1)."""
+    blocking_hops: bool = False
+    """True if a pipeline rank sends and receives one message after the other, and computes nothing
+    meanwhile (DeepSpeed, runtime/pipe/schedule.py, TrainSchedule)."""
+    whole_gradients: bool = False
+    """True if ranks reduce and clip whole gradients although ZeRO stage 1 needs only their shards,
+    and add those of each micro-batch in separate kernels (nanotron)."""
 
     @property
     def is_from_2021(self) -> bool:

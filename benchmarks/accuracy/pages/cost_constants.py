@@ -157,7 +157,7 @@ CONSTANTS = (
         "chosen from 1.5, 2, 3, 4 and none on published runs, few of which distinguish them",
     ),
     Constant(
-        "compiler.cost.step.layer_time.LAUNCH_NORM",
+        "compiler.cost.step.pass_time.LAUNCH_NORM",
         "norm that combines host launch time and device time (1: sum, 8: about the maximum)",
         "assumed",
     ),

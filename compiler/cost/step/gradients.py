@@ -9,6 +9,10 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.offload import gradient_offload_seconds, weight_fetch_seconds
+from parc.compiler.cost.step.whole_gradients import (
+    keeps_whole_gradients,
+    whole_reduction_seconds,
+)
 from parc.compiler.ir import Layout
 
 SIXTEEN_BIT = 2.0
@@ -59,7 +63,8 @@ def adds_gradients_separately(cost_model: CostModel) -> bool:
     Megatron-LM did so before 3.0, whose linear layers both add gradients and overlap collectives
     (megatron/mpu/layers.py, LinearWithGradAccumulationAndAsyncAllreduce).
     """
-    return cost_model.efficiency.is_from_2021
+    row = cost_model.efficiency
+    return row.is_from_2021 or row.whole_gradients
 
 
 def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
@@ -76,6 +81,8 @@ def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, f
     if layout.zero_stage == 1:
         parts = largest_stage_parameters(cost_model, layout)
         gathered = gathered_bytes(cost_model, layout)
+        if keeps_whole_gradients(cost_model, layout):
+            grad *= 2
         return grad * parts[0] + gathered[0], grad * parts[1] + gathered[1]
     # Bytes per parameter at ZeRO stage 0, 2, 3; stage 3 gathers 2 bytes twice.
     factor = {0: 2 * grad, 2: grad + 2.0, 3: 4.0 + scattered}[layout.zero_stage]
@@ -180,6 +187,9 @@ def _gradient_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     grad = cost_model.problem.job.gradient_bytes
     groups, links = cost_model.group_spans(layout), cost_model.links
     dense, expert = largest_stage_parameters(cost_model, layout)
+    if keeps_whole_gradients(cost_model, layout):
+        seconds = whole_reduction_seconds(cost_model, dense, groups.dp_cp)
+        return seconds + whole_reduction_seconds(cost_model, expert, groups.edp)
     if not layout.zero_stage:
         seconds = links.collective_seconds("all_reduce", grad * dense, groups.dp_cp)
         return seconds + links.collective_seconds("all_reduce", grad * expert, groups.edp)
@@ -260,7 +270,7 @@ def _traffic_per_round(cost_model: CostModel, layout: Layout) -> tuple[float, fl
     if layout.zero_stage == 3:
         seconds, least = _zero3_traffic(cost_model, layout)
         return seconds + 2 * weight_fetch_seconds(cost_model, layout, parameters) + offloaded, least
-    if gathers_weights_once(cost_model, layout):
+    if gathers_weights_once(cost_model, layout) and layout.zero_stage == 2:
         seconds = _gradient_scatter_seconds(cost_model, layout) + offloaded
     else:
         seconds = _gradient_reduce_seconds(cost_model, layout) + offloaded
@@ -268,9 +278,10 @@ def _traffic_per_round(cost_model: CostModel, layout: Layout) -> tuple[float, fl
 
 
 def gathers_weights_once(cost_model: CostModel, layout: Layout) -> bool:
-    """Return True if micro-batches scatter gradients, but weights are gathered once per step."""
+    """Return True if weights are gathered after the optimizer, while nothing else is computed."""
     exchange = cost_model.framework.gradient_exchange
-    return layout.zero_stage == 2 and exchange.gathers_once_at_stage_2
+    at_stage_2 = layout.zero_stage == 2 and exchange.gathers_once_at_stage_2
+    return at_stage_2 or (layout.zero_stage == 1 and keeps_whole_gradients(cost_model, layout))
 
 
 def weight_gather_seconds(cost_model: CostModel, layout: Layout) -> float:

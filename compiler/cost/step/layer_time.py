@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from parc.compiler.cost.counts.launches import (
     COLLECTIVE_LAUNCHES,
@@ -12,7 +11,6 @@ from parc.compiler.cost.counts.launches import (
     unfused_launches,
 )
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, FLASH_ATTENTION_2
-from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
     GemmShape,
@@ -33,6 +31,7 @@ from parc.compiler.cost.step.gradients import (
     gradient_sum_bytes,
 )
 from parc.compiler.cost.step.offload import activation_copy_seconds
+from parc.compiler.cost.step.pass_time import launch_norm, pass_time
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     routed_expert_seconds,
@@ -49,9 +48,6 @@ from parc.compiler.cost.step.weight_gathers import (
 )
 from parc.compiler.ir import LayerKind, Layout, Model
 
-LAUNCH_NORM = 4.0
-"""Norm that combines the host's launch time and the device time (1: sum, 8: about the maximum);
-assumed."""
 BACKWARD_LAUNCH = 2.0
 """Host launch time of the backward pass divided by that of the forward pass."""
 TP_BACKWARD = 0.5
@@ -147,10 +143,13 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     copies = (
         activation_copy_seconds(cost_model, layout, kind) if layout.offload.activations else 0.0
     )
-    ahead = _pass_time((forward, row.tp * tp.forward, cp.forward), launch + calls.forward, copies)
-    back = _pass_time(
+    norm = launch_norm(row)
+    ahead = pass_time(
+        (forward, row.tp * tp.forward, cp.forward), (launch + calls.forward, norm), copies
+    )
+    back = pass_time(
         (backward, row.tp * tp.backward, cp.backward),
-        BACKWARD_LAUNCH * launch + calls.backward,
+        (BACKWARD_LAUNCH * launch + calls.backward, norm),
         copies,
     )
     # Whatever else overlaps with a pass overlaps with the whole of it.
@@ -169,42 +168,6 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
         launch_forward=ahead.launch,
         launch_backward=back.launch,
     )
-
-
-class _PassTime(NamedTuple):
-    """Time in seconds of the forward or of the backward pass of one layer, by term."""
-
-    compute: float
-    tp: float
-    cp: float
-    launch: float
-    """Derivative of the time of the pass by the logarithm of the launch time."""
-
-    @property
-    def total(self) -> float:
-        """Return the time of the pass in seconds."""
-        return self.compute + self.tp + self.cp
-
-
-def _pass_time(device: tuple[float, float, float], launch: float, copies: float) -> _PassTime:
-    """Return the time of the forward or of the backward pass of one layer, by term.
-
-    ``device`` contains the seconds in which the device computes, and waits for tensor-parallel and
-    for context-parallel communication. The host launches these kernels in ``launch`` seconds.
-    ``copies`` is the time in seconds of copies between device and host, 0 for none.
-    """
-    # If the device is faster than the host can launch kernels, the launches determine the time.
-    # Communication too runs on the device while the host launches the next kernels. Therefore a
-    # pass never takes longer if computation becomes faster, although it then hides less.
-    # Copies overlap with the kernels of one layer: to the host in the forward pass, and back in the
-    # backward pass. If the copies take longer, they determine the time.
-    compute, tp, cp = device
-    first, second, whole = (
-        max(overlapped_seconds(seconds, launch, LAUNCH_NORM), copies)
-        for seconds in (compute, compute + tp, compute + tp + cp)
-    )
-    slope = whole * (launch / whole) ** LAUNCH_NORM if whole else 0.0
-    return _PassTime(first, second - first, whole - second, slope)
 
 
 def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:

@@ -31,6 +31,7 @@ from parc.compiler.cost.step.stage_time import (
     chunk_seconds,
     stage_time,
 )
+from parc.compiler.cost.step.whole_gradients import keeps_whole_gradients, whole_update_seconds
 from parc.compiler.ir import Layout, StepTime
 
 OPTIMIZER_BYTES = 40
@@ -109,7 +110,10 @@ def _hop_and_bubble_seconds(
     slowest, whole = rank_seconds
     micro_batches = layout.micro_batches(cost_model.problem.job.global_batch)
     hop = stage_boundary_seconds(cost_model, layout)
-    hops = hop * exposed_hops(layout.pp, layout.vpp, micro_batches)
+    if cost_model.efficiency.blocking_hops:
+        hops = hop * blocking_hops(layout.pp, micro_batches)
+    else:
+        hops = hop * exposed_hops(layout.pp, layout.vpp, micro_batches)
     if is_evaluated_by_chunk(layout, micro_batches):
         costs = StageCosts(chunk_seconds(cost_model, layout), hop)
         shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
@@ -167,7 +171,18 @@ def stage_boundary_seconds(cost_model: CostModel, layout: Layout) -> float:
     seconds = cost_model.links.message_seconds(nbytes, groups.pp_stride)
     if cost_model.efficiency.unfused and not layout.sequence_parallel:
         seconds += cost_model.links.collective_seconds("all_gather", nbytes * layout.tp, groups.tp)
-    return cost_model.efficiency.pp * seconds
+    # Nothing hides a message that the computation waits for.
+    return seconds if cost_model.efficiency.blocking_hops else cost_model.efficiency.pp * seconds
+
+
+def blocking_hops(pp: int, micro_batches: int) -> int:
+    """Return the number of hops per step for which a rank waits if it exchanges them one by one.
+
+    Per micro-batch, a rank sends and receives one message to and from each neighbor. While the
+    pipeline fills and drains, each hop is on the critical path once per direction.
+    """
+    neighbors = min(pp - 1, 2)
+    return 2 * neighbors * micro_batches + 2 * (pp - 1)
 
 
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
@@ -205,6 +220,8 @@ def optimizer_seconds(cost_model: CostModel, layout: Layout) -> float:
     seconds = row.step_seconds
     if gathers_weights_once(cost_model, layout):
         seconds += weight_gather_seconds(cost_model, layout)
+    if keeps_whole_gradients(cost_model, layout):
+        seconds += whole_update_seconds(cost_model, layout, sum(parameters))
     if layout.offload.optimizer != "none":
         return seconds + offloaded_update_seconds(cost_model, layout, parameters)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
