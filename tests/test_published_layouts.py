@@ -60,7 +60,7 @@ def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_
         published("llama3-70b-64gpu-h100-fp8cs", tp=1, cp=1, pp=1, micro_batch=1, recompute="none")
     )
     assert same.fits
-    assert same.difference < 0.05
+    assert same.difference < 0.06
     assert not big.fits
     assert big.estimate is not None
     assert "predicted not to fit" in reason(big)

@@ -12,7 +12,7 @@ TIGHT: dict[str, Any] = {
     "parc": 1,
     "name": "tight",
     "model": "llama-2-13b",
-    "cluster": {"node": "dgx-a100", "nodes": 8},
+    "cluster": {"node": "dgx-a100", "nodes": 4},
     "job": {"sequence_length": 2048, "global_batch": 512},
     "layout": {"pp": 1, "tp": 2, "zero_stage": 1},
     "goals": {"memory_headroom": 0.12},
