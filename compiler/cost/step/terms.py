@@ -52,8 +52,7 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes",
             "activations",
             "bytes saved by all layers x micro-batches in flight, plus the recomputed activations "
-            "and gradients of one layer as far as they exceed logits and loss; FSDP2: also the "
-            "gradients of one unit while they are reduced",
+            "and gradients of one layer as far as they exceed logits and loss",
             _KORTHIKANTI,
         ),
         EstimateTerm(
@@ -83,9 +82,9 @@ TERMS: dict[str, EstimateTerm] = {
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
-            "Megatron: 5 % of activations, logits, weights, gradients and optimizer state; others: "
-            "5 to 14 % of activations and logits; FSDP2 also: weights of two units in 16 bits",
-            "published pairs of reserved and allocated bytes, and runs of emitted programs",
+            "5 to 14 % of activations and logits; Megatron: 5 % of state too; FSDP2: also two "
+            "units in 16 bits",
+            "published pairs of reserved and allocated bytes, runs of emitted programs",
         ),
         EstimateTerm(
             "casts_bytes",
