@@ -1,9 +1,10 @@
 """Runs of the program that PARC emits for FSDP2, measured on one H100 and one H200.
 
 The rows of ``published/emitted.jsonl`` are PARC's own measurements of November 2026 with torch
-2.11 and transformers 5.17. No parameter of the step time is fitted to them. On the H100 the optimizer was not yet
-fused and torch's allocator had no expandable segments, so that only the kernel times of its
-micro-batches are compared. Models with ``config`` are Hugging Face configs with fewer layers.
+2.11 and transformers 5.17. No parameter of the step time is fitted to them. On the H100 the
+optimizer was not yet fused and torch's allocator had no expandable segments, so that only the
+kernel times of its micro-batches are compared. Models with ``config`` are Hugging Face configs
+with fewer layers.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def emitted_section() -> str:
             "",
             f"{len(runs)} steps of the program that PARC emits for FSDP2 were measured on one H100",
             "and one H200. No parameter of the step time is fitted to them; the fragmentation of",
-            "emitted programs is fitted to their reserved bytes. *kernels* is the sum of the kernel",
+            "emitted programs is fitted to their reserved bytes. *kernels* is the sum of kernel",
             "times of all micro-batches of a step; step times also include the optimizer and gaps.",
             "",
             "| quantity | runs | mean error | median | bias | within 10 % |",

@@ -65,8 +65,8 @@ def test_measured_steps_of_the_emitted_program_are_predicted() -> None:
     runs = tuple(read_emitted_runs())
     today = [abs(run.step_error) for run in runs if run.node == EMITTED_SETTINGS]
     assert len(runs) == 86
-    # No parameter of the step time is fitted to these runs. Without the traffic of unfused kernels and the copies
-    # of FSDP2, the mean error of the step time was 28 %.
+    # No parameter of the step time is fitted to these runs. Without the traffic of unfused kernels
+    # and the copies of FSDP2, the mean error of the step time was 28 %.
     assert median(today) < 0.08
     assert mean(today) < 0.12
     assert abs(median(run.step_error for run in runs if run.node == EMITTED_SETTINGS)) < 0.05
