@@ -58,7 +58,8 @@ class DeepSpeed:
     default_version = DEFAULT
     strategies = STRATEGIES
     recomputes_first_layers = False
-    stack = EAGER
+    # Ranks of a pipeline exchange one message at a time (runtime/pipe/schedule.py, TrainSchedule).
+    stack = replace(EAGER, properties={"blocking_hops": True})
     # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 

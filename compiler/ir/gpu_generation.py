@@ -6,7 +6,7 @@ An efficiency factor is a measured rate relative to the data sheet or to a singl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from parc.compiler.ir.frozen import frozen
 
@@ -181,6 +181,8 @@ class KernelStack:
     name."""
     like: str = ""
     """Stack whose factors replace those of a generation without a row for ``name``; empty: none."""
+    properties: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    """Properties of the framework that hold on every GPU generation, by field of ``Efficiency``."""
     rows: Mapping[str, Efficiency] = field(default_factory=dict, hash=False)
     """Factors that the backend measured itself, by name of the GPU generation; they take precedence
     over the catalog."""
@@ -191,5 +193,6 @@ class KernelStack:
         None if neither the backend nor the catalog has factors for this combination.
         """
         # The backend's own measurements are more specific than the catalog's.
-        found = self.rows.get(generation.name) or generation.efficiency.get(self.name)
-        return found or generation.efficiency.get(self.like)
+        own = self.rows.get(generation.name) or generation.efficiency.get(self.name)
+        found = own or generation.efficiency.get(self.like)
+        return found and replace(found, **self.properties)

@@ -28,10 +28,10 @@ from parc.compiler.cost.step.layer_time import output_head_seconds
 from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import (
     bubble_fraction_of_1f1b,
-    exposed_hops,
     optimizer_seconds,
     stage_boundary_seconds,
     straggler_factor,
+    waited_hops,
 )
 from parc.compiler.cost.step.weight_copies import weight_copy_seconds
 from parc.compiler.ir import Layout, Recompute
@@ -193,7 +193,8 @@ class MeshTimes:
         # The 1F1B bubble is one micro-batch on each of the other stages, and vpp virtual stages
         # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
-        return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
+        hops = waited_hops(self._batch.cost_model, shape.pp, vpp, micro_batches)
+        return seconds + bubble + hop * hops
 
     def _copy_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
         """Return the seconds per step of a rank's copies of weights and gradients."""

@@ -112,10 +112,7 @@ def _hop_and_bubble_seconds(
     slowest, whole = rank_seconds
     micro_batches = layout.micro_batches(cost_model.problem.job.global_batch)
     hop = stage_boundary_seconds(cost_model, layout)
-    if cost_model.efficiency.blocking_hops:
-        hops = hop * blocking_hops(layout.pp, micro_batches)
-    else:
-        hops = hop * exposed_hops(layout.pp, layout.vpp, micro_batches)
+    hops = hop * waited_hops(cost_model, layout.pp, layout.vpp, micro_batches)
     if is_evaluated_by_chunk(layout, micro_batches):
         costs = StageCosts(chunk_seconds(cost_model, layout), hop)
         shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
@@ -175,6 +172,13 @@ def stage_boundary_seconds(cost_model: CostModel, layout: Layout) -> float:
         seconds += cost_model.links.collective_seconds("all_gather", nbytes * layout.tp, groups.tp)
     # Nothing hides a message that the computation waits for.
     return seconds if cost_model.efficiency.blocking_hops else cost_model.efficiency.pp * seconds
+
+
+def waited_hops(cost_model: CostModel, pp: int, vpp: int, micro_batches: int) -> float:
+    """Return the number of hops between stages for which a rank waits in one step."""
+    if cost_model.efficiency.blocking_hops:
+        return blocking_hops(pp, micro_batches)
+    return exposed_hops(pp, vpp, micro_batches)
 
 
 def blocking_hops(pp: int, micro_batches: int) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.ir import Efficiency, KernelStack
+from parc.compiler.cost.step.step_time import waited_hops
+from parc.compiler.ir import Efficiency, KernelStack, Plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests import compiled
 from tests.generations import efficiency_row, generation
@@ -47,3 +50,23 @@ def test_a_stack_without_a_row_is_rejected(
     )
     monkeypatch.setattr(type(target), "stack", KernelStack("mine", rows={"hopper": OWN}))
     assert compiled.plan_of(SPEC).estimate.time.total_seconds > 0
+
+
+def test_a_stack_sets_its_own_properties_on_every_generation() -> None:
+    stack = KernelStack("torch-native", properties={"blocking_hops": True})
+    for name in ("ampere", "hopper"):
+        found, plain = (
+            stack.efficiency_for(generation(name)),
+            efficiency_row(f"{name}/torch-native"),
+        )
+        assert found == replace(plain, blocking_hops=True) != plain
+    assert stack.efficiency_for(replace(generation("ampere"), efficiency={})) is None
+
+
+def test_pipelines_of_deepspeed_wait_for_every_message() -> None:
+    plan = compiled.example("llama-65b-pipeline")
+    assert isinstance(plan, Plan)
+    cost_model = cost_model_for(plan.problem, framework("deepspeed"))
+    pp, count = plan.layout.pp, plan.layout.micro_batches(plan.problem.job.global_batch)
+    assert pp > 2
+    assert waited_hops(cost_model, pp, 1, count) == 4 * count + 2 * (pp - 1)
