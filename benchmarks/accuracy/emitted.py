@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import parc
-from parc.compiler.ir import Estimate
+from parc.compiler.ir import Estimate, Plan
 
 PATH = Path(__file__).parent / "published" / "emitted.jsonl"
 EMITTED_SETTINGS = "hgx-h200"
@@ -27,7 +27,7 @@ EMITTED_SETTINGS = "hgx-h200"
 
 @dataclass(frozen=True, slots=True)
 class EmittedRun:
-    """Measured run with its estimate."""
+    """Measured run with its plan."""
 
     name: str
     node: str
@@ -36,12 +36,17 @@ class EmittedRun:
     """Sum of the kernel times of all micro-batches of a step, without the optimizer."""
     allocated_bytes: int
     reserved_bytes: int
-    estimate: Estimate
+    plan: Plan
+
+    @property
+    def estimate(self) -> Estimate:
+        """Estimate of the plan."""
+        return self.plan.estimate
 
     @property
     def is_mixture(self) -> bool:
         """True if the model has routed experts."""
-        return self.name.startswith(("ds-", "mix-", "oss-", "q30a3-"))
+        return self.plan.problem.model.experts is not None
 
     @property
     def step_error(self) -> float:
@@ -66,7 +71,7 @@ class EmittedRun:
 
 
 def read_emitted_runs(path: Path = PATH) -> Iterator[EmittedRun]:
-    """Yield the runs in the order of the file, each with its estimate."""
+    """Yield the runs in the order of the file, each with its plan."""
     for line in path.read_text("utf-8").splitlines():
         row = json.loads(line)
         yield EmittedRun(
@@ -76,12 +81,12 @@ def read_emitted_runs(path: Path = PATH) -> Iterator[EmittedRun]:
             kernel_seconds=row["kernel_seconds"],
             allocated_bytes=row["allocated_bytes"],
             reserved_bytes=row["reserved_bytes"],
-            estimate=estimate_run(row),
+            plan=plan_run(row),
         )
 
 
-def estimate_run(row: dict[str, Any]) -> Estimate:
-    """Return the estimate of a row; SpecError if its spec is rejected."""
+def plan_run(row: dict[str, Any]) -> Plan:
+    """Return the plan of a row; SpecError if its spec is rejected."""
     with TemporaryDirectory() as folder:
         model = row["model"]
         if "config" in model:
@@ -103,8 +108,8 @@ def estimate_run(row: dict[str, Any]) -> Estimate:
             "layout": {key: row[key] for key in ("micro_batch", "recompute", "zero_stage")},
             "emit": ["fsdp"],
         }
-        found = parc.estimate(spec, root=folder)
-    assert isinstance(found, Estimate)
+        found = parc.compile(spec, root=folder)
+    assert isinstance(found, Plan)
     return found
 
 

@@ -42,8 +42,8 @@ class ProgramTraffic:
     """Per element of queries and keys, if the model normalizes them; 0 if this is fused with the
     rotation."""
     residual: PassBytes
-    """Per element of the residual stream and addition. The backward pass
-    includes the sums of the gradients of an input with several readers."""
+    """Per element of the residual stream and addition. The backward pass includes the sums of the
+    gradients of an input with several readers."""
     rotation: PassBytes
     """Per element of queries and keys, including copies between memory layouts."""
     gated: PassBytes

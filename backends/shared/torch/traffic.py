@@ -2,8 +2,8 @@
 
 The bytes are those of all operators that autograd records for one layer, except matrix products,
 attention and views: the sizes of their inputs and outputs (torch 2.13, transformers 5.24;
-tests/conformance/torch/test_traffic.py). Kernel times of 43 runs on one H100 agree: the bytes of
-both programs move at 2.2 to 2.5 of 3.35 TB/s.
+tests/conformance/torch/test_activations.py). Kernel times of 43 runs on one H100 agree: the bytes
+of both programs move at 2.2 to 2.5 of 3.35 TB/s.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ AUTOCAST = PassBytes(6.0, 6.0)
 fp32."""
 FP32_SUM = 12.0
 """Bytes per gradient to add it to the sum of the step in fp32: two reads and a write."""
-
 SINK_SCORES = PassBytes(32.0, 40.0)
 """Bytes per attention score of gpt-oss (transformers 5.24, modeling_gpt_oss.py,
 eager_attention_forward). Forward: product (2), scale (4), mask (6), joining with the sinks (4),
@@ -60,17 +59,7 @@ def decoder_traffic() -> ProgramTraffic:
         separate_launches=True,
         copies=FSDP2_COPIES,
     )
-    # Under autocast the residual stream is in fp32, and every matrix product converts its input.
-    return replace(
-        sharded,
-        replicated=replace(
-            sharded,
-            norm=PassBytes(21.0, 41.0),
-            residual=PassBytes(12.0, 30.0),
-            cast=AUTOCAST,
-            copies=None,
-        ),
-    )
+    return _with_autocast(sharded, norm=PassBytes(21.0, 41.0), rotation=sharded.rotation)
 
 
 def transformers_traffic(model: Model) -> ProgramTraffic:
@@ -87,17 +76,25 @@ def transformers_traffic(model: Model) -> ProgramTraffic:
         rotation=PassBytes(20.0, 32.0),
         scores=SINK_SCORES if model.attention.sinks else None,
     )
-    return replace(
+    return _with_autocast(sharded, norm=PassBytes(41.0, 113.0), rotation=PassBytes(33.0, 55.0))
+
+
+def _with_autocast(sharded: ProgramTraffic, norm: PassBytes, rotation: PassBytes) -> ProgramTraffic:
+    """Return ``sharded`` with the traffic of the same program under DDP with autocast.
+
+    The residual stream is in fp32, and every matrix product converts its input. ``norm`` and
+    ``rotation`` are the bytes per element under autocast.
+    """
+    replicated = replace(
         sharded,
-        replicated=replace(
-            sharded,
-            norm=PassBytes(41.0, 113.0),
-            residual=PassBytes(12.0, 30.0),
-            rotation=PassBytes(33.0, 55.0),
-            cast=AUTOCAST,
-            copies=None,
-        ),
+        norm=norm,
+        residual=PassBytes(12.0, 30.0),
+        rotation=rotation,
+        cast=AUTOCAST,
+        copies=None,
+        replicated=None,
     )
+    return replace(sharded, replicated=replicated)
 
 
 def under_deepspeed(traffic: ProgramTraffic) -> ProgramTraffic:
