@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.megatron.capabilities import has_separate_norms
-from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab, tokenizer_vocab_size
 from parc.backends.megatron.rules.sequence import explain_unused_sequence_parallel
 from parc.backends.megatron.stages.split import (
     NO_PINS,
@@ -14,6 +13,7 @@ from parc.backends.megatron.stages.split import (
     model_depth,
     stage_loads,
 )
+from parc.backends.megatron.tokenizers import VOCAB_MULTIPLE, padded_vocab, tokenizer_vocab_size
 from parc.backends.shared.valid_values import nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan, Problem

@@ -27,6 +27,7 @@ from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.stages.why_no_split import why_no_split
+from parc.backends.megatron.tokenizers import padded_vocab
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import Finding, Sink
@@ -161,7 +162,7 @@ class Megatron:
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after Megatron has padded the vocabulary."""
-        return programs.padded_vocab(problem, tp)
+        return padded_vocab(problem, tp)
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report wasteful settings, an unsuitable program, and invalid extra flags."""

@@ -20,11 +20,6 @@ GROUPED_GEMM = (8, 0)
 """Minimum compute capability of the grouped GEMM kernels (validate_args)."""
 FUSED_ATTENTION = (8, 0)
 """Minimum compute capability of Transformer Engine's fused attention (get_attention_backend)."""
-VOCAB_MULTIPLE = 128
-"""Value of ``--make-vocab-size-divisible-by``: Megatron's default, which PARC always emits."""
-NULL_TOKENIZER = "NullTokenizer"
-EXACT_NULL_TOKENIZER_SINCE = (0, 18)
-"""First Megatron version whose NullTokenizer has as many tokens as ``--vocab-size``."""
 
 
 def layer_spec_for_patterns(version: str) -> tuple[str, str]:
@@ -37,6 +32,14 @@ def default_program(model: Model, version: str) -> str:
     if not model.pattern:
         return PLAIN
     return HYBRID if parse_version(version) >= HYBRID_SINCE else OLD_HYBRID
+
+
+def is_own_program(program: str) -> bool:
+    """Return True if the path ``program`` ends with a program of Megatron, or is empty.
+
+    If it is empty, PARC writes the program, for Megatron-Bridge.
+    """
+    return program.rpartition("/")[2] in ("", PLAIN, HYBRID, OLD_HYBRID)
 
 
 def check_program(plan: Plan, sink: Sink) -> None:
@@ -84,32 +87,3 @@ def has_fused_attention(problem: Problem) -> bool:
     attention/dot_product_attention/utils.py, get_attention_backend.
     """
     return problem.cluster.gpu.has_compute_capability(FUSED_ATTENTION)
-
-
-def padded_vocab(problem: Problem, tp: int) -> int:
-    """Return the number of embedding rows, including padding, of the model of ``problem``."""
-    return padded_rows(tokenizer_vocab_size(problem), tp)
-
-
-def padded_rows(tokens: int, tp: int) -> int:
-    """Return the number of embedding rows: ``tokens`` rounded up to a multiple of 128 x tp.
-
-    Source: Megatron-LM, training/vocab_utils.py.
-    """
-    step = VOCAB_MULTIPLE * tp
-    return -(-tokens // step) * step
-
-
-def tokenizer_vocab_size(problem: Problem) -> int:
-    """Return the size of the vocabulary that Megatron's tokenizer reports."""
-    added = tokenizer_adds_token(problem.job.tokenizer_type, core_version(problem))
-    return problem.model.vocab + added
-
-
-def tokenizer_adds_token(tokenizer: str, version: str) -> bool:
-    """Return True if the tokenizer reports one token more than ``--vocab-size``.
-
-    Megatron 0.17.1 adds a token for the end of a document to NullTokenizer; 0.18.2 uses the last
-    token (megatron/core/tokenizers/text/libraries/null_tokenizer.py).
-    """
-    return tokenizer == NULL_TOKENIZER and parse_version(version) < EXACT_NULL_TOKENIZER_SINCE

@@ -152,7 +152,6 @@ SHOWN: tuple[Shown, ...] = (
             "fused_loss": "cross-entropy-loss-fusion",
             "seed": "seed",
             "data": "data-path",
-            "tokenizer_type": "tokenizer-type",
             "tokenizer_model": "tokenizer-model",
             "checkpoint_dir": "save",
         },
@@ -204,6 +203,12 @@ def _hybrid_layer_spec(fields: PlanFields) -> tuple[str, ...]:
     # Megatron 0.18 renamed the layers from mamba to hybrid.
     name = "hybrid" if fields.version >= (0, 18) else "mamba"
     return (f"megatron.core.models.{name}.{name}_layer_specs", f"{name}_stack_spec")
+
+
+def _tokenizer_type(fields: PlanFields) -> str:
+    # Without a model, the data are token ids.
+    given = "HuggingFaceTokenizer" if fields[f"{JOB}.tokenizer_model"] else "NullTokenizer"
+    return fields[f"{JOB}.tokenizer_type"] or given
 
 
 def _warmup_steps(fields: PlanFields) -> Any:
@@ -338,6 +343,7 @@ IMPLIED: tuple[Implied, ...] = (
         lambda f: None if f[f"{LAUNCH}.wandb_project"] is None else f["problem.name"],
     ),
     ("wandb-save-dir", f"{LAUNCH}.wandb_project", _wandb_folder),
+    ("tokenizer-type", f"{JOB}.tokenizer_type", _tokenizer_type),
     ("mock-data", f"{JOB}.data", lambda f: not f[f"{JOB}.data"]),
     ("split", f"{JOB}.data", lambda f: "100,0,0" if f[f"{JOB}.data"] else None),
     (

@@ -44,7 +44,8 @@ class Job:
     learning_rate: float
     data: tuple[str, ...]
     """Paths of the training data, in the notation of the framework; empty = mock data."""
-    tokenizer_type: str
+    tokenizer_type: str | None
+    """None: the framework chooses the type."""
     tokenizer_model: str | None
     checkpoint_dir: str | None
     checkpoint_interval: int | None

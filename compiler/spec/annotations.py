@@ -123,13 +123,13 @@ def _describe_bounds(member: Any) -> str:
     Bounds that only keep the arithmetic finite are left out.
     """
     bounds = {name: bound for name, bound in _numeric_bounds(member) if bound is not None}
-    if bounds.get("le", _SAFETY_BOUND) < _SAFETY_BOUND:
+    if bounds.get("le", _SAFETY_BOUND) >= _SAFETY_BOUND:
+        bounds.pop("le", None)
+    if bounds.keys() == {"ge", "le"}:
         return f" from {bounds['ge']} to {bounds['le']}"
-    if "lt" in bounds:
-        return f" of at least {bounds['ge']} and below {bounds['lt']}"
-    if "ge" in bounds:
-        return f" of at least {bounds['ge']}"
-    return f" above {bounds['gt']}" if "gt" in bounds else ""
+    words = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+    text = " and ".join(f"{words[name]} {bound}" for name, bound in bounds.items())
+    return f" {text}" if text else ""
 
 
 def _numeric_bounds(member: Any) -> Iterator[tuple[str, Any]]:

@@ -59,6 +59,8 @@ PositiveFloat = Annotated[float, Field(gt=0, le=1e12)]
 """Factor, rate or bandwidth above 0."""
 NonNegativeFloat = Annotated[float, Field(ge=0, le=1e12)]
 """Factor or rate that can be 0."""
+LearningRate = Annotated[float, Field(gt=0, lt=1)]
+"""Learning rate. No optimizer trains a language model with a rate of 1 or more."""
 LoadFactor = Annotated[float, Field(ge=1, le=1000)]
 """Largest load divided by the mean load, at least 1."""
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -6,6 +6,7 @@ from typing import Literal
 
 from parc.compiler.spec.base import (
     Beta,
+    LearningRate,
     LoadFactor,
     NonNegativeFloat,
     NonNegativeInt,
@@ -72,7 +73,7 @@ class JobSpec(StrictModel):
     tokens: Tokens | None = None
     """Number of tokens of the run, such as 15T, instead of job.steps. The last step is a whole
     one, so the run processes at least this many tokens."""
-    learning_rate: PositiveFloat = 1.0e-4
+    learning_rate: LearningRate = 1.0e-4
     """Peak learning rate, reached at the end of the warm-up."""
     min_learning_rate: NonNegativeFloat | None = None
     """Learning rate at the end of the decay. If absent, a tenth of job.learning_rate."""
@@ -105,8 +106,10 @@ class JobSpec(StrictModel):
     data: tuple[str, ...] = ()
     """Paths of the training data, in the notation of the framework. If empty, the framework trains
     on mock data."""
-    tokenizer: str = "NullTokenizer"
-    """Tokenizer type, under the framework's name for it."""
+    tokenizer: str | None = None
+    """Tokenizer type, under the framework's name for it. If absent, the framework's type for
+    Hugging Face tokenizers if job.tokenizer_model is set, otherwise its type for data that are
+    token ids."""
     tokenizer_model: str | None = None
     """Path or name of the tokenizer model."""
     checkpoint_dir: str | None = None

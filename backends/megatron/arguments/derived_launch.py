@@ -1,11 +1,17 @@
-"""Functions that compute flags on checkpoints, loggers and profiling.
+"""Functions that compute flags on the tokenizer, checkpoints, loggers and profiling.
 
 A function that returns None or False omits the flag.
 """
 
 from __future__ import annotations
 
+from parc.backends.megatron.tokenizers import tokenizer_type
 from parc.compiler.ir import Layout, Problem
+
+
+def tokenizer_name(problem: Problem, layout: Layout) -> str:
+    """Return Megatron's name for the type of the tokenizer."""
+    return tokenizer_type(problem)
 
 
 def saves_on_signal(problem: Problem, layout: Layout) -> bool:

@@ -12,7 +12,7 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_sharding,
 )
-from parc.backends.megatron.programs import NULL_TOKENIZER
+from parc.backends.megatron.tokenizers import NULL_TOKENIZER, tokenizer_type
 from parc.backends.shared.torch.emitted_program import transformers_source
 from parc.compiler.ir import Layout, Problem
 
@@ -196,7 +196,7 @@ def checks_gradients(problem: Problem, layout: Layout) -> bool:
 
 def null_tokenizer_size(problem: Problem, layout: Layout) -> int | None:
     """Return the number of tokens of NullTokenizer; None for tokenizers with a file."""
-    return problem.model.vocab if problem.job.tokenizer_type == NULL_TOKENIZER else None
+    return problem.model.vocab if tokenizer_type(problem) == NULL_TOKENIZER else None
 
 
 def pretrained_path(problem: Problem, layout: Layout) -> str | None:

@@ -14,6 +14,7 @@ from parc.backends.megatron.rules.recompute import RECOMPUTE_RULES
 from parc.backends.megatron.rules.sequence import SEQUENCE_RULES
 from parc.backends.megatron.rules.sharding import SHARDING_RULES
 from parc.backends.megatron.rules.split import split_rules
+from parc.backends.megatron.rules.tokenizer import tokenizer_rules
 from parc.backends.megatron.rules.weight_shards import WEIGHT_SHARD_RULES
 from parc.compiler.ir import Problem
 from parc.compiler.ir.rule import Rule
@@ -27,6 +28,7 @@ def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
     return (
         # Features without a flag come first: no change of the layout can help.
         *inexpressible_feature_rules(problem),
+        *tokenizer_rules(problem),
         *MESH_RULES,
         *WEIGHT_SHARD_RULES,
         *mixer_rules(problem),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from benchmarks.accuracy.memory.caching_allocator import MIB
 from benchmarks.accuracy.memory.rows import Words, cluster_of
 from parc.backends.megatron.memory import BLOCK_BYTES, GROUPED_STREAMS, SCALARS
-from parc.backends.megatron.programs import padded_rows
+from parc.backends.megatron.tokenizers import padded_rows
 from parc.compiler.cost.memory.workspaces import count_stage_buffers, weight_shapes
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import Layout, Model

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
 
-from parc.backends.megatron.programs import padded_rows
+from parc.backends.megatron.tokenizers import padded_rows
 from parc.compiler.ir import Experts, LatentAttention, Layout, Model, ModelChunk
 
 ALIGNED, BUCKET = 64, 128

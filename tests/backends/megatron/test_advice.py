@@ -182,6 +182,7 @@ def test_the_rows_of_the_embedding_follow_the_tokenizer_of_the_version(
         "layout": {"tp": tp, "pp": 1},
         "versions": {"megatron": version},
         "job.tokenizer": tokenizer,
+        "job.tokenizer_model": None if tokenizer == "NullTokenizer" else "meta-llama/Llama-3.1-8B",
     }
     found, sink = plan(DENSE, changes)
     assert isinstance(found, Plan), sink.diagnostics
