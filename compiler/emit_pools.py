@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from parc.backends.registry import engine
 from parc.compiler.ir import Artifact, ServingPlan
-from parc.compiler.report.json.plan_json import POOLS, lock_artifact
+from parc.compiler.ir.serving import POOLS
+from parc.compiler.report.json.plan_json import lock_artifact
 
 RANK_MAP = "rankmap.csv"
 

@@ -17,7 +17,6 @@ SIZES |= {"aux_loss_coefficient": "experts.aux_loss_coefficient"}
 """Setting in section ``model`` -> field of the model."""
 COPIES = {"kimi_k2": "deepseek_v3"}
 """Family whose code is a copy of a class of transformers -> family of that class."""
-DATA_FILES = ("data.py", "learning_rate.py")
 PLAIN_DECODER = {
     "problem.model.norms_per_layer": 2,
     "problem.model.final_norm": True,

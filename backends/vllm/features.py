@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.shared.serving.features import supported_features
 from parc.compiler.ir import Model
 
 MTP_FAMILIES = frozenset(
@@ -12,8 +13,6 @@ MTP_FAMILIES = frozenset(
 )
 """Families whose checkpoints contain a multi-token-prediction layer that vLLM runs as the draft
 (config/speculative.py, hf_config_override)."""
-DRAFT_METHODS = frozenset(("eagle", "eagle3", "draft-model", "ngram"))
-
 LORA_FAMILIES = frozenset(
     (
         *("cohere", "gemma2", "gemma3_text", "glm", "granite", "llama", "mimo", "mistral"),
@@ -22,13 +21,8 @@ LORA_FAMILIES = frozenset(
 )
 """Dense families whose classes in model_executor/models are SupportsLoRA. PARC does not plan
 adapters of experts."""
-POOLS = ("pool:prefill", "pool:decode")
 
 
 def service_features(model: Model) -> frozenset[str]:
     """Return the features that vLLM supports for ``model``."""
-    methods = DRAFT_METHODS | ({"mtp"} if model.family in MTP_FAMILIES else set())
-    others = {"lora"} if model.family in LORA_FAMILIES else set()
-    # Only keys and values of tokens are copied to host memory, not recurrent states.
-    others |= {"kv_offload"} if model.recurrent is None else set()
-    return frozenset((*POOLS, *others, *(f"speculative:{method}" for method in methods)))
+    return supported_features(model, MTP_FAMILIES, LORA_FAMILIES)

@@ -11,7 +11,7 @@ FGCS 22 (2006). This module uses Daly's complete model, of which both estimates 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil, exp, expm1, inf, sqrt
+from math import ceil, exp, expm1, inf
 
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -171,11 +171,6 @@ class FailureTimes:
         The run saves a checkpoint after every ``work`` seconds of training.
         """
         return work / self.wall_seconds(work)
-
-    @property
-    def first_order_interval(self) -> float:
-        """Seconds of training between two checkpoints by Young's approximation, sqrt(2 d M)."""
-        return sqrt(2 * self.save * self.between)
 
     @property
     def best_interval(self) -> float:

@@ -17,6 +17,8 @@ int4, NVIDIA's format for nvfp4. Engines pad mxfp4 weights to whole blocks on ea
 KvPrecision = Literal["bf16", "fp16", "fp8"]
 Pool = Literal["both", "prefill", "decode"]
 """Phase of requests that engines process: a pool of a disaggregated service, or ``both``."""
+POOLS = ("prefill", "decode")
+"""Pools of a disaggregated service, in the order in which a request passes them."""
 
 
 @frozen

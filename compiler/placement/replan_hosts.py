@@ -14,6 +14,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Host, Plan, ServingPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
+from parc.compiler.ir.serving import POOLS
 from parc.compiler.placement.build_placement_problem import placement_problem_of_plan
 from parc.compiler.placement.find_vacancies import (
     HostVacancies,
@@ -33,8 +34,6 @@ MOST_SITES = 8
 """Number of sites (sets of equivalent hosts) that are evaluated per drained host. These are the
 nearest sites in the switch tree. The limit bounds the time of a replan; a site farther away shares
 fewer switches and is seldom better."""
-POOLS = ("prefill", "decode")
-"""Keys of ``job.disaggregate``."""
 POOLS_FIELD = "job.disaggregate"
 
 

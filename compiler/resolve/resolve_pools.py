@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from parc.compiler.catalog.find_model import Library
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.serving import POOLS
 from parc.compiler.ir.serving_plan import PoolProblems, ServingProblem
 from parc.compiler.resolve.resolve_hosts import expand_host_lists, format_hosts, is_or_are
 from parc.compiler.resolve.resolve_service import resolve_service
@@ -15,7 +16,6 @@ from parc.compiler.spec.base import StrictModel
 from parc.compiler.spec.service_spec import DisaggregateSpec, ServingSpec
 
 AT = "job.disaggregate"
-POOLS = ("prefill", "decode")
 T = TypeVar("T", bound=StrictModel)
 
 

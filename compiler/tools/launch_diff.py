@@ -9,6 +9,7 @@ from typing import Any
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.text import DiffSection, setting_changes_section
+from parc.compiler.tools.importers.flags import is_equal_value
 from parc.compiler.tools.importers.formats import FrameworkSettings, importers_by_backend
 from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.tools.importers.launch_commands import srun_flags
@@ -186,23 +187,13 @@ def _changed_settings(
     for name in sorted(old.keys() | new.keys()):
         default = defaults.get(name)
         before, after = old.get(name, default), new.get(name, default)
-        if before is not None and after is not None and _is_equal_value(before, after):
+        if before is not None and after is not None and is_equal_value(before, after):
             continue
         shown = (
             f"{default} (default)" if name not in side and default is not None else side.get(name)
             for side in (old, new)
         )
         yield FieldChange(name, *shown)
-
-
-def _is_equal_value(first: str, second: str) -> bool:
-    """Return True for equal texts, and for texts with equal numbers, such as 1e-5 and 0.00001."""
-    if first == second:
-        return True
-    try:
-        return float(first) == float(second)
-    except ValueError:
-        return False
 
 
 def _exported_environment(text: str, name: str) -> dict[str, str]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir.finding import Diagnostic
+from parc.compiler.ir.serving import POOLS
 from parc.compiler.verify.read_emitted import TABLE, MalformedFileError, read_lock, read_table
 from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers, locked_versions
 from parc.compiler.verify.verify_checksums import LOCK
 from parc.compiler.verify.verify_plan import ABSENT, verify_artifacts
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
-POOLS = ("prefill", "decode")
 ROUTER = "router.sh"
 SHARED = (
     *("checkpoint", "quantize", "block_tokens"),

@@ -62,12 +62,13 @@ def test_the_best_interval_equals_brute_force(times: FailureTimes, step_seconds:
 
 def test_frequent_failures_give_another_interval_than_youngs_formula() -> None:
     rare, frequent = FailureTimes(1e7, 900.0, 10.0), FailureTimes(400.0, 900.0, 100.0)
-    assert rare.best_interval == pytest.approx(rare.first_order_interval, rel=0.01)
+    young = {times: sqrt(2 * times.save * times.between) for times in (rare, frequent)}
+    assert rare.best_interval == pytest.approx(young[rare], rel=0.01)
     # Daly, equation 37: sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + d / 18M) - d
     ratio = frequent.save / (2 * frequent.between)
-    daly = frequent.first_order_interval * (1 + sqrt(ratio) / 3 + ratio / 9) - frequent.save
+    daly = young[frequent] * (1 + sqrt(ratio) / 3 + ratio / 9) - frequent.save
     assert frequent.best_interval == pytest.approx(daly, rel=0.01)
-    assert frequent.best_interval < 0.8 * frequent.first_order_interval
+    assert frequent.best_interval < 0.8 * young[frequent]
 
 
 def test_a_segment_that_never_ends_has_no_expected_time() -> None:

@@ -20,6 +20,7 @@ from parc.backends.shared.extra_arguments import (
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.tools.importers.flags import (
     LaunchFlag,
+    is_equal_value,
     load_import_table,
     set_spec_field,
     whole_number,
@@ -266,14 +267,4 @@ def _has_dynamic_value(values: tuple[str, ...]) -> bool:
 
 
 def _equal_values(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    return len(theirs) == len(ours) and all(map(_is_equal_text_or_number, theirs, ours))
-
-
-def _is_equal_text_or_number(theirs: str, ours: str) -> bool:
-    """Return True if the two texts are equal, or are the same number."""
-    if theirs == ours:
-        return True
-    try:
-        return float(theirs) == float(ours)
-    except ValueError:
-        return False
+    return len(theirs) == len(ours) and all(map(is_equal_value, theirs, ours))

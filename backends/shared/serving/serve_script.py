@@ -13,6 +13,7 @@ from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render, shell_word
 from parc.compiler.ir import Artifact, ServingPlan
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.ir.serving import POOLS
 from parc.compiler.topology.arrange_hosts import engine_hosts
 
 _DEVICE_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
@@ -296,7 +297,7 @@ def router_script(
                 "nodes": len(plan.placement.hosts),
                 "servers": own,
             }
-            for name, plan, own in zip(("prefill", "decode"), plans, servers, strict=True)
+            for name, plan, own in zip(POOLS, plans, servers, strict=True)
         ],
     }
     return Artifact("router.sh", render("serving", "router.sh.j2", values), True)

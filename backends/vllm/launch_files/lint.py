@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 
 from parc.backends.registry import engine
-from parc.backends.shared.extra_arguments import (
-    ExtraArgument,
-    find_value_fault,
-    rows_of_known_flags,
+from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.lint_server import (
+    FlagFault,
+    certain_flags,
+    check_values,
+    field_spans,
+    report_flag_faults,
+    rules_without_sizes,
+    value_count,
 )
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
@@ -33,7 +36,6 @@ from parc.backends.vllm.launch_files.import_command import (
 )
 from parc.backends.vllm.plan_checks import ALLOCATOR, EXPANDABLE, PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.shell_words import Word
@@ -75,30 +77,19 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     """
     version = options.version or DEFAULT_VERSION
     command = _read_command(script, version)
-    if command.flags:
-        sink.checked.update(("F01", "F03"))
-    # Each unknown flag is compared with all known ones, so only listed findings are computed.
-    faults = (
-        (flag, fault) for flag in command.flags if (fault := _check_flag(flag, version)) is not None
-    )
-    for flag, fault in islice(faults, MOST_PER_CODE + 1):
-        sink.report(*fault, span=flag.word.span)
+    report_flag_faults(command.flags, partial(_check_flag, version), sink)
     written = {flag.name: flag for flag in command.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
-    spans = {
-        field: command.sure[name].word.span
-        for name, field in reversed(TABLE.fields.items())
-        if name in command.sure
-    }
+    spans = field_spans(TABLE.fields, command.sure)
     if command.flags:
         sink.locate(spans, TABLE.flag_by_spec_field(), command.flags[0].word.span)
-    unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
-    if unsure or command.is_open:
-        fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
-        return [SkippedRule(rule.code, fact) for rule in RULES]
+    sizes = (*DEGREES, SPREAD)
+    skipped = rules_without_sizes(RULES, sizes, written, command.sure, command.is_open)
+    if skipped:
+        return skipped
     if options.gpus is None:
         options = replace(options, gpus=read_job_size(script).gpus)
     facts = vllm_facts(command.model, command.sure, written, options)
@@ -138,11 +129,7 @@ def _read_command(script: LintedScript, version: str) -> _Command:
         if start is not None and same and flag.word.span < start.span:
             continue
         found.append(replace(flag, name=long_flag_name(flag.name)))
-    sure = {
-        flag.name: flag
-        for flag in script.sure_flags(found)
-        if not any(word.dynamic for word in flag.values[:1])
-    }
+    sure = certain_flags(script, found)
     statement = () if start is None else (start.statement,)
     return _Command(
         tuple(found),
@@ -162,28 +149,17 @@ def _served_checkpoint(script: LintedScript, sure: Mapping[str, LaunchFlag]) -> 
 
 
 def _value_count(version: str, name: str) -> int | None:
-    """Return the number of values that the flag ``name`` accepts; None if the number varies."""
-    count = rows_of_known_flags(PACKAGE, version).get(normalize_flag(name), {}).get("takes", 1)
-    return count if isinstance(count, int) else 1 if count == "?" else None
+    return value_count(rows_of_known_flags(PACKAGE, version).get(normalize_flag(name), {}))
 
 
-def _check_flag(flag: LaunchFlag, version: str) -> tuple[str, Finding] | None:
-    """Return (diagnostic code, finding) if vLLM rejects the flag or its value, else None.
-
-    Values that are known only at run time are not checked.
-    """
+def _check_flag(version: str, flag: LaunchFlag) -> FlagFault | None:
+    """Return the fault if ``version`` of vLLM rejects the flag or its value, else None."""
     name = flag.name.partition(".")[0]
     row = rows_of_known_flags(PACKAGE, version).get(name)
     if row is None:
         return "F01", explain_unknown_flag(flag.name, version)
-    count = _value_count(version, name)
-    unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
-    if count is None or "." in flag.name or unclear:
-        return None
-    values = tuple(word.text for word in flag.values[: max(count, 1)])
-    kept = values if count else ()
-    fault = find_value_fault(ExtraArgument(flag.name, kept, 0), row)
-    return None if fault is None else ("F03", fault)
+    # A name such as --speculative-config.method sets one key of a JSON value.
+    return None if "." in flag.name else check_values(flag, row)
 
 
 def _check_long_prompts(command: _Command, sink: Sink) -> None:

@@ -130,24 +130,14 @@ def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longe
     return tokens - round_up_to_blocks(min(longest, window), block)
 
 
-def stage_weights_bytes(
-    model: Model, setup: ServingSetup, layout: ServingLayout, place: tuple[int, int, int]
-) -> float:
-    """Return the bytes of weights on one rank of a pipeline stage.
-
-    ``place`` is (stage, index of the first layer of the stage, number of layers of the stage). The
-    first stage also stores the embedding; the last stage also stores the output projection and the
-    final norm. For some model families, engines store the embedding, or both matrices, on every
-    stage.
-    """
-    whole = shard_with_expert_copies(model, layout, setup)
-    return _stage_weights_bytes(model, setup, whole, layout.pp, place)
-
-
 def _stage_weights_bytes(
     model: Model, setup: ServingSetup, whole: RankWeights, pp: int, place: tuple[int, int, int]
 ) -> float:
     """Return the bytes of weights on one rank of a pipeline stage.
+
+    The first stage also stores the embedding; the last stage also stores the output projection and
+    the final norm. For some model families, engines store the embedding, or both matrices, on every
+    stage.
 
     ``whole`` contains the weight elements of the layout, by part of the model. ``place`` is (stage,
     index of the first layer of the stage, number of layers of the stage).

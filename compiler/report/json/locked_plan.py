@@ -8,7 +8,7 @@ from typing import Any
 
 from parc.compiler.ir import Layout, LockedPlan, ServingLayout
 from parc.compiler.ir.serialize import from_json
-from parc.compiler.report.json.plan_json import POOLS
+from parc.compiler.ir.serving import POOLS
 
 
 class LockUnreadable(ValueError):

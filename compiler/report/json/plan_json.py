@@ -23,6 +23,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json, field_names
+from parc.compiler.ir.serving import POOLS
 from parc.compiler.ir.serving_plan import Service
 from parc.compiler.report.formatting import ExactFloat, exact_tree, json_text, round_floats_in_tree
 from parc.compiler.topology.hostlist import natural_key
@@ -122,8 +123,6 @@ def _derived_values(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]
 
 
 FORMAT = 1
-POOLS = ("prefill", "decode")
-"""Names of the pools of a disaggregated service: keys of the lock, and folders of the output."""
 PLAN_PATH = "plan.json"
 LOCK_PATH = "parc.lock"
 _EMPTY = '"lock_digest": ""'

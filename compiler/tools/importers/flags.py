@@ -223,6 +223,16 @@ def known_mounts(
     return [mount for mount in mounts if not has_gap(mount)]
 
 
+def is_equal_value(first: str, second: str) -> bool:
+    """Return True for equal texts, and for texts with equal numbers, such as 1e-5 and 0.00001."""
+    if first == second:
+        return True
+    try:
+        return float(first) == float(second)
+    except ValueError:
+        return False
+
+
 def whole_number(text: str) -> int | None:
     """Return the integer that ``text`` contains; None unless ``text`` has 1 to 12 digits only."""
     return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None

@@ -19,7 +19,6 @@ from parc.compiler.cost.serving.shard import weights_bytes
 from parc.compiler.cost.serving.stages import (
     service_cache_blocks,
     stage_caches,
-    stage_weights_bytes,
 )
 from parc.compiler.ir import Model, ServingLayout
 from parc.compiler.ir.serving import ServingSetup
@@ -155,8 +154,7 @@ def test_stages_hold_keys_and_states_of_their_own_layers() -> None:
     assert [stage.layers for stage in stages] == [29, 30, 30, 29]
     # 2, 3, 3 and 2 of ten attention layers; 13, 14, 13 and 14 of 54 Mamba layers in six groups
     assert [stage.block_bytes / cut.page_bytes for stage in stages] == [3, 3, 3, 3]
-    place = [(0, 0, 29), (1, 29, 30), (2, 59, 30), (3, 89, 29)]
-    whole = sum(stage_weights_bytes(H56, BF16, layout, one) for one in place)
+    whole = sum(stage.weights_bytes for stage in stages)
     # embedding and output projection on every stage
     spare = 3 * 2 * 2 * 131072 * 8192 / 2
     assert whole - spare == pytest.approx(weights_bytes(H56, ServingLayout(tp=2), BF16), rel=1e-9)

@@ -1,0 +1,99 @@
+"""Checks of a server's command line that the linters of all serving engines share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
+from parc.compiler.diagnostics import Finding, Span
+from parc.compiler.diagnostics.sink import MOST_PER_CODE
+from parc.compiler.ir.serving_plan import ServingRule
+from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
+from parc.compiler.tools.lint.options import SkippedRule
+from parc.compiler.tools.lint.script import LintedScript, ScriptSink
+
+FlagFault = tuple[str, Finding]
+"""(diagnostic code, finding) about one flag."""
+
+
+def report_flag_faults(
+    flags: Sequence[LaunchFlag],
+    check: Callable[[LaunchFlag], FlagFault | None],
+    sink: ScriptSink,
+) -> None:
+    """Report unknown flags (F01) and invalid values (F03), as found by ``check``."""
+    if flags:
+        sink.checked.update(("F01", "F03"))
+    # Each unknown flag is compared with all known ones, so only listed findings are computed.
+    faults = ((flag, fault) for flag in flags if (fault := check(flag)) is not None)
+    for flag, (code, finding) in islice(faults, MOST_PER_CODE + 1):
+        sink.report(code, finding, span=flag.word.span)
+
+
+def value_count(row: Mapping[str, Any]) -> int | None:
+    """Return the number of values of a flag, given its row; None if the number varies."""
+    count = row.get("takes", 1)
+    return count if isinstance(count, int) else 1 if count == "?" else None
+
+
+def check_values(flag: LaunchFlag, row: dict[str, Any]) -> FlagFault | None:
+    """Return the fault if the engine rejects the values of ``flag`` (F03), else None.
+
+    Values that are known only at run time are not checked. ``row`` is the row of the flag in
+    ``known_flags.json``.
+    """
+    count = value_count(row)
+    values = flag.values if count is None else flag.values[: max(count, 1)]
+    if count is None or any(word.dynamic or re.search(r"[<>{}]", word.text) for word in values):
+        return None
+    words = tuple(word.text for word in values) if count else ()
+    fault = find_value_fault(ExtraArgument(flag.name, words, 0), row)
+    return None if fault is None else ("F03", fault)
+
+
+def certain_flags(script: LintedScript, flags: list[LaunchFlag]) -> dict[str, LaunchFlag]:
+    """Return name -> flag for the flags that have the same value in every run of the script."""
+    return {
+        flag.name: flag
+        for flag in script.sure_flags(flags)
+        if not any(word.dynamic for word in flag.values[:1])
+    }
+
+
+def field_spans(fields: dict[str, str], sure: Mapping[str, LaunchFlag]) -> dict[str, Span]:
+    """Return spec field -> position of its flag in the script.
+
+    ``fields`` maps flags to spec fields. If several flags set a field, the first one counts.
+    """
+    return {field: sure[name].word.span for name, field in reversed(fields.items()) if name in sure}
+
+
+def rules_without_sizes(
+    rules: Sequence[ServingRule],
+    sizes: Sequence[str],
+    written: Collection[str],
+    sure: Collection[str],
+    is_open: bool,
+) -> list[SkippedRule]:
+    """Return ``rules`` as skipped if the script does not determine the parallel sizes, else [].
+
+    Args:
+        rules: layout rules of the engine.
+        sizes: flags that set parallel sizes.
+        written: names of all flags in the script.
+        sure: names of the flags that have the same value in every run.
+        is_open: whether the script can add further flags at run time.
+    """
+    unsure = [name for name in sizes if name in written and name not in sure]
+    if not unsure and not is_open:
+        return []
+    fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
+    return [SkippedRule(rule.code, fact) for rule in rules]
+
+
+def first_number(flag: LaunchFlag | None) -> int:
+    """Return the whole number that ``flag`` sets; 1 if the flag is absent or sets none."""
+    return (whole_number(flag.values[0].text) or 1) if flag is not None and flag.values else 1
