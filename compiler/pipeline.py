@@ -18,6 +18,7 @@ from parc.compiler.checks.advise_faster_layout import (
 )
 from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
+from parc.compiler.checks.check_tensor_parallel_settings import check_tensor_parallel_settings
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import estimate_layout
@@ -40,6 +41,7 @@ from parc.compiler.placement.try_other_rank_order import (
     search_with_chosen_first,
     try_other_rank_order,
 )
+from parc.compiler.resolve.check_dependent_settings import check_dependent_settings
 from parc.compiler.resolve.resolve_calibration import resolve_calibration
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
@@ -157,6 +159,8 @@ def _resolve_tree(
         return None
     model, left_out = _resolve_model_of(spec, library, sink)
     after("resolve_model")
+    if model is not None:
+        check_dependent_settings(spec, model, sink)
     cluster = resolve_cluster(spec.cluster, library, sink)
     after("resolve_cluster")
     if isinstance(spec, Spec):
@@ -214,6 +218,7 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     check_memory(cost_model, plan, sink)
     check_host_memory(cost_model, plan, sink)
     check_placement(plan, sink)
+    check_tensor_parallel_settings(plan, sink)
     advise_dispatch_library(cost_model, plan, sink)
     advise_riskier_layout(cost_model, plan, sink)
     # A set, because the framework is usually one of the targets as well.

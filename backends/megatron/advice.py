@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.megatron.capabilities import has_separate_norms
-from parc.backends.megatron.rules.sequence import explain_unused_sequence_parallel
 from parc.backends.megatron.stages.split import (
     NO_PINS,
     SplitPins,
@@ -56,11 +55,6 @@ def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
         causes=(Cause("model.kv_heads", f"{attention.kv_heads} key-value heads"),),
     )
     sink.report("D21", finding, at="layout.tp")
-
-
-def _warn_unused_sequence_parallel(problem: Problem, layout: Layout, sink: Sink) -> None:
-    if problem.pins.sequence_parallel and layout.tp == 1:
-        sink.report("S01", explain_unused_sequence_parallel(), at="layout.sequence_parallel")
 
 
 def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
@@ -166,7 +160,6 @@ ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
     _warn_copied_kv_heads,
     _warn_vocab_padding,
     _warn_pipeline_bubble,
-    _warn_unused_sequence_parallel,
     _warn_useless_recompute,
 )
 """Functions that report advice, in the order of their reports."""

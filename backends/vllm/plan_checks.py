@@ -212,11 +212,24 @@ def _check_allocator(plan: ServingPlan, sink: Sink) -> None:
     sink.report("V45" if in_pool else "V44", finding, at=f"launch.env.{ALLOCATOR}")
 
 
+def _check_load_balancer(plan: ServingPlan, sink: Sink) -> None:
+    """Report a choice between load balancers if engines have no data-parallel ranks (E14)."""
+    if plan.problem.endpoint.load_balancer != "internal" and plan.layout.dp == 1:
+        finding = Finding(
+            "launch.load_balancer has no effect, because dp is 1",
+            label="it distributes requests over the data-parallel ranks of an engine",
+            fix="remove launch.load_balancer",
+            causes=(Cause("layout.dp", "dp 1"),),
+        )
+        sink.report("E14", finding, at="launch.load_balancer", key=True)
+
+
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V31",), _check_model_family),
     PlanCheck(("F01", "F02", "F03", "V43", "V04"), _check_arguments),
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V28",), _check_low_latency),
+    PlanCheck(("E14",), _check_load_balancer),
     PlanCheck(("V44",), _check_adapter_rank),
     PlanCheck(("V45",), _check_allocator),
     PlanCheck(("T10",), _check_all_reduce),

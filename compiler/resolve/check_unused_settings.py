@@ -32,22 +32,25 @@ def check_unused_settings(
     _check_launch(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)
     _check_nvme_path(spec, sink)
-    if isinstance(spec, Spec):
-        _check_dependent_settings(spec, sink)
     if targets.framework not in targets.emit and not _has_own_program(spec, default_program):
         _check_launchers(targets, sink)
 
 
-def paths_of_set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
-    """Yield the path of each field that the spec sets, but not the paths of whole sections."""
-    for name in type(model).model_fields:
+def paths_of_set_fields(
+    model: BaseModel, above: str = "", *, only_changed: bool = False
+) -> Iterator[str]:
+    """Yield the path of each field that the spec sets, but not the paths of whole sections.
+
+    With ``only_changed``, fields that the spec sets to their default are left out.
+    """
+    for name, field in type(model).model_fields.items():
         if name not in model.model_fields_set:
             continue
         value = getattr(model, name)
         path = f"{above}{name}"
         if isinstance(value, BaseModel):
-            yield from paths_of_set_fields(value, f"{path}.")
-        elif value is not None:
+            yield from paths_of_set_fields(value, f"{path}.", only_changed=only_changed)
+        elif value is not None and not (only_changed and value == field.default):
             yield path
 
 
@@ -106,21 +109,6 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
                 targets=(targets.framework,),
             )
             sink.report("E14", finding, at=path, key=True)
-
-
-def _check_dependent_settings(spec: Spec, sink: Sink) -> None:
-    """Report settings of the job that have no effect, because another setting is missing (E14)."""
-    job = spec.job
-    unused = {
-        "fp8_recipe": (job.precision != "fp8", f"precision is {job.precision}, not fp8"),
-        "async_checkpoint": (job.checkpoint_dir is None, "no checkpoint_dir is set"),
-    }
-    default = type(job).model_fields
-    for name, (is_unused, why) in unused.items():
-        if is_unused and getattr(job, name) != default[name].default:
-            at = f"job.{name}"
-            finding = Finding(f"{at} has no effect", label=why, fix=f"remove {at}")
-            sink.report("E14", finding, at=at, key=True)
 
 
 def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:

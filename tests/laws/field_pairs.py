@@ -299,6 +299,12 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, A
                 yield from fields_of(inner, f"{path}[].")
 
 
+def needs_other_settings(path: str) -> bool:
+    """Return True if the field counts only with certain models or settings."""
+    # The entries of a list need the list.
+    return "[]" not in path and any(re.fullmatch(pattern, path) for pattern, _, _ in CONTEXTS)
+
+
 def trials_of(path: str, bases: tuple[Spec, ...]) -> Iterator[tuple[Spec | None, Spec]]:
     """Yield (plain spec, spec in which the field counts) per trial of a field.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.backends.registry import backend_declaration, default_targets, fields_without_effect
 from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
-from tests.laws.field_walk import Answer, walk
+from tests.laws.field_walk import Answer, silent_fields, walk
 
 
 @dataclass(frozen=True)
@@ -79,3 +79,18 @@ def broken_fields(target: Target) -> tuple[dict[str, Answer], dict[str, Answer]]
         or (answer.kind == "effect" and path in unused)
     }
     return answers, broken
+
+
+def silent_without_context(target: Target) -> list[str]:
+    """Return the fields whose values make no difference without the settings that they need.
+
+    Only settings of the job, of launchers and of the search for experts count: a spec may fix a
+    layout, a limit or a fact about the cluster that the plan has anyway. Labels of Kubernetes
+    nodes are such facts.
+    """
+    labels = ("launch.kubernetes.rack_label", "launch.kubernetes.domain_label")
+    unused = fields_without_effect(target.framework)
+    unused |= UNUSED_IN_SERVICES if target.serving else {}
+    sections = ("job.", "launch.", "goals.limits.ep.", "goals.limits.etp.")
+    found = silent_fields(target.emit, target.serving, target.below, sections)
+    return [path for path in found if path not in (*LABELS, *labels, *unused)]

@@ -21,7 +21,15 @@ from parc.compiler.spec.annotations import model_of
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec as TrainingSpec
 from tests.compiled import Spec, source_of
-from tests.laws.field_pairs import SERVING, TRAINING, fields_of, placed, trials_of, values_of
+from tests.laws.field_pairs import (
+    SERVING,
+    TRAINING,
+    fields_of,
+    needs_other_settings,
+    placed,
+    trials_of,
+    values_of,
+)
 
 Found = frozenset[tuple[str, str, str]]
 """(code, spec path, all text) of every finding."""
@@ -67,6 +75,23 @@ def walk(emit: tuple[str, ...], serving: bool = False, below: str = "") -> dict[
         # A section has no values of its own if its fields are walked.
         if (values := values_of(path, annotation)) or model_of(annotation) is None
     }
+
+
+def silent_fields(
+    emit: tuple[str, ...], serving: bool, below: str, sections: tuple[str, ...]
+) -> list[str]:
+    """Return the fields that need other settings, and are neither used nor reported without them.
+
+    The fields start with ``below`` and with one of ``sections``.
+    """
+    base = _with_targets((SERVING if serving else TRAINING)[0], emit)
+    return [
+        path
+        for path, annotation in fields_of(ServingSpec if serving else TrainingSpec)
+        if path.startswith(below) and path.startswith(sections) and path not in FIXED
+        if needs_other_settings(path) and (values := values_of(path, annotation))
+        if _Trial(path, base, None).answer_to(values).kind == "silent"
+    ]
 
 
 def _answer_to_field(

@@ -6,7 +6,13 @@ import pytest
 
 from parc.backends.registry import default_targets, fields_without_effect
 from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
-from tests.laws.field_targets import ALL_TARGETS, DEFAULT_TARGETS, Target, broken_fields
+from tests.laws.field_targets import (
+    ALL_TARGETS,
+    DEFAULT_TARGETS,
+    Target,
+    broken_fields,
+    silent_without_context,
+)
 
 pytestmark = pytest.mark.usefixtures("few_requests")
 
@@ -23,6 +29,11 @@ def test_every_field_has_an_effect_or_a_finding_or_a_reason_to_have_none(target:
     assert broken == {}
     kinds = [answer.kind for answer in answers.values()]
     print(f"{target}: {len(kinds)} fields, {kinds.count('silent')} without effect")
+
+
+@pytest.mark.parametrize("target", [*DEFAULT_TARGETS, *OTHER_TARGETS], ids=str)
+def test_a_field_that_needs_other_settings_is_reported_without_them(target: Target) -> None:
+    assert silent_without_context(target) == []
 
 
 def test_the_default_targets_are_walked() -> None:

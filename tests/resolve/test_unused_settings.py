@@ -68,8 +68,10 @@ def test_a_folder_on_nvme_without_data_on_nvme_is_reported_and_not_planned(emit:
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        ({"fp8_recipe": "delayed"}, "precision is bf16, not fp8"),
+        ({"fp8_recipe": "delayed"}, "the precision is not fp8"),
         ({"async_checkpoint": True}, "no checkpoint_dir is set"),
+        ({"checkpoint_interval": 100}, "no checkpoint_dir is set"),
+        ({"moe_imbalance": 1.2}, "the model has no experts"),
     ],
 )
 def test_a_job_setting_that_needs_another_one_is_reported(job: Spec, why: str) -> None:

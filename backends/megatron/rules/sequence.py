@@ -15,11 +15,6 @@ def _violates_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> bool
 
 
 def _explain_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
-    return explain_unused_sequence_parallel()
-
-
-def explain_unused_sequence_parallel() -> Finding:
-    """Return the finding that sequence parallelism has no effect, because tp is 1 (S01)."""
     return Finding(
         message="sequence parallelism has no effect, because tp is 1",
         label="Megatron turns sequence parallelism off at tp 1, and continues",
