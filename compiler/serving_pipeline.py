@@ -17,7 +17,10 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.service_rules import engine_request_limits
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
-from parc.compiler.resolve.resolve_checkpoint import resolve_weight_format
+from parc.compiler.resolve.resolve_checkpoint import (
+    resolve_weight_format,
+    with_checkpoint_of_model,
+)
 from parc.compiler.resolve.resolve_service import resolve_service
 from parc.compiler.search.choose_step_tokens import with_step_tokens
 from parc.compiler.search.search_serving_layouts import search_serving_layouts
@@ -33,7 +36,8 @@ def resolve_serving(
 ) -> ServingProblem | None:
     """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)
-    job = resolve_weight_format(spec.job, model, sink)
+    named = with_checkpoint_of_model(spec.job, spec.model, model)
+    job = resolve_weight_format(named, model, sink)
     if job is None:
         return None
     spec = spec.model_copy(update={"job": job})

@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from parc.compiler.catalog.checkpoints import catalog_model_of
 from parc.compiler.catalog.library import (
     TextReader,
     read_user_file,
@@ -14,6 +15,8 @@ from parc.compiler.catalog.library import (
     unknown_entry_finding,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.frozen import frozen
+from parc.compiler.ir.hub import HUB, hub_repository
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
@@ -41,8 +44,9 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     """Return the ``ModelSpec`` fields of the model ``name``; ``at`` is the spec path that names it.
 
     ``name`` is a catalog entry, the path of a config.json, or a model id of the Hugging Face hub,
-    whose config.json is read from the cache of the hub. A path contains a slash or ``.json``. In
-    the form ``config.json#KEY``, only the part of the file under KEY describes the model.
+    whose config.json is read from the cache of the hub; if it was not downloaded, the catalog may
+    have the model. A path contains a slash or ``.json``. In the form ``config.json#KEY``, only the
+    part of the file under KEY describes the model.
 
     Returns None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
     or an error in the config.
@@ -50,9 +54,23 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
     if _is_config(name):
-        return _read_config_file(name, library, sink, at)
+        return _catalog_model_of_hub_id(name, library) or _read_config_file(name, library, sink, at)
     sink.report("K01", unknown_entry_finding(KIND, name, library.names(KIND), at), at=at)
     return None
+
+
+def _catalog_model_of_hub_id(name: str, library: Library) -> dict[str, Any] | None:
+    """Return the catalog entry whose source is the repository ``name`` of the hub.
+
+    The result is None for other names, and if the config.json of the repository can be read.
+    """
+    from parc.compiler.catalog.huggingface.hub_cache import cached_config
+
+    listed = catalog_model_of(name)
+    if listed is None or _local_config(name, library)[1] or cached_config(name):
+        return None
+    entry = library.entry(KIND, listed)
+    return {"name": listed} | entry if hub_repository(entry["source"]) == name else None
 
 
 def find_checkpoint_precision(name: str, library: Library) -> str:
@@ -65,7 +83,7 @@ def find_checkpoint_precision(name: str, library: Library) -> str:
     from parc.compiler.catalog.huggingface.checkpoint_precision import checkpoint_precision
 
     found = _load_config(name, library, Sink(), "model")
-    return checkpoint_precision(found[3]) if found is not None else ""
+    return checkpoint_precision(found.content) if found is not None else ""
 
 
 def _is_config(name: str) -> bool:
@@ -83,45 +101,61 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
     found = _load_config(name, library, sink, at)
     if found is None:
         return None
-    path, part, text, config = found
-    reading = model_spec_from_config(config, model_name_of(path, config), part)
-    _report_notes((path, part), text, reading, sink)
-    return None if reading.failed else reading.mapping | {"source": name}
+    model = model_name_of(found.path, found.content)
+    reading = model_spec_from_config(found.content, model, found.part)
+    _report_notes((found.path, found.part), found.text, reading, sink)
+    return None if reading.failed else reading.mapping | {"source": found.source}
 
 
-def _load_config(
-    name: str, library: Library, sink: Sink, at: str
-) -> tuple[str, str, str, dict[str, Any]] | None:
-    """Return (path, part, text, content) of a config.json; None after reporting an error."""
+@frozen
+class _ConfigFile:
+    """A config.json that was read."""
+
+    path: str
+    """Path for messages."""
+    part: str
+    """Key of the part that describes the model; empty for the whole file."""
+    text: str
+    content: dict[str, Any]
+    source: str
+    """Address of the model on the hub, or the path in the spec."""
+
+
+def _load_config(name: str, library: Library, sink: Sink, at: str) -> _ConfigFile | None:
+    """Return the config.json that ``name`` refers to; None after reporting an error."""
     from parc.compiler.catalog.huggingface.config import split_config_path
-    from parc.compiler.catalog.huggingface.hub_cache import missing_config_finding, split_hub_id
+    from parc.compiler.catalog.huggingface.hub_cache import (
+        cached_config,
+        missing_config_finding,
+        split_hub_id,
+    )
 
-    hub = split_hub_id(name)
-    if hub is not None:
-        part = hub[1]
-        path, text = _hub_config(hub[0], library)
-        if text is None:
-            sink.report("K07", missing_config_finding(name, hub[0]), at=at)
-    else:
+    hub, source = split_hub_id(name), name
+    if hub is None:
         path, part = split_config_path(name)
         text = read_user_file(path, library, sink, at)
-    config = None if text is None else _parse_json(path, text, sink, at)
-    return None if text is None or config is None else (path, part, text, config)
+    else:
+        part, (path, text) = hub[1], _local_config(hub[0], library)
+        if text is None:
+            path, text, source = f"{hub[0]}/config.json", cached_config(hub[0]), f"{HUB}{name}"
+        if text is None:
+            listed = catalog_model_of(hub[0])
+            sink.report("K07", missing_config_finding(name, hub[0], listed), at=at)
+    content = None if text is None else _parse_json(path, text, sink, at)
+    if text is None or content is None:
+        return None
+    return _ConfigFile(path, part, text, content, source)
 
 
-def _hub_config(hub_id: str, library: Library) -> tuple[str, str | None]:
-    """Return (path for messages, text) of the config.json of a model of the hub.
+def _local_config(hub_id: str, library: Library) -> tuple[str, str | None]:
+    """Return (path, text) of a config.json next to the spec in a folder named as the hub id.
 
-    A folder or file of that name next to the spec takes precedence over the cache of the hub. The
-    text is None if neither exists.
+    The text is None if there is no such file.
     """
-    from parc.compiler.catalog.huggingface.hub_cache import cached_config
-
-    config = f"{hub_id}/config.json"
-    for path in (config, hub_id):
+    for path in (f"{hub_id}/config.json", hub_id):
         with suppress(OSError):
             return path, library.text(path)
-    return config, cached_config(hub_id)
+    return "", None
 
 
 def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:

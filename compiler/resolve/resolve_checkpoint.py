@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
+from parc.compiler.catalog.checkpoints import catalog_checkpoints
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Model
+from parc.compiler.ir.hub import hub_repository
 from parc.compiler.spec.service_spec import ServiceSpec
 
-_REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 _IN_NAME = (
     (re.compile(r"mxfp4", re.IGNORECASE), "mxfp4"),
     (re.compile(r"nvfp4", re.IGNORECASE), "nvfp4"),
@@ -27,14 +26,6 @@ _IN_NAME = (
 _FORMATS_16_BIT = ("bf16", "fp16")
 KEY_16_BIT = "bf16"
 """Key of the catalog for both 16-bit formats, because an engine converts one into the other."""
-
-
-@cache
-def catalog_checkpoints() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Return model of the catalog -> use (base, instruct) -> format -> repository."""
-    text = (files("parc.compiler.catalog") / "checkpoints.yaml").read_text("utf-8")
-    table: dict[str, dict[str, dict[str, str]]] = parse_table(text)
-    return table
 
 
 @cache
@@ -51,14 +42,6 @@ def _known_repositories() -> Mapping[str, tuple[str, Mapping[str, str]]]:
     }
 
 
-def catalog_model_of(repository: str) -> str | None:
-    """Return the catalog's model whose checkpoint is ``repository``; None if there is none."""
-    for model, uses in catalog_checkpoints().items():
-        if any(repository in forms.values() for forms in uses.values()):
-            return model
-    return None
-
-
 def weight_format(checkpoint: str) -> str | None:
     """Return the format of the weights in a checkpoint, from the catalog or else from its name.
 
@@ -67,6 +50,21 @@ def weight_format(checkpoint: str) -> str | None:
     if checkpoint in _known_repositories():
         return _known_repositories()[checkpoint][0]
     return next((form for text, form in _IN_NAME if text.search(checkpoint)), None)
+
+
+def with_checkpoint_of_model(job: ServiceSpec, named: object, model: Model) -> ServiceSpec:
+    """Return ``job`` with the repository that the spec names as its model, as the checkpoint.
+
+    ``named`` is the value of ``model`` in the spec. Nothing changes if it is no repository, or if
+    the job sets a checkpoint.
+    """
+    repository = hub_repository(model.source)
+    if job.checkpoint is not None or not repository or repository != named:
+        return job
+    chosen = job.model_copy(update={"checkpoint": repository})
+    # The digest of a spec covers what the user wrote.
+    chosen.model_fields_set.discard("checkpoint")
+    return chosen
 
 
 def resolve_weight_format(job: ServiceSpec, model: Model, sink: Sink) -> ServiceSpec | None:
@@ -101,16 +99,15 @@ def resolve_weight_format(job: ServiceSpec, model: Model, sink: Sink) -> Service
 
 def _named_checkpoint(job: ServiceSpec, model: Model) -> str | None:
     """Return ``job.checkpoint``, or else the model's repository if the catalog does not have it."""
-    source = _REPOSITORY.fullmatch(model.source.strip())
-    if job.checkpoint is None and source is not None and source[1] not in _known_repositories():
-        return source[1]
+    repository = hub_repository(model.source)
+    if job.checkpoint is None and repository and repository not in _known_repositories():
+        return repository
     return job.checkpoint
 
 
 def _catalog_formats(model: Model) -> Mapping[str, str]:
     """Return format -> checkpoint of ``model`` in the catalog; empty if it has none."""
-    source = _REPOSITORY.fullmatch(model.source.strip())
-    return _known_repositories().get(source[1], ("", {}))[1] if source is not None else {}
+    return _known_repositories().get(hub_repository(model.source), ("", {}))[1]
 
 
 def resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:

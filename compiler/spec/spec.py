@@ -27,9 +27,9 @@ class TaskSpec(StrictModel):
     """Name of the run and of its output folder. Valid characters: letters, digits, dot, dash,
     underscore; the first one must be a letter or a digit."""
     model: str | ModelSpec
-    """Model: a catalog name, the path of a Hugging Face config.json, the id of a downloaded model
-    of the Hugging Face hub (ORG/NAME), or a mapping. A mapping with base changes some values of
-    another model."""
+    """Model: a catalog name, the path of a Hugging Face config.json, the id of a model of the
+    Hugging Face hub (ORG/NAME) that was downloaded or is in the catalog, or a mapping. A mapping
+    with base changes some values of another model."""
     cluster: str | ClusterSpec
     """Cluster: a catalog name, or a mapping. A list of clusters makes PARC plan the job on each of
     them and choose the best one by goals.maximize."""

@@ -11,6 +11,8 @@ from parc.compiler.catalog.find_model import find_model
 from parc.compiler.catalog.huggingface.hub_cache import cached_config, split_hub_id
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import ServingPlan
+from tests.compiled import planned
 
 CONFIG = {
     **{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 512},
@@ -78,6 +80,37 @@ def test_a_hub_id_that_was_not_downloaded_names_the_command(
     assert found.code == "PARC-K07"
     assert "`hf download Org/Tiny config.json`" in found.finding.help
     assert "Org/Tiny is neither a file" in found.finding.message
+
+
+def test_the_catalog_has_models_that_were_not_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    library, sink = Library(tmp_path), Sink()
+    found = find_model("Qwen/Qwen3-32B", library, sink, "model")
+    assert found == find_model("qwen3-32b", library, sink, "model")
+    assert not sink.diagnostics
+    # Another checkpoint of the same architecture may have another context length.
+    assert find_model("Qwen/Qwen2.5-7B-Instruct", library, sink, "model") is None
+    assert sink.diagnostics[0].finding.fix == "model: qwen2.5-7b"
+
+
+def test_a_service_runs_the_checkpoint_that_the_spec_names_as_its_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    traffic = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 8}
+    spec = {
+        **{"parc": 1, "name": "hub", "cluster": {"node": "dgx-h100", "nodes": 1}},
+        "job": {"kind": "serve", "traffic": traffic},
+    }
+    for name, checkpoint in (
+        ("meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3-8B"),
+        ("llama-3-8b", "meta-llama/Meta-Llama-3-8B-Instruct"),
+    ):
+        plan, sink = planned({**spec, "model": name})
+        assert isinstance(plan, ServingPlan), sink.diagnostics
+        assert plan.problem.service.checkpoint == checkpoint
 
 
 def test_of_several_revisions_the_one_of_main_is_read(tmp_path: Path) -> None:

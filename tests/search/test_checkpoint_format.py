@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from parc.compiler.catalog.checkpoints import catalog_checkpoints
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.resolve.resolve_checkpoint import catalog_checkpoints
 from parc.compiler.tools.importers.format_fragment import fragment_json
 from parc.compiler.tools.importers.import_files import import_files
 from tests.compiled import emitted, planned, verification_codes

@@ -7,7 +7,6 @@ features of the model, and otherwise the model of the library transformers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -17,12 +16,12 @@ from parc.backends.shared.torch.tensor_plans import tensor_plan_rules
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Artifact, Layout, Model, Problem
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
+from parc.compiler.ir.hub import hub_repository
 from parc.compiler.ir.rule import Rule
 
 ProgramKind = Literal["", "decoder", "transformers", "trainer"]
 EMITTED = ("transformers", "trainer")
 """Values of ``launch.program`` that name a program which PARC emits."""
-_REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)/?")
 # transformers 5.20: models whose code is only in their repositories, and multi-modal models.
 _REMOTE_CODE = (*("bailing_moe", "bailing_moe_v2", "deci", "grok", "mimo", "nemotron-nas"),)
 _EQUAL_CLASS = {"kimi_k2": "deepseek_v3"}
@@ -61,12 +60,9 @@ def transformers_source(model: Model) -> str:
     """
     if model.name.endswith(CHANGED_SUFFIX):
         return ""
-    source = model.source.strip()
-    found = _REPOSITORY.fullmatch(source)
-    if found:
-        return found[1]
-    path = source.partition("#")[0]
-    return path if path.endswith(".json") and "://" not in path else ""
+    path = model.source.strip().partition("#")[0]
+    is_file = path.endswith(".json") and "://" not in path
+    return path if is_file else hub_repository(model.source)
 
 
 def transformers_family(model: Model) -> str | None:

@@ -54,11 +54,16 @@ def _cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HF_HOME") or cache / "huggingface").expanduser() / "hub"
 
 
-def missing_config_finding(name: str, hub_id: str) -> Finding:
-    """Return the finding that ``name`` is neither a file nor a downloaded model of the hub."""
+def missing_config_finding(name: str, hub_id: str, listed: str | None) -> Finding:
+    """Return the finding that ``name`` is neither a file nor a downloaded model of the hub.
+
+    ``listed`` is the catalog's model with this repository, if there is one.
+    """
     return Finding(
         f"{name} is neither a file, nor a model in the Hugging Face cache of this machine",
         "PARC reads the config.json of this model, and never uses the network",
         help=f"if it is a model of the Hugging Face hub, run `hf download {hub_id} config.json`; "
-        "for a model with restricted access, run `hf auth login` first",
+        "for a model with restricted access, run `hf auth login` first"
+        + (f"; the catalog describes its base model as {listed}" if listed else ""),
+        fix=f"model: {listed}" if listed else "",
     )

@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from parc.compiler.catalog.checkpoints import catalog_model_of
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.serving import ServingSetup
 from parc.compiler.ir.serving_plan import Service
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.resolve.resolve_checkpoint import catalog_model_of, weight_format
+from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize
