@@ -24,7 +24,7 @@ micro-batch 4 has 56 GB.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -168,7 +168,7 @@ def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[OutOfMemory]:
 
 
 def stage_of(row: Words) -> StageMemory:
-    """Return the memory of the fullest stage that the row covers."""
+    """Return the memory of the fullest stage that the row covers, or of the emptiest (``min``)."""
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
     words = words_of(row["layout"])
     layout = layout_of(words, model)
@@ -191,7 +191,7 @@ def stage_of(row: Words) -> StageMemory:
         program = replace(program, output_copies=1.0)
     features, group = row["runtime"].split(), int(words.get("group", 0))
     run = Run(features, row.get("kind", "reserved"), group, cost_model, layout, program)
-    ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
+    ranks = _ranks(row["stage"], layout.pp)
     stages = []
     for rank in ranks:
         load = stage_contents(model, layout.split, rank)
@@ -201,7 +201,15 @@ def stage_of(row: Words) -> StageMemory:
         )
         activations = stage.activations_bytes + run.extra_activation_bytes(rank)
         stages.append(replace(stage, activations_bytes=activations))
-    return max(stages, key=lambda stage: stage.total_bytes)
+    choose = min if row["stage"] == "min" else max
+    return choose(stages, key=lambda stage: stage.total_bytes)
+
+
+def _ranks(stage: str, pp: int) -> Sequence[int]:
+    """Return the pipeline ranks that a row covers: ``first``, ``last``, one by number, or all."""
+    if stage.isdecimal():
+        return [int(stage)]
+    return {"first": [0], "last": [pp - 1]}.get(stage, range(pp))
 
 
 def words_of(text: str) -> Words:
