@@ -30,15 +30,20 @@ def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> Progra
     """Return the memory model of a program that trains with DeepSpeed's ZeRO.
 
     The model states are 16-bit weights and gradients, and fp32 master weights, gradients and two
-    Adam moments. For bf16, the fp32 gradients are not sharded, unless ``gradient_bytes`` is 2. The
-    workspace contains two communication buckets.
+    Adam moments. For bf16, the fp32 gradients are not sharded, unless ``gradient_bytes`` is 2.
+    Otherwise each rank copies its shard of the gradients to fp32 for the optimizer step alone
+    (stage_1_and_2.py, step). The workspace contains two communication buckets.
     """
-    # Every rank accumulates all fp32 gradients: 4 of the 16 sharded bytes become unsharded.
-    extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0
+    # In bf16, every rank accumulates all fp32 gradients.
+    accumulates = precision == "bf16" and gradient_bytes > 2
+    if accumulates:
+        state = StateBytes(2.0, 6.0, 12.0)
+    else:
+        state = StateBytes(2.0, 2.0, 12.0, step=4.0)
     return ProgramMemory(
         name="deepspeed",
         fused_norms=False,
-        state=StateBytes(2.0, 2.0 + extra, 16.0 - extra),
+        state=state,
         live_parameters=LIVE_PARAMETERS,
         workspace_bytes=BUCKETS_BYTES,
     )

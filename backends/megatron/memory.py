@@ -23,6 +23,8 @@ FRAGMENTATION = 0.05
 cards of Megatron-Bridge state both counters: reserved bytes exceed allocated ones by 2 to 7 % in 8
 of 11 runs, by 11 to 21 % in the others. PARC starts Megatron with expandable segments, as these
 runs."""
+GRADIENT_COPY_BYTES = 4.0
+"""Bytes per 16-bit gradient of the fp32 copy that the optimizer reads."""
 SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 """Precision -> bytes per element of the quantized input that a linear layer saves, including block
 scales."""
@@ -117,7 +119,7 @@ def _memory_of_job(
     """Return the memory model ``build(precision, generation)`` with the settings of the job."""
     precision, generation = problem.job.precision, problem.cluster.generation
     gradients = problem.job.gradient_bytes
-    program = with_gradient_bytes(build(precision, generation), gradients, precision)
+    program = with_gradient_bytes(build(precision, generation), gradients)
     program = replace(program, fused_attention=has_fused_attention(problem))
     if precision == "fp8" and problem.job.fp8_recipe == "blockwise":
         state = replace(program.state, cast=BLOCKWISE_COPIES)
@@ -139,10 +141,10 @@ def _memory_of_job(
 def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
     """Return the memory model of Megatron with fp32 gradients, fused attention and unfused loss."""
     state = StateBytes(2.0, 4.0, 12.0, low_precision_copy_bytes(precision, generation))
-    # fp16: 2 + 2 bytes on each rank and 16 sharded, including fp32 copies of the gradients
-    # (Megatron's 4 + 16/d).
+    # fp16: Megatron's 4 + 16/d bytes include the fp32 copies of the gradients, which exist from the
+    # optimizer step to the next forward pass.
     if precision == "fp16":
-        state = StateBytes(2.0, 2.0, 16.0)
+        state = StateBytes(2.0, 2.0, 12.0, step=GRADIENT_COPY_BYTES)
     return ProgramMemory(
         name="megatron",
         state=state,
@@ -209,29 +211,27 @@ def transformer_engine_workspace_bytes(generation: Generation) -> float:
     return generation.transformer_engine_workspace_kib * 1024
 
 
-def with_gradient_bytes(
-    program: ProgramMemory, gradient_bytes: float, precision: str
-) -> ProgramMemory:
+def with_gradient_bytes(program: ProgramMemory, gradient_bytes: float) -> ProgramMemory:
     """Return a copy of ``program`` with ``gradient_bytes`` bytes per gradient element.
 
     For 16-bit gradients, the copy also includes the memory of the optimizer step. In this step the
     optimizer copies the gradients to fp32 (distrib_optimizer.py, _copy_model_grads_to_main_grads),
-    and frees the copies before the next step.
+    and frees the copies before the next forward pass (zero_grad).
     """
-    # In fp16 these copies are part of the 16 optimizer bytes already.
-    step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0
+    step = GRADIENT_COPY_BYTES if gradient_bytes < 4 else 0.0
     return replace(program, state=replace(program.state, gradient=gradient_bytes, step=step))
 
 
 def with_bf16_moments(program: ProgramMemory, precision: str) -> ProgramMemory:
     """Return a copy of ``program`` whose optimizer stores both moments in bf16.
 
-    With bf16 weights, TransformerEngine's FusedAdam also stores only the other 16 bits of each
-    master weight (store_param_remainders) and reads 16-bit gradients without a copy
-    (distrib_optimizer.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8). Megatron itself keeps
-    the fp32 master weights of scaled 8-bit formats.
+    TransformerEngine's FusedAdam reads 16-bit gradients without a copy (distrib_optimizer.py,
+    use_precision_aware_optimizer_no_fp8_or_ds_fp8). With bf16 weights it also stores only the other
+    16 bits of each master weight (store_param_remainders). Megatron itself keeps the fp32 master
+    weights of scaled 8-bit formats.
     """
     state = program.state
     if precision in ("fp8", "mxfp8"):
         return replace(program, state=replace(state, optimizer=state.optimizer - 4.0))
-    return replace(program, state=replace(state, optimizer=state.optimizer - 6.0, step=0.0))
+    fewer = 4.0 if precision == "fp16" else 6.0
+    return replace(program, state=replace(state, optimizer=state.optimizer - fewer, step=0.0))

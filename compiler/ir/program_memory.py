@@ -31,8 +31,8 @@ class StateBytes:
     optimizer step, at ZeRO stage 1. Embedding and output projection take 2."""
     step: float = 0.0
     """Bytes per parameter of the fp32 gradients that the optimizer copies from 16-bit gradients
-    after the backward pass; sharded like the optimizer state. In fp16 these copies are counted in
-    ``optimizer``, as in Megatron-LM's own memory report."""
+    after the backward pass; sharded like the optimizer state. They are freed before the next
+    forward pass."""
     gathered: float = 0.0
     """Bytes per parameter of the gathered weights that FSDP2 keeps from the forward to the backward
     pass at stage 2, while the weights themselves are sharded; 0 if there is no such copy. In a
@@ -144,6 +144,9 @@ class ProgramMemory:
     keeps_reduced: bool = False
     """True if selective recomputation by operator also saves the outputs of the two reduce-scatters
     of tensor parallelism in each layer."""
+    saves_exchanges: bool = True
+    """True if selective recomputation by operator also saves the outputs of the all-to-alls between
+    experts."""
     loss_bytes: float = 6.0
     """Bytes per logit at the memory peak: 6 for 16-bit logits and an fp32 softmax; 10 for
     Megatron's fused loss."""

@@ -73,7 +73,7 @@ class Run:
             if name == "deferred_head":
                 inputs = tokens * model.hidden / (layout.tp if layout.sequence_parallel else 1)
                 return min(int(limit), count) * (logits + inputs)
-        if "torchtitan_2024" in self.features and layout.pp > 1:
+        if {"torchtitan_2024", "fsdp2"} & set(self.features) and layout.pp > 1:
             return count * logits
         return 0.0
 

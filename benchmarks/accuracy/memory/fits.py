@@ -98,12 +98,10 @@ def _program(case: Case) -> ProgramMemory:
     if case.fsdp:
         return fsdp2_memory()
     if precision not in LOW_PRECISION:
-        program = with_gradient_bytes(
-            megatron_memory(precision, generation), gradient_bytes, precision
-        )
+        program = with_gradient_bytes(megatron_memory(precision, generation), gradient_bytes)
         return replace(program, fused_norms=case.run.framework != "jax")
     program = with_gradient_bytes(
-        low_precision_weight_memory(precision, generation), gradient_bytes, precision
+        low_precision_weight_memory(precision, generation), gradient_bytes
     )
     if case.run.framework in ("nemo", "mlperf"):
         state = StateBytes(program.state.weight, 2.0, program.state.optimizer)

@@ -103,6 +103,15 @@ def unfused(program: ProgramMemory) -> ProgramMemory:
     )
 
 
+def eager(program: ProgramMemory) -> ProgramMemory:
+    """Return ``program`` without compilation: each operator saves its own inputs.
+
+    Until March 2025, torchtitan's RMSNorm computed in fp32 operator by operator (models/norms.py).
+    """
+    norm_copies = 3.0 if program.name == "torchtitan 2024" else program.norm_copies
+    return replace(program, last_product=True, activation_copies=1.0, norm_copies=norm_copies)
+
+
 def family_of(text: str) -> str:
     """Return the name of the memory model behind the program and deviations ``text``."""
     name = text.split()[0]
@@ -128,12 +137,12 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "unfused" in features:
         program = unfused(program)
     if "eager" in features:
-        program = replace(program, last_product=True)
+        program = eager(program)
     if "fp8_gathered" in features:
         # enable_fsdp_float8_all_gather: a pipeline keeps gathered weights in 8 bits.
         program = replace(program, state=replace(program.state, gathered=1.0))
     if "bf16_gradients" in features:
-        program = with_gradient_bytes(program, 2.0, precision)
+        program = with_gradient_bytes(program, 2.0)
     if "separate_gradients" in features:
         program = replace(program, placeholder_bytes=0.0)
     if "bf16_moments" in features:
@@ -146,8 +155,11 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = replace(
             program, activation_copies=0.0, rotary_copies=0.0, last_product="eager" in features
         )
-    if "fixed_segments" in features:
+    if "fixed_segments" in features and family_of(text) == "torch":
         program = replace(program, fragmentation=FIXED_SEGMENTS_FRAGMENTATION)
+    if "recomputed_exchanges" in features:
+        # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
+        program = replace(program, saves_exchanges=False)
     dropout = "dropout" in features
     return replace(program, attention_dropout=dropout, hidden_dropout=dropout)
 
@@ -175,7 +187,9 @@ def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
     if "engine_loss" in features:
         return replace(program, loss_bytes=ENGINE_LOSS_BYTES, loss_kept_bytes=ENGINE_LOSS_BYTES)
     loss = program.loss_bytes
-    if "fused_loss" in features:
+    if "fused_loss" in features or "copied_logits" in features:
+        # ``copied_logits``: until 2023, Megatron's loss wrote fp32 logits without their maximum to
+        # a new tensor (tensor_parallel/cross_entropy.py).
         loss = FUSED_LOSS_BYTES
     elif "chunked_loss" in features:
         # torchtune computes the 16-bit logits of all eight parts before the first part of the loss;

@@ -6,8 +6,9 @@ that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of ever
 head dim / state size / groups / convolution size; ``pattern`` has a letter per layer and replaces
 ``layers``. ``offloaded`` lists the parts of a layer whose activations wait in host memory.
 ``micro_batch`` of torchtitan and FSDP2 is the batch that their documents state, which is that of a
-data-parallel rank: a pipeline divides it into as many micro-batches as it has stages (torchtitan of
-December 2024, parallelisms/pipelining_utils.py, build_pipeline_schedule).
+data-parallel rank: a pipeline divides it into ``micro_batches``, or else into as many micro-batches
+as it has stages (torchtitan of December 2024, parallelisms/pipelining_utils.py,
+build_pipeline_schedule).
 
 Sizes of Megatron's release tests follow from their arguments; their number of ranks, which the
 repository does not state, follows from the bytes that stay allocated between two steps.
@@ -38,6 +39,7 @@ from benchmarks.accuracy.sources import source_of
 from parc.backends.megatron.memory import fsdp_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
+from parc.compiler.cost.memory.states import optimizer_step_bytes
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -85,6 +87,8 @@ class Reading:
     measured_bytes: int
     static_bytes: int
     """Bytes that stay allocated between two steps; 0 if they were not read."""
+    copied_bytes: float
+    """Estimate of the fp32 copies of 16-bit gradients, which stay allocated between two steps."""
     stage: StageMemory
     source: str
     locked: bool
@@ -129,6 +133,7 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
     """Yield all readings in the order of the file."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
+            stage, copied = stage_of(row)
             yield Reading(
                 name=row["id"],
                 group=row["group"],
@@ -136,7 +141,8 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
                 kind=row["kind"],
                 measured_bytes=int(row["bytes"]),
                 static_bytes=int(row["static_bytes"] or 0),
-                stage=stage_of(row),
+                copied_bytes=copied,
+                stage=stage,
                 source=row["source"],
                 locked=is_locked_row(row),
             )
@@ -158,7 +164,7 @@ def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[OutOfMemory]:
     """Yield the layouts that ran out of memory, in the order of the file."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
-            stage, memory = stage_of(row), cluster_of(row["gpu"]).gpu.memory_bytes
+            (stage, _), memory = stage_of(row), cluster_of(row["gpu"]).gpu.memory_bytes
             yield OutOfMemory(
                 row["id"],
                 is_locked_row(row),
@@ -167,13 +173,17 @@ def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[OutOfMemory]:
             )
 
 
-def stage_of(row: Words) -> StageMemory:
-    """Return the memory of the fullest stage that the row covers, or of the emptiest (``min``)."""
+def stage_of(row: Words) -> tuple[StageMemory, float]:
+    """Return (memory of the stage that the row covers, bytes of its copies of 16-bit gradients).
+
+    If the row covers several stages, the result is the fullest, or the emptiest for ``min``.
+    """
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
     words = words_of(row["layout"])
     layout = layout_of(words, model)
     if family_of(row["runtime"]) == "torch":
-        layout = replace(layout, micro_batch=max(layout.micro_batch // layout.pp, 1))
+        count = int(words.get("micro_batches", layout.pp))
+        layout = replace(layout, micro_batch=max(layout.micro_batch // count, 1))
     spec = JobSpec(
         sequence_length=int(words["sequence"]),
         global_batch=int(words["global_batch"]),
@@ -200,9 +210,14 @@ def stage_of(row: Words) -> StageMemory:
             cost_model, layout, load, rank, replace(program, workspace_bytes=workspace)
         )
         activations = stage.activations_bytes + run.extra_activation_bytes(rank)
-        stages.append(replace(stage, activations_bytes=activations))
+        stage = replace(stage, activations_bytes=activations)
+        copied = optimizer_step_bytes(cost_model, layout, load, program)
+        if "fixed_segments" in features:
+            # Copies of gradients do not fit into the segments of activations.
+            stage = replace(stage, fragmentation_bytes=stage.fragmentation_bytes + copied)
+        stages.append((stage, copied))
     choose = min if row["stage"] == "min" else max
-    return choose(stages, key=lambda stage: stage.total_bytes)
+    return choose(stages, key=lambda found: found[0].total_bytes)
 
 
 def _ranks(stage: str, pp: int) -> Sequence[int]:

@@ -114,7 +114,7 @@ def _interval_sentence(readings: Sequence[Reading]) -> str:
 def static_error(reading: Reading) -> float:
     """Return the relative error of the memory that stays allocated between two steps."""
     stage = reading.stage
-    held = stage.static_bytes + stage.casts_bytes + stage.workspace_bytes
+    held = stage.static_bytes + stage.casts_bytes + stage.workspace_bytes + reading.copied_bytes
     return held / reading.static_bytes - 1
 
 

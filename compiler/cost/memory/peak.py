@@ -143,7 +143,10 @@ def stage_memory(
     if factor * step > factor * (activations + logits) + states * waiting:
         # The part of the optimizer step that logits do not cover is counted as activations.
         activations, waiting = step - logits, 0.0
-    gradients += waiting
+    if program.reduced_bytes:
+        gathered += waiting
+    else:
+        gradients += waiting
     pools = stream_pool_bytes(cost_model, layout, load, stage, program)
     workspace = constant_workspace_bytes(cost_model, layout, program)
     workspace += kept + load.loss * output_projection_buffer_bytes(cost_model, layout, program)

@@ -24,7 +24,8 @@ def saved_product_bytes(
         width += experts.shared_size / layout.tp
         last *= experts.shared_size > 0
         visits = program.routed_load * experts.top_k / layout.tp * layout.etp
-        width += 2 * visits * model.expert_input_width * (layout.ep > 1)
+        exchanges = layout.ep > 1 and program.saves_exchanges
+        width += 2 * visits * model.expert_input_width * exchanges
     else:
         width += model.ffn.size / layout.tp
     return 2 * tokens * (width + last)

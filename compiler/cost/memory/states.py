@@ -9,6 +9,9 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import Layout, ProgramMemory
 
+HALF_WEIGHT = 2.0
+"""Bytes per parameter of a weight that FSDP2 has gathered in 16 bits."""
+
 
 def weight_gradient_optimizer_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
@@ -119,7 +122,9 @@ def gathered_weight_bytes(
 ) -> float:
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
-    The result is the largest of three sums:
+    For FSDP2, these are the weights that stay gathered for the whole step. ``waiting_gradients``
+    counts the units that are gathered at the memory peak. For other programs, the result is the
+    largest of three sums:
     - the current layer and the prefetched layers, and the vocabulary matrices if they stay
       gathered;
     - one layer and the vocabulary matrices of the stage;
@@ -131,6 +136,8 @@ def gathered_weight_bytes(
     # With a pipeline, some programs keep all weights gathered; these count as weights.
     if layout.pp > 1 and program.state.gathered:
         return 0.0
+    if program.reduced_bytes and layout.dp_shard * layout.cp > 1:
+        return _root_unit_bytes(cost_model, layout, load, program)
     largest = largest_layer_parameters(cost_model, layout, load)
     table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
     model, unit = cost_model.problem.model, program.unit_bytes
@@ -147,6 +154,33 @@ def gathered_weight_bytes(
         return unit * (_gathered_layers(program, layout, load, largest) * largest + tables)
     # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
+
+
+def keeps_root_gathered(
+    cost_model: CostModel, load: StageContents, program: ProgramMemory
+) -> bool:
+    """Return True if embedding and output projection are in FSDP2's root unit.
+
+    The root unit stays gathered from the forward to the backward pass. Tied matrices are one
+    parameter, which both ends of the model need.
+    """
+    both = load.embedding and load.loss > 0
+    return both and (program.root_bytes > 0 or cost_model.problem.model.tied_embeddings)
+
+
+def _root_unit_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of the gathered weights of FSDP2's root unit, if it has the tables."""
+    if not keeps_root_gathered(cost_model, load, program):
+        return 0.0
+    model = cost_model.problem.model
+    table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp) * model.hidden
+    extra = extra_params(model, "embedding") + extra_params(model, "output")
+    weights = HALF_WEIGHT * (table / layout.tp + extra)
+    if not model.tied_embeddings:
+        weights += program.root_bytes * table / layout.tp * cost_model.embedding_copies(layout.tp)
+    return weights
 
 
 def _gathered_layers(

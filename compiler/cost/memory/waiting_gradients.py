@@ -7,6 +7,7 @@ from math import ceil, floor
 from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
 from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
+    keeps_root_gathered,
     largest_layer_parameters,
     table_gradients,
     table_parameters,
@@ -27,10 +28,15 @@ def waiting_gradient_bytes(
 ) -> float:
     """Return the bytes by which whole gradients that wait for their reduction increase the peak.
 
-    The result is 0 for programs that free whole gradients at once.
+    For FSDP2, these are all bytes of ``_unit_bytes``. The result is 0 for programs that free whole
+    gradients at once.
     """
     if program.reduced_bytes:
-        return _reduction_bytes(cost_model, layout, load, stage, program)[0]
+        if layout.zero_stage < 2 or layout.pp > 1:
+            return 0.0
+        if layout.dp_shard * layout.cp == 1:
+            return _single_rank_bytes(cost_model, layout, load, stage, program)[0]
+        return _unit_bytes(cost_model, layout, load, stage, program)
     queue = unreduced_gradient_bytes(cost_model, layout, load, program)
     if not queue:
         return 0.0
@@ -76,13 +82,29 @@ def stream_pool_bytes(
     # The rank's shard of reduced gradients, until it is added to those of earlier micro-batches.
     again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
     reduced = program.reduced_bytes * max(root, layer) / shards * again
+    if layout.pp > 1:
+        reduced = _pipeline_gradient_bytes(cost_model, layout, load, program)
     if shards == 1:
         # A single rank gathers nothing, and its shard can be part of the peak of all streams.
-        peak, own = _reduction_bytes(cost_model, layout, load, stage, program)
+        if layout.pp > 1:
+            return reduced
+        peak, own = _single_rank_bytes(cost_model, layout, load, stage, program)
         return reduced + own - peak
     before = max(root, layer * (load.layers > 1))
     gathered = HALF_GRADIENT * max(root * (1 + 1 / shards), before + layer * (1 + 1 / shards))
     return gathered + reduced
+
+
+def _pipeline_gradient_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of a rank's reduced gradients, which exist after the last micro-batch.
+
+    A pipeline accumulates whole gradients until then, which are not in the stream of reductions.
+    """
+    dense, expert = cost_model.stage_parameters(layout, load)
+    shards, expert_shards = layout.optimizer_shards
+    return program.reduced_bytes * (dense / shards + expert / expert_shards)
 
 
 def _root_parameters(
@@ -98,22 +120,79 @@ def _is_untied(cost_model: CostModel, load: StageContents) -> bool:
     return load.embedding and load.loss > 0 and not cost_model.problem.model.tied_embeddings
 
 
-def _reduction_bytes(
+def _unit_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
-) -> tuple[float, float]:
-    """Return the bytes by which the reduction of an FSDP unit's gradients increases the peak.
+) -> float:
+    """Return the bytes of gathered units and of their gradients at FSDP2's memory peak.
 
-    FSDP2 frees the weights of a unit, copies its 16-bit gradients into one fp32 tensor, frees them,
-    and reduces the tensor into a new one, which it adds to the gradients of earlier micro-batches
-    (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce). The peak is at the first unit of
-    the backward pass, or at the last one, which contains the vocabulary matrices. The second result
-    is the same without the new tensor, which is allocated in a stream of its own.
+    They are counted in addition to ``gathered_weight_bytes``, to saved activations, and to the
+    larger of logits and working set. The result is the largest of these moments of a step:
+    - the loss, with the weights of the output projection;
+    - the backward pass of the output projection, with its weights and gradients, when only the
+      16-bit gradients of the logits are left;
+    - the backward pass of a layer, with the weights and gradients of the layer;
+    - the reductions of the first and of the last unit.
     """
-    if layout.zero_stage < 2 or layout.pp > 1:
-        return 0.0, 0.0
     kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, program)
     logits = logits_bytes(cost_model, layout, load, program)
-    gathered = gathered_weight_bytes(cost_model, layout, load, program)
+    layer = largest_layer_parameters(cost_model, layout, load)
+    head = load.loss * _head_parameters(cost_model, layout, load)
+    in_root = keeps_root_gathered(cost_model, load, program)
+    weights = HALF_GRADIENT * (layout.zero_stage == 3)
+    # The root unit of both tables stays gathered, and reduces its gradients last.
+    own = 0.0 if in_root else (program.head_unit_bytes or weights) * head
+    waits = HALF_GRADIENT * head * in_root
+    gradient = logits * LOGIT_GRADIENT / program.loss_bytes / program.loss_parts
+    moments = (
+        logits + own,
+        gradient + max(own, weights * head * (not in_root) + HALF_GRADIENT * head),
+        working + (weights + HALF_GRADIENT) * layer + waits,
+        *(each - kept for each in _reductions(cost_model, layout, load, program, kept)),
+    )
+    return max(0.0, max(moments) - max(logits, working))
+
+
+def _reductions(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory, kept: float
+) -> tuple[float, float]:
+    """Return the bytes of activations and units when FSDP2 reduces the first and the last unit.
+
+    FSDP2 frees the weights of a unit, copies its 16-bit gradients into one fp32 tensor, and frees
+    them (torch.distributed.fsdp, _fsdp_collectives.py, foreach_reduce). The last unit contains
+    vocabulary matrices. Bytes of ``gathered_weight_bytes`` are not included. ``kept`` is the number
+    of bytes that the layers save.
+    """
+    layer = largest_layer_parameters(cost_model, layout, load)
+    root = _root_parameters(cost_model, layout, load, program)
+    again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
+    shard = program.reduced_bytes / (layout.dp_shard * layout.cp) * again
+    each = program.reduced_bytes + max(HALF_GRADIENT, shard)
+    first = kept * (1 - 1 / load.layers) if load.layers else 0.0
+    if layout.zero_stage == 3:
+        # The weights of the layer before are gathered.
+        first += HALF_GRADIENT * layer * (load.layers > 1)
+    if keeps_root_gathered(cost_model, load, program):
+        first += HALF_GRADIENT * _head_parameters(cost_model, layout, load)
+    root_weights = gathered_weight_bytes(cost_model, layout, load, program)
+    return first + each * layer, each * root - root_weights
+
+
+def _head_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the parameters of the output projection, which may be the embedding."""
+    tables = table_parameters(cost_model, layout, load)
+    return tables / 2 if _is_untied(cost_model, load) else tables
+
+
+def _single_rank_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
+) -> tuple[float, float]:
+    """Return the bytes by which a reduction on a single rank increases FSDP2's memory peak.
+
+    The second result is the same without the new tensor of reduced gradients, which is allocated in
+    a stream of its own.
+    """
+    kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, program)
+    logits = logits_bytes(cost_model, layout, load, program)
     layer = largest_layer_parameters(cost_model, layout, load)
     tables = table_parameters(cost_model, layout, load)
     root = _root_parameters(cost_model, layout, load, program)
@@ -123,13 +202,12 @@ def _reduction_bytes(
         first += HALF_GRADIENT * (layer * (load.layers > 1) + root * bool(program.root_bytes))
     if program.root_bytes:
         first += HALF_GRADIENT * (tables / 2 if _is_untied(cost_model, load) else tables)
-    peak = kept + max(logits, working) + gathered
+    peak = kept + max(logits, working)
     again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
-    shard = program.reduced_bytes / (layout.dp_shard * layout.cp) * again
     with_shard, without = (
         max(0.0, first + each * layer - peak, each * root - peak)
         for each in (
-            program.reduced_bytes + max(HALF_GRADIENT, shard),
+            program.reduced_bytes + max(HALF_GRADIENT, program.reduced_bytes * again),
             program.reduced_bytes + HALF_GRADIENT,
         )
     )

@@ -44,7 +44,7 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes",
             "optimizer state",
             "12 bytes x (dense parameters / (dp x cp) + expert parameters / edp); not divided at "
-            "zero_stage 0; in fp16: 16 bytes",
+            "zero_stage 0",
             _MEGATRON,
         ),
         EstimateTerm(
