@@ -10,6 +10,7 @@ from parc.backends.accelerate.rules import accelerate_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.torch.emitted_program import EMITTED, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
+from parc.backends.shared.torch.memory import with_transformers_attention
 from parc.backends.shared.torch.traffic import EAGER, transformers_traffic
 from parc.compiler.ir import (
     Artifact,
@@ -52,9 +53,9 @@ class Accelerate(TorchFramework):
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that PARC emits, under FSDP2 or DDP.
 
-        The program trains the Llama of the library transformers.
+        The program trains the decoder of the library transformers.
         """
-        return accelerate_memory()
+        return with_transformers_attention(accelerate_memory(), problem.model)
 
     def program_traffic(self, problem: Problem) -> ProgramTraffic:
         """Return the traffic of the program that PARC emits, under FSDP2 or DDP."""

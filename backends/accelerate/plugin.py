@@ -15,6 +15,7 @@ from parc.backends.accelerate.memory import deepspeed_plugin_memory
 from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework
 from parc.backends.shared.torch.emitted_program import program_rules
+from parc.backends.shared.torch.memory import with_transformers_attention
 from parc.backends.shared.torch.traffic import transformers_traffic, under_deepspeed
 from parc.compiler.ir import (
     Plan,
@@ -65,7 +66,8 @@ class DeepSpeedPlugin:
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Accelerate's program when DeepSpeed trains the model."""
-        return deepspeed_plugin_memory(framework("deepspeed").training_memory_model(problem))
+        program = deepspeed_plugin_memory(framework("deepspeed").training_memory_model(problem))
+        return with_transformers_attention(program, problem.model)
 
     def program_traffic(self, problem: Problem) -> ProgramTraffic:
         """Return the traffic of Accelerate's program when DeepSpeed shards the state."""

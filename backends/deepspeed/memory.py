@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.backends.deepspeed.rules.program import emitted_program
-from parc.backends.shared.torch.memory import with_transformers_decoder
+from parc.backends.shared.torch.memory import (
+    with_transformers_attention,
+    with_transformers_decoder,
+)
 from parc.compiler.ir import Problem, ProgramMemory, StateBytes
 
 BUCKETS_BYTES = 2e9
@@ -22,7 +25,8 @@ def deepspeed_memory_model(problem: Problem) -> ProgramMemory:
     """
     decoder = deepspeed_decoder_memory(problem.job.precision, problem.job.gradient_bytes)
     if emitted_program(problem) == "transformers":
-        return replace(with_transformers_decoder(decoder), repeats_keys=False)
+        program = replace(with_transformers_decoder(decoder), repeats_keys=False)
+        return with_transformers_attention(program, problem.model)
     return decoder
 
 
@@ -36,10 +40,8 @@ def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> Progra
     """
     # In bf16, every rank accumulates all fp32 gradients.
     accumulates = precision == "bf16" and gradient_bytes > 2
-    if accumulates:
-        state = StateBytes(2.0, 6.0, 12.0)
-    else:
-        state = StateBytes(2.0, 2.0, 12.0, step=4.0)
+    shared = StateBytes(2.0, 2.0, 12.0, step=4.0)
+    state = StateBytes(2.0, 6.0, 12.0) if accumulates else shared
     return ProgramMemory(
         name="deepspeed",
         fused_norms=False,

@@ -10,7 +10,11 @@ from parc.backends.fsdp.rules import fsdp_rules
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.emitted_program import EMITTED, own_program, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
-from parc.backends.shared.torch.memory import emitted_decoder_memory, transformers_memory
+from parc.backends.shared.torch.memory import (
+    emitted_decoder_memory,
+    transformers_memory,
+    with_transformers_attention,
+)
 from parc.backends.shared.torch.traffic import EAGER, decoder_traffic, transformers_traffic
 from parc.backends.shared.unsupported_features import unsupported_model_features
 from parc.compiler.ir import (
@@ -65,7 +69,7 @@ class Fsdp(TorchFramework):
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the emitted program, under FSDP2 or DDP."""
         if program_kind(problem, unsupported_model_features) == "transformers":
-            return transformers_memory()
+            return with_transformers_attention(transformers_memory(), problem.model)
         return emitted_decoder_memory()
 
     def program_traffic(self, problem: Problem) -> ProgramTraffic:

@@ -105,6 +105,8 @@ class ProgramMemory:
     fused_attention: bool = True
     """False if the attention matrix is saved (the term 5 a s^2 b / t of Korthikanti et al.,
     arXiv:2205.05198: a heads, s sequence length, b micro-batch, t tensor-parallel size)."""
+    score_gradients: float = 1.0
+    """Number of matrices of that size that the backward pass of such attention also stores."""
     attention_dropout: bool = False
     hidden_dropout: bool = False
     residual_bytes: float = 2.0

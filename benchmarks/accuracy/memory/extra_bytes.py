@@ -51,6 +51,33 @@ class Run:
             extra -= self._absent_gradient_bytes(load, stage)
         return extra
 
+    def misfit_bytes(self, stage: int) -> float:
+        """Return the bytes of the step's copies of gradients that fit into no freed block.
+
+        Without expandable segments, torch puts a tensor into one segment. The copies (terms of
+        ``ProgramMemory.state.step``) come when the activations are free, and reuse the place of the
+        largest of them; larger copies need segments of their own. Vectors are left out.
+        """
+        problem, layout, load = self.cost_model.problem, self.layout, self._load(stage)
+        model = problem.model
+        step, shards = self.program.state.step, layout.tp
+        if layout.zero_stage:
+            shards *= layout.optimizer_shards[0]
+        tokens = layout.tokens(problem.job.sequence_length)
+        parts = 2 if model.ffn.gated else 1
+        largest = max(2.0 * tokens * parts * model.ffn.size / layout.tp, self.scores_bytes())
+        heads = model.attention.query_projection_heads * model.attention.head_dim
+        inputs = heads + model.attention.key_value_projection_width
+        layer = [inputs, heads, parts * model.ffn.size, model.ffn.size]
+        copies = [step * model.hidden * width / shards for width in layer]
+        misfit = load.layers * sum(size for size in copies if size > largest)
+        logits = 4.0 * tokens * model.vocab / layout.tp * load.loss
+        vocabulary = step * model.hidden * model.vocab / shards
+        matrices = load.embedding + load.loss
+        if model.tied_embeddings:
+            matrices = min(matrices, 1)
+        return misfit + matrices * vocabulary * (vocabulary > max(largest, logits))
+
     def _load(self, stage: int) -> StageContents:
         return stage_contents(self.cost_model.problem.model, self.layout.split, stage)
 

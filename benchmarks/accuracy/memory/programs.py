@@ -138,18 +138,9 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = unfused(program)
     if "eager" in features:
         program = eager(program)
-    if "fp8_gathered" in features:
-        # enable_fsdp_float8_all_gather: a pipeline keeps gathered weights in 8 bits.
-        program = replace(program, state=replace(program.state, gathered=1.0))
-    if "bf16_gradients" in features:
-        program = with_gradient_bytes(program, 2.0)
+    program = _with_state(program, features, precision)
     if "separate_gradients" in features:
         program = replace(program, placeholder_bytes=0.0)
-    if "bf16_moments" in features:
-        program = with_bf16_moments(program, precision)
-    if "no_transposes" in features:
-        # disable_parameter_transpose_cache: 8-bit weights are transposed when they are used.
-        program = replace(program, state=replace(program.state, weight=1.0))
     # ``compiled_layers``: the loss runs uncompiled, as in torchtitan until April 2025.
     if "compiled" in features or "compiled_layers" in features:
         program = replace(
@@ -162,6 +153,21 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = replace(program, saves_exchanges=False)
     dropout = "dropout" in features
     return replace(program, attention_dropout=dropout, hidden_dropout=dropout)
+
+
+def _with_state(program: ProgramMemory, features: list[str], precision: str) -> ProgramMemory:
+    """Return ``program`` with the bytes per parameter that ``features`` imply."""
+    if "fp8_gathered" in features:
+        # enable_fsdp_float8_all_gather: a pipeline keeps gathered weights in 8 bits.
+        program = replace(program, state=replace(program.state, gathered=1.0))
+    if "bf16_gradients" in features:
+        program = with_gradient_bytes(program, 2.0)
+    if "bf16_moments" in features:
+        program = with_bf16_moments(program, precision)
+    if "no_transposes" in features:
+        # disable_parameter_transpose_cache: 8-bit weights are transposed when they are used.
+        program = replace(program, state=replace(program.state, weight=1.0))
+    return program
 
 
 def _with_workspaces(

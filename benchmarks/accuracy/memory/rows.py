@@ -18,6 +18,12 @@ have the five digits that its log prints (train_utils.py, report_memory). Until 
 the last pipeline stage alone (Megatron-Bridge, pull request 3645). NeMo AutoModel and torchtitan
 divide by 2**30 and write GB or GiB (AutoModel, train_ft.py; torchtitan, metrics.py).
 
+Without expandable segments (word ``fixed_segments``: Megatron before its scripts set them, and
+ROCm), copies of fp16 gradients that fit into no freed block are part of the fragmentation.
+
+VocabularyParallelism states reserved memory as a maximum and allocated memory of every stage; the
+rows of its second environment are ``again``. Two readings of torchtitan's pull request 1672 are
+left out, because their speed contradicts the micro-batch of the config.
 One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
 micro-batch 4 has 56 GB.
 """
@@ -213,8 +219,8 @@ def stage_of(row: Words) -> tuple[StageMemory, float]:
         stage = replace(stage, activations_bytes=activations)
         copied = optimizer_step_bytes(cost_model, layout, load, program)
         if "fixed_segments" in features:
-            # Copies of gradients do not fit into the segments of activations.
-            stage = replace(stage, fragmentation_bytes=stage.fragmentation_bytes + copied)
+            lost = stage.fragmentation_bytes + run.misfit_bytes(rank)
+            stage = replace(stage, fragmentation_bytes=lost)
         stages.append((stage, copied))
     choose = min if row["stage"] == "min" else max
     return choose(stages, key=lambda found: found[0].total_bytes)

@@ -123,12 +123,9 @@ def layer_activations(
     mixer, up_projection = _mixer_bytes(model, kind, layout, tokens, program)
     parts = _feed_forward_bytes(model, kind, layout, tokens, program)
     core = _attention_core_bytes(model, layout, batch, program) if kind.attends else 0.0
-    # Fused softmax kernels write the gradient of the scores over that of the attention matrix.
-    matrix = (
-        0.0
-        if program.fused_attention or not core
-        else _attention_matrix_bytes(model, layout, batch)
-    )
+    matrix = 0.0
+    if core and not program.fused_attention:
+        matrix = program.score_gradients * _attention_matrix_bytes(model, layout, batch)
     # A norm's output is the input that the following linear layer saves.
     norm = program.saved_bytes * program.input_copies * inputs
     # A norm that is fused with a projection counts to the module of the projection.

@@ -156,9 +156,7 @@ def gathered_weight_bytes(
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
 
 
-def keeps_root_gathered(
-    cost_model: CostModel, load: StageContents, program: ProgramMemory
-) -> bool:
+def keeps_root_gathered(cost_model: CostModel, load: StageContents, program: ProgramMemory) -> bool:
     """Return True if embedding and output projection are in FSDP2's root unit.
 
     The root unit stays gathered from the forward to the backward pass. Tied matrices are one

@@ -56,19 +56,27 @@ EXACT = {
 three GPU generations."""
 LIMITS = {
     "AutoModel": (0.02, 1.0),
+    "DeepSpeed users": (0.09, 0.5),
+    "Megatron 2023": (0.02, 1.0),
     "Megatron CI": (0.01, 1.0),
     "Megatron CI 2026": (0.015, 0.92),
     "Megatron CI GB200": (0.015, 1.0),
     "Megatron-FSDP CI": (0.01, 1.0),
+    "Megatron documents": (0.24, 0.0),
     "Megatron release tests": (0.03, 1.0),
+    "Megatron users": (0.02, 0.8),
     "Megatron-Bridge": (0.02, 0.85),
+    "VocabularyParallelism": (0.03, 0.75),
     "ms-swift": (0.05, 0.85),
     "ms-swift fp8": (0.075, 0.0),
     "nanotron": (0.06, 0.55),
+    "torchao": (0.03, 0.9),
     "torchtitan": (0.04, 1.0),
     "torchtitan 2024-03": (0.065, 0.5),
     "torchtitan 2025": (0.05, 0.6),
-    "torchtitan issues": (0.055, 1.0),
+    "torchtitan commits": (0.03, 0.8),
+    "torchtitan issues": (0.055, 0.65),
+    "torchtitan users": (0.16, 0.25),
     "torchtune": (0.04, 0.75),
 }
 """Limits by group: (largest median error, smallest share within 7 %)."""

@@ -16,7 +16,12 @@ from parc.backends.megatron.memory import (
     with_gradient_bytes,
 )
 from parc.backends.registry import framework, framework_of_problem
-from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
+from parc.backends.shared.torch.memory import (
+    emitted_decoder_memory,
+    fsdp2_memory,
+    transformers_memory,
+    with_transformers_attention,
+)
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.micro_batches import logits_bytes
@@ -122,19 +127,16 @@ def test_ranks_that_gather_the_logits_store_all_of_them(plan: Plan) -> None:
     assert logits(plan, accelerate_memory(), 1) == 12 * vocab + 8 * hidden
 
 
-def test_the_root_gathers_embedding_and_head_together(plan: Plan) -> None:
+def test_a_root_unit_of_both_tables_stays_gathered(plan: Plan) -> None:
     cost_model = cost_model_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=3, dp_shard=8)
     load = replace(
         stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
     )
     table = plan.problem.model.vocab * plan.problem.model.hidden
-    one, both = (
-        gathered_weight_bytes(cost_model, layout, load, r)
-        for r in (fsdp2_memory(), emitted_decoder_memory())
-    )
-    assert both - one == 2 * table
-    assert gathered_weight_bytes(cost_model, layout, load, torchtitan_memory()) - one == 4 * table
+    units = [fsdp2_memory(), torchtitan_memory(), emitted_decoder_memory()]
+    gathered = [gathered_weight_bytes(cost_model, layout, load, program) for program in units]
+    assert gathered == [0.0, 0.0, 4 * table]
 
 
 def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -> None:
@@ -290,3 +292,18 @@ def test_buffers_of_overlap_grow_with_the_micro_batch_and_need_tensor_parallelis
         streams = with_buffers.problem.cluster.generation.transformer_engine_workspace_kib * 1024
         grown = rows[0].workspace_bytes - rows[1].workspace_bytes
         assert grown == tokens * 1024 * 24 + 3 * streams
+
+
+def test_attention_with_sinks_stores_the_scores_in_programs_of_transformers(plan: Plan) -> None:
+    gpt_oss, length = model("gpt-oss-20b"), 1024
+    heads, layout = gpt_oss.attention.heads, replace(plan.layout, tp=1, cp=1)
+    stored, plain = (
+        layer_activations(gpt_oss, layout, gpt_oss.kinds[0], (1.0, length), program)
+        for program in (
+            with_transformers_attention(transformers_memory(), gpt_oss),
+            replace(transformers_memory(), repeats_keys=True),
+        )
+    )
+    # The softmax replaces the statistics; its two gradients exist in the backward pass.
+    assert stored.core_attn - plain.core_attn == 2 * heads * length - 4 * heads
+    assert stored.transient - plain.transient == 4 * heads * length
