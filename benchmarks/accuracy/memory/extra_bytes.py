@@ -51,13 +51,18 @@ class Run:
             extra -= self._absent_gradient_bytes(load, stage)
         return extra
 
-    def misfit_bytes(self, stage: int) -> float:
+    def misfit_bytes(self, stage: int, copied: float) -> float:
         """Return the bytes of the step's copies of gradients that fit into no freed block.
+
+        ``copied`` is the number of bytes of all copies.
 
         Without expandable segments, torch puts a tensor into one segment. The copies (terms of
         ``ProgramMemory.state.step``) come when the activations are free, and reuse the place of the
-        largest of them; larger copies need segments of their own. Vectors are left out.
+        largest of them; larger copies need segments of their own. Vectors are left out. ZeRO's
+        optimizer copies all gradients to one tensor (DeepSpeed, stage_1_and_2.py, step).
         """
+        if self.program.name == "deepspeed":
+            return copied
         problem, layout, load = self.cost_model.problem, self.layout, self._load(stage)
         model = problem.model
         step, shards = self.program.state.step, layout.tp

@@ -18,8 +18,9 @@ have the five digits that its log prints (train_utils.py, report_memory). Until 
 the last pipeline stage alone (Megatron-Bridge, pull request 3645). NeMo AutoModel and torchtitan
 divide by 2**30 and write GB or GiB (AutoModel, train_ft.py; torchtitan, metrics.py).
 
-Without expandable segments (word ``fixed_segments``: Megatron before its scripts set them, and
-ROCm), copies of fp16 gradients that fit into no freed block are part of the fragmentation.
+Without expandable segments (all fp16 programs, which are older than them; word ``fixed_segments``:
+other programs that do not set them, and ROCm), copies of 16-bit gradients that fit into no freed
+block are part of the fragmentation.
 
 VocabularyParallelism states reserved memory as a maximum and allocated memory of every stage; the
 rows of its second environment are ``again``. Two readings of torchtitan's pull request 1672 are
@@ -218,8 +219,8 @@ def stage_of(row: Words) -> tuple[StageMemory, float]:
         activations = stage.activations_bytes + run.extra_activation_bytes(rank)
         stage = replace(stage, activations_bytes=activations)
         copied = optimizer_step_bytes(cost_model, layout, load, program)
-        if "fixed_segments" in features:
-            lost = stage.fragmentation_bytes + run.misfit_bytes(rank)
+        if "fixed_segments" in features or spec.precision == "fp16":
+            lost = stage.fragmentation_bytes + run.misfit_bytes(rank, copied)
             stage = replace(stage, fragmentation_bytes=lost)
         stages.append((stage, copied))
     choose = min if row["stage"] == "min" else max
