@@ -89,7 +89,7 @@ def search_serving_layouts(
         order = [*finalists, *others]
         if step_tokens is not None:
             problem = with_step_tokens(problem, step_tokens.chosen)
-    elif order:
+    if order and order[0].simulated is None:
         order[0] = with_statistics(problem, order[0])
     if not order:
         explain_empty_search(problem, (rules, layouts), evaluated.too_slow, sink)

@@ -181,7 +181,7 @@ def _with_more_replicas(
         estimate = found if layout == found.layout else estimate_at(problem, layout)
         return _simulate_samples(problem, estimate, seeds, samples)
 
-    if most < math.inf and simulate_with(counts[-1], 1)[0] is None:
+    if most < math.inf and all(simulate_with(one, 1)[0] is None for one in (counts[0], counts[-1])):
         return None  # usually, a layout misses a limit even with all GPUs that ``most`` allows
     return _result_for_smallest_count(counts, simulate_with)
 
@@ -312,6 +312,8 @@ def _simulate_samples(
     """
     stop = _stop_rule(problem)
     adjusted, worst = found, 0.0
+    if not stop.limits:
+        return adjusted, worst  # no simulation can miss a limit
     for seed in tuple(seeds[:number]):
         rate = found.solved_request_rate
         if rate is not None and seed != SAMPLES[0]:

@@ -50,8 +50,7 @@ class Engine:
             self._record(now)
         else:
             self._record_queue(rank, now)
-        rank.waiting.append(request)
-        rank.is_changed = True
+        rank.add(request)
         if self.end == inf:
             self.clock = now
             self.plan()
@@ -83,37 +82,38 @@ class Engine:
 
     def plan(self) -> None:
         """Schedule the next stretch of steps, and set the time at which it ends."""
-        horizon: float = inf
-        decode = prompt_tokens = 0
-        lines = []
-        for rank in self.ranks:
+        ranks, horizon = self.ranks, inf
+        for rank in ranks:
             if rank.is_changed:
                 rank.schedule()
             if rank.horizon < horizon:
                 horizon = rank.horizon
-            decode += rank.active
-            prompt_tokens += rank.prompt_tokens
-            lines.append((rank.base_seconds + rank.per_context * rank.context, rank.growth_seconds))
         if horizon == inf:
             self.end = inf
             return
-        limit = self._set_slowest_line(lines, min(horizon, self.longest_stretch))
-        if self.shared is not None:
-            # The work that all ranks share takes as long as for the mean of their tokens.
-            mean, tokens = decode / len(lines), prompt_tokens / len(lines)
-            self._first += self.shared.decode_seconds(mean)
-            self._first += self.shared.prompt_seconds(mean, tokens, 0.0)
-        if not prompt_tokens:
+        if horizon > self.longest_stretch:
+            horizon = self.longest_stretch
+        if len(ranks) == 1:
+            self._first = rank.base_seconds + rank.per_context * rank.context
+            self._growth, has_prompts = rank.growth_seconds, rank.prompt_tokens > 0
+        else:
+            horizon = self._set_slowest_line(horizon)
+            has_prompts = self._add_shared_seconds()
+        if not has_prompts:
             self.decode_seconds = self._first
-        self.steps = int(limit)
-        self.end = self.clock + self._stretch_seconds(self.steps)
+        self.steps = steps = int(horizon)
+        self.end = self.clock + steps * (self._first + self._growth * (steps - 1) / 2)
 
-    def _set_slowest_line(self, lines: list[tuple[float, float]], horizon: float) -> float:
+    def _set_slowest_line(self, horizon: float) -> float:
         """Set the seconds of the first step and the growth per step; return the number of steps.
 
-        ``lines`` contains both values for each rank. The slowest rank determines the step time. The
-        stretch ends when another rank becomes the slowest one, because its steps grow faster.
+        The slowest rank determines the step time. The stretch ends when another rank becomes the
+        slowest one, because its steps grow faster.
         """
+        lines = [
+            (rank.base_seconds + rank.per_context * rank.context, rank.growth_seconds)
+            for rank in self.ranks
+        ]
         first, growth = max(lines)
         for other, slope in lines:
             if slope > growth:
@@ -121,13 +121,26 @@ class Engine:
         self._first, self._growth = first, growth
         return horizon
 
+    def _add_shared_seconds(self) -> bool:
+        """Add the time of the work that all ranks share; return True if a rank runs prompts."""
+        decode = tokens = 0
+        for rank in self.ranks:
+            decode += rank.active
+            tokens += rank.prompt_tokens
+        if self.shared is not None:
+            # The shared work takes as long as for the mean of the tokens of all ranks.
+            mean = decode / len(self.ranks)
+            self._first += self.shared.decode_seconds(mean)
+            self._first += self.shared.prompt_seconds(mean, tokens / len(self.ranks), 0.0)
+        return tokens > 0
+
     def advance(self) -> list[Request]:
         """Complete the scheduled steps, and plan the next ones; return the requests that ended."""
-        now, steps, done = self.end, self.steps, []
+        now, steps, done = self.end, self.steps, list[Request]()
         self._record(now)
         for rank in self.ranks:
             if rank.is_changed or rank.horizon <= steps:
-                done += rank.finish_steps(steps, now)
+                rank.finish_steps(steps, now, done)
             else:
                 rank.pass_steps(steps)
         self.clock = now

@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
+from operator import attrgetter
 from random import Random
 
 from parc.compiler.cost.serving.simulation.engine import Engine
 from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
 from parc.compiler.ir.engine_constants import RankBalancer
 
-WAITING_WEIGHT = 4
-"""Weight of a waiting request relative to a running one when vLLM chooses a data-parallel rank
-(v1/engine/core_client.py, DPLBAsyncMPClient)."""
-
+END, LOAD = attrgetter("end"), attrgetter("load")
 
 class Balancer(ABC):
     """Choice of the engine, and of its data-parallel rank, that processes a request."""
@@ -26,7 +24,7 @@ class Balancer(ABC):
         # Routers over several engines do not see the load of single ranks. Most engines have one
         # rank, and each request compares all engines.
         ranks = engine.ranks
-        return _load_of(ranks[0]) if len(ranks) == 1 else sum(map(_load_of, ranks))
+        return ranks[0].load if len(ranks) == 1 else sum(map(LOAD, ranks))
 
     @abstractmethod
     def choose_rank(self, engine: Engine) -> Rank:
@@ -39,11 +37,11 @@ class LeastLoaded(Balancer):
     def load_of(self, engine: Engine) -> float:
         """Return the load of the rank with the lowest load."""
         ranks = engine.ranks
-        return _load_of(ranks[0]) if len(ranks) == 1 else min(map(_load_of, ranks))
+        return ranks[0].load if len(ranks) == 1 else min(map(LOAD, ranks))
 
     def choose_rank(self, engine: Engine) -> Rank:
         """Return the rank with the lowest load; the first one of several."""
-        return min(engine.ranks, key=_load_of)
+        return min(engine.ranks, key=LOAD)
 
 
 class RoundRobin(Balancer):
@@ -102,6 +100,8 @@ class FrontEnd:
         self._passed: list[tuple[float, int, Request, bool]] = []
         self._last = -inf
         self._sequence = 0
+        self.next_time = inf
+        """Time at which the next request reaches a scheduler."""
 
     def accept(self, request: Request) -> None:
         """Accept a request. Requests must be in the order of their arrivals."""
@@ -111,11 +111,8 @@ class FrontEnd:
     def _push(self, time: float, request: Request, is_polled: bool) -> None:
         self._sequence += 1
         heappush(self._passed, (time, self._sequence, request, is_polled))
-
-    @property
-    def next_time(self) -> float:
-        """Time at which the next request reaches a scheduler."""
-        return self._passed[0][0] if self._passed else inf
+        if time < self.next_time:
+            self.next_time = time
 
     def pass_next(self, engines: Sequence[Engine]) -> None:
         """Add the next request to a rank of the engine with the lowest load, unless it is busy.
@@ -123,6 +120,7 @@ class FrontEnd:
         If the engine is busy, the request waits until the engine polls for new requests.
         """
         now, _, request, is_polled = heappop(self._passed)
+        self.next_time = self._passed[0][0] if self._passed else inf
         balancer = self.balancer
         engine = engines[0] if len(engines) == 1 else min(engines, key=balancer.load_of)
         if is_polled or engine.end == inf:
@@ -149,7 +147,7 @@ def serve(
         while coming is not None and coming.arrival + front.seconds <= front.next_time:
             front.accept(coming)
             coming = next(arrivals, None)
-        engine = engines[0] if len(engines) == 1 else min(engines, key=_end_of)
+        engine = engines[0] if len(engines) == 1 else min(engines, key=END)
         now = front.next_time
         if now <= engine.end:
             if now == inf:
@@ -162,11 +160,3 @@ def serve(
                 front.accept(renew(request.finish))
             yield request
 
-
-def _end_of(engine: Engine) -> float:
-    return engine.end
-
-
-def _load_of(rank: Rank) -> int:
-    """Return the load of a rank, as vLLM's load balancer computes it."""
-    return WAITING_WEIGHT * len(rank.waiting) + len(rank.running)

@@ -22,6 +22,11 @@ from parc.compiler.cost.serving.simulation.step_times import StepTimes
 from parc.compiler.ir.frozen import frozen
 
 
+WAITING_WEIGHT = 4
+"""Weight of a waiting request relative to a running one when vLLM chooses a data-parallel rank
+(v1/engine/core_client.py, DPLBAsyncMPClient)."""
+
+
 class Request:
     """Request with its progress in the simulation. Times are in seconds."""
 
@@ -85,6 +90,7 @@ class Rank:
         """Create a rank without requests."""
         self.limits, self.times = limits, times
         self.waiting: deque[Request] = deque()
+        self.load = 0  # waiting requests x WAITING_WEIGHT + running requests
         self.running: dict[Request, None] = {}  # in the order of admission
         self.prefilling: list[Request] = []
         self.decoding = 0
@@ -105,6 +111,12 @@ class Rank:
         self._finishing: list[tuple[int, int, Request, int]] = []
         self._sequence = 0
 
+    def add(self, request: Request) -> None:
+        """Add a request to the end of the queue."""
+        self.waiting.append(request)
+        self.load += WAITING_WEIGHT
+        self.is_changed = True
+
     def schedule(self) -> None:
         """Choose the work of the next step, and set ``horizon``.
 
@@ -113,12 +125,14 @@ class Rank:
         """
         if self.chunks:
             self.chunks, self.prompt_tokens, self.prompt_keys = [], 0, 0.0
-        before, limits = self.preemptions, self.limits
-        if limits.prefill_first:
+        limits, before = self.limits, self.preemptions
+        if limits.prefill_first and (self.waiting or self.prefilling):
             self._schedule_prompts(limits.step_tokens, before)
         if not self.chunks:
-            self._free_cache_for_decoding()
-        if not limits.prefill_first:
+            # Preempt requests until the cache has space for the next tokens of the others.
+            while self.decoding * self.growth > limits.cache_tokens - self.used:
+                self._preempt_last()
+        if not limits.prefill_first and (self.waiting or self.prefilling):
             self._schedule_prompts(limits.step_tokens - self.decoding * limits.verified, before)
         self.active = 0 if limits.prefill_first and self.chunks else self.decoding
         if self.chunks or self.preemptions != before:
@@ -128,11 +142,6 @@ class Rank:
             self.horizon = self._decode_horizon()
             self.is_changed = False
         self._set_step_line()
-
-    def _free_cache_for_decoding(self) -> None:
-        """Preempt requests until the cache has space for the next tokens of the others."""
-        while self.decoding * self.growth > self.limits.cache_tokens - self.used:
-            self._preempt_last()
 
     def _schedule_prompts(self, budget: int, before: int) -> None:
         """Schedule up to ``budget`` tokens of admitted and waiting prompts.
@@ -148,31 +157,37 @@ class Rank:
     def _set_step_line(self) -> None:
         """Set the time of a step of the scheduled work."""
         decode, times = self.active, self.times
-        context = self.context / decode if decode else 0.0
-        self.base_seconds, slope = times.decode_line(decode, context)
+        if decode:
+            self.base_seconds, slope = times.decode_line(decode, self.context / decode)
+            self.per_context = slope / decode
+            self.growth_seconds = slope * self.limits.accepted
+        else:
+            self.base_seconds = times.decode_line(0, 0.0)[0]
+            self.per_context = self.growth_seconds = 0.0
         if self.chunks:
             prompts = times.prompt_seconds(decode, self.prompt_tokens, self.prompt_keys)
             self.base_seconds += prompts
-        self.per_context = slope / decode if decode else 0.0
-        self.growth_seconds = slope * self.limits.accepted if decode else 0.0
 
     def _decode_horizon(self) -> float:
         """Return the number of decode steps until a request ends or the cache is full."""
-        decode = self.decoding
+        decode, growth = self.decoding, self.growth
         if not decode:
             return inf
         finishing = self._finishing
         while finishing[0][3] != finishing[0][2].epoch:
             heappop(finishing)
         horizon: float = finishing[0][0] - self.step
-        if self.growth:
-            free = self.limits.cache_tokens - self.used
-            horizon = min(horizon, free // (decode * self.growth))
-        mean = self.context / decode
-        if mean < self.times.window < mean + horizon * self.limits.accepted:
-            # Beyond the attention window, the time of a step follows another line.
-            horizon = min(horizon, ceil((self.times.window - mean) / self.limits.accepted))
-        return max(horizon, 1)
+        if growth:
+            until_full = (self.limits.cache_tokens - self.used) // (decode * growth)
+            if until_full < horizon:
+                horizon = until_full
+        window = self.times.window
+        if window < inf:
+            mean, accepted = self.context / decode, self.limits.accepted
+            if mean < window < mean + horizon * accepted:
+                # Beyond the attention window, the time of a step follows another line.
+                horizon = min(horizon, ceil((window - mean) / accepted))
+        return horizon if horizon > 1 else 1
 
     def _continue_prompts(self, budget: int) -> int:
         """Schedule chunks of admitted prompts; return the tokens that are left in the step."""
@@ -196,42 +211,43 @@ class Rank:
         while waiting and budget > 0 and len(running) < limits.running:
             request = waiting[0]
             request.position = 0 if request.epoch else request.cached
-            chunk = self._chunk(request, budget)
-            occupied = limits.tokens_per_request + self._reserved(request)
-            # The whole prompt must fit, although only its first chunk is stored in this step
-            # (vLLM's scheduler_reserve_full_isl).
-            whole = self._needed(request.target - request.position)
-            if occupied + whole > limits.cache_tokens - self.used:
+            if self.growth:
+                occupied = limits.tokens_per_request + request.position
+                # The whole prompt must fit, although only its first chunk is stored in this step
+                # (vLLM's scheduler_reserve_full_isl).
+                needed = occupied + self._needed(request.target - request.position)
+            else:
+                needed = occupied = limits.tokens_per_request + request.prompt + request.output
+            if needed > limits.cache_tokens - self.used:
                 return
             waiting.popleft()
             running[request] = None
+            self.load += 1 - WAITING_WEIGHT
             self.used += occupied
             self.prefilling.append(request)
+            chunk = self._chunk(request, budget)
             self._add_chunk(request, chunk)
             budget -= chunk
 
-    def _reserved(self, request: Request) -> int:
-        """Return the tokens of cache that a request occupies when it is admitted."""
-        if self.limits.reserves_output:
-            return request.prompt + request.output
-        return request.position
-
     def _chunk(self, request: Request, budget: int) -> int:
-        chunk = min(request.target - request.position, budget)
-        return min(chunk, self.limits.prompt_chunk) if self.limits.prompt_chunk else chunk
+        """Return the number of prompt tokens of a request that run in the step."""
+        chunk, most = request.target - request.position, self.limits.prompt_chunk
+        if chunk > budget:
+            chunk = budget
+        return most if 0 < most < chunk else chunk
 
     def _needed(self, chunk: int) -> float:
         """Return the tokens of cache that a chunk and the decoding requests need in this step."""
         return chunk + self.decoding * self.growth if self.growth else 0.0
 
     def _add_chunk(self, request: Request, chunk: int) -> None:
+        start = request.position
+        request.position = end = start + chunk
         self.chunks.append((request, chunk))
         self.prompt_tokens += chunk
-        start = request.position
-        self.prompt_keys += self.times.visible_keys(start, start + chunk)
+        self.prompt_keys += self.times.visible_keys(start, end)
         if self.growth:
             self.used += chunk
-        request.position = start + chunk
 
     def _preempt_last(self) -> None:
         """Move the request that was admitted last to the front of the queue."""
@@ -249,6 +265,7 @@ class Rank:
         # Prompt and generated tokens are computed again, which yields the next token.
         request.target = request.prompt + int(request.generated)
         self.waiting.appendleft(request)
+        self.load += WAITING_WEIGHT
         self.preemptions += 1
 
     def _drop_chunk(self, request: Request) -> None:
@@ -264,6 +281,7 @@ class Rank:
     def _release(self, request: Request) -> None:
         """Free the slot and the cache of a request."""
         del self.running[request]
+        self.load -= 1
         occupied: float
         if self.limits.reserves_output:
             occupied = request.prompt + request.output
@@ -277,30 +295,30 @@ class Rank:
     def pass_steps(self, steps: int) -> None:
         """Complete ``steps`` steps, after which the scheduled work goes on unchanged."""
         self.horizon -= steps
-        if not self.active:
-            return
-        self.step += steps
-        tokens = self.active * steps
-        self.context += tokens * self.limits.accepted
-        self.used += tokens * self.growth
+        if self.active:
+            self.step += steps
+            tokens = self.active * steps
+            self.context += tokens * self.limits.accepted
+            self.used += tokens * self.growth
 
-    def finish_steps(self, steps: int, now: float) -> list[Request]:
-        """Complete ``steps`` steps of the scheduled work at time ``now``; return ended requests."""
-        done: list[Request] = []
+    def finish_steps(self, steps: int, now: float, done: list[Request]) -> None:
+        """Complete ``steps`` steps of the scheduled work at time ``now``.
+
+        Requests that end are added to ``done``.
+        """
         self.pass_steps(steps)
         if self.decoding:
             self.is_changed = True
-            finishing = self._finishing
-            while finishing and finishing[0][0] <= self.step:
+            finishing, step = self._finishing, self.step
+            while finishing and finishing[0][0] <= step:
                 _, _, request, epoch = heappop(finishing)
                 if request.epoch == epoch:
                     self.decoding -= 1
-                    steps_run = self.step - request.joined
+                    steps_run = step - request.joined
                     self.context -= request.base + steps_run * self.limits.accepted
                     self._end(request, now, done)
         if self.chunks:
             self._finish_chunks(now, done)
-        return done
 
     def _finish_chunks(self, now: float, done: list[Request]) -> None:
         for request, _ in self.chunks:

@@ -27,6 +27,8 @@ GRID_EXACT = 8
 GRID_RATIO = 1.12
 """Ratio of neighboring grid points above ``GRID_EXACT``. The interpolation error is at most 1 %
 of a step, next to the point where matrix products change from memory-bound to compute-bound."""
+MOST_POINTS = 1024
+"""More points than a grid can have, so that row x ``MOST_POINTS`` + column is unambiguous."""
 CONTEXTS = (64.0, 4096.0)
 """Contexts at which steps of models without a sliding window are evaluated."""
 MANY_KEYS = (1e6, 2e6)
@@ -60,19 +62,22 @@ class StepTimes:
         self.window = self.keys.window
         self._seconds = seconds
         self._span = max(self.keys.mean_visible(prompt_tokens), 0.5)
-        self._lines: dict[tuple[int, bool], Line] = {}
+        self._lines: tuple[dict[int, Line], dict[int, Line]] = {}, {}
+        self._places: dict[float, tuple[int, float]] = {}
+        self._segments: dict[int, Line] = {}
         self._cells: dict[tuple[int, int], float] = {}
-        self._keys: dict[float, float] = {}
+        self._keys: dict[int, float] = {}
         self._grid = [float(n) for n in range(GRID_EXACT + 1)]
         few, many = (seconds(StepBatch(1.0, 1.0, 1.0, span)) for span in MANY_KEYS)
         self._per_key = (many - few) / (MANY_KEYS[1] - MANY_KEYS[0])
 
     def decode_line(self, decode: int, context: float) -> Line:
         """Return the line on which steps with ``decode`` requests of mean ``context`` lie."""
-        key = decode, context >= self.window
-        line = self._lines.get(key)
+        is_beyond = context >= self.window
+        lines = self._lines[is_beyond]
+        line = lines.get(decode)
         if line is None:
-            line = self._lines[key] = self._find_line(*key)
+            line = lines[decode] = self._find_line(decode, is_beyond)
         return line
 
     def decode_seconds(self, decode: float) -> float:
@@ -102,24 +107,36 @@ class StepTimes:
         """
         if not tokens:
             return 0.0
-        grid = self._grid
-        while grid[-1] <= tokens or grid[-1] <= decode:
-            grid.append(float(int(grid[-1] * GRID_RATIO) + 1))
-        row, column = bisect_right(grid, decode) - 1, bisect_right(grid, tokens) - 1
-        along = (tokens - grid[column]) / (grid[column + 1] - grid[column])
-        across = (decode - grid[row]) / (grid[row + 1] - grid[row])
-        found = self._between(row, column, along)
+        places, segments = self._places, self._segments
+        row, across = places.get(decode) or self._find_place(decode)
+        column, along = places.get(tokens) or self._find_place(tokens)
+        low, rise = segments.get(row * MOST_POINTS + column) or self._find_segment(row, column)
+        found = low + along * rise
         if across:
-            found += across * (self._between(row + 1, column, along) - found)
+            row += 1
+            low, rise = segments.get(row * MOST_POINTS + column) or self._find_segment(row, column)
+            found += across * (low + along * rise - found)
         return found + self._per_key * keys
 
-    def _between(self, row: int, column: int, along: float) -> float:
-        """Return the seconds between two columns of a row of the grid."""
-        low = self._cells.get((row, column))
-        high = self._cells.get((row, column + 1))
-        if low is None or high is None:
-            low, high = self._find_cell(row, column), self._find_cell(row, column + 1)
-        return low + along * (high - low)
+    def _find_place(self, number: float) -> tuple[int, float]:
+        """Return the last grid point up to ``number``, and the fraction of the way to the next."""
+        grid = self._grid
+        while grid[-1] <= number:
+            grid.append(float(int(grid[-1] * GRID_RATIO) + 1))
+        point = bisect_right(grid, number) - 1
+        place = point, (number - grid[point]) / (grid[point + 1] - grid[point])
+        self._places[number] = place
+        return place
+
+    def _find_segment(self, row: int, column: int) -> Line:
+        """Return (seconds at a grid point of a row, growth until the next point of the row)."""
+        low, high = self._cell(row, column), self._cell(row, column + 1)
+        found = self._segments[row * MOST_POINTS + column] = low, high - low
+        return found
+
+    def _cell(self, row: int, column: int) -> float:
+        found = self._cells.get((row, column))
+        return self._find_cell(row, column) if found is None else found
 
     def _find_cell(self, row: int, column: int) -> float:
         """Evaluate a point of the grid: seconds of prompt tokens without those per key."""
@@ -134,13 +151,13 @@ class StepTimes:
 
     def visible_keys(self, first: int, last: int) -> float:
         """Return the sum of the keys that the prompt tokens ``first`` to ``last`` attend to."""
-        return self._visible_from_start(last) - self._visible_from_start(first)
-
-    def _visible_from_start(self, tokens: int) -> float:
-        found = self._keys.get(tokens)
+        known = self._keys
+        before, found = known.get(first), known.get(last)
+        if before is None:
+            before = known[first] = first * self.keys.mean_visible(first)
         if found is None:
-            found = self._keys[tokens] = tokens * self.keys.mean_visible(tokens)
-        return found
+            found = known[last] = last * self.keys.mean_visible(last)
+        return found - before
 
 
 def build_step_times(
