@@ -26,7 +26,6 @@ from importlib.machinery import ModuleSpec
 from itertools import islice
 from math import inf
 from pathlib import Path
-from random import Random
 from statistics import median
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,6 +35,7 @@ from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
+    RequestSample,
     open_arrivals,
     request_maker,
 )
@@ -145,9 +145,9 @@ def traffic_of(service: Service, deployment: Deployment) -> Traffic:
 
 def requests_of(traffic: Traffic, longest: int, count: int) -> list[Request]:
     """Return the first ``count`` requests of ``traffic``; none has more than ``longest`` tokens."""
-    random = Random(f"vidur {traffic}")
-    maker = request_maker(traffic, random, longest, PrefixCaches(inf))
-    return list(islice(open_arrivals(traffic, traffic.request_rate or 0.0, random, maker), count))
+    sample = RequestSample(traffic, f"vidur {traffic}")
+    maker = request_maker(traffic, sample, longest, PrefixCaches(inf))
+    return list(islice(open_arrivals(traffic.request_rate or 0.0, sample, maker), count))
 
 
 def serve_with_parc(

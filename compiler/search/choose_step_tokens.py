@@ -20,7 +20,7 @@ from parc.compiler.evaluate.evaluate_service import (
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import StepTokens
-from parc.compiler.search.simulate_finalists import adjust_to_limits
+from parc.compiler.search.simulate_finalists import SAMPLES, adjust_to_limits
 
 LAYOUTS = 2
 """Number of layouts for which other numbers of tokens per step are tried: the best one in the
@@ -45,10 +45,12 @@ def choose_step_tokens(
     chosen, best = None, list(simulated)
     layouts = [replace(one.layout, replicas=1) for one in (*simulated[:1], *order)]
     tried = list(dict.fromkeys(layouts))[:LAYOUTS]
+    seeds = list(SAMPLES)
     value = start = objective_value(problem, best[0])[0] if best else math.inf
     for tokens in _step_tokens_to_try(problem, engine):
         changed = with_step_tokens(problem, tokens)
-        found = adjust_to_limits(changed, _possible(changed, engine, tried), value / LEAST_GAIN)
+        possible = _possible(changed, engine, tried)
+        found = adjust_to_limits(changed, possible, value / LEAST_GAIN, seeds)
         if found:
             best, value = found, objective_value(problem, found[0])[0]
             default = problem.service.setup.max_batched_tokens or 0

@@ -79,19 +79,24 @@ def simulate_finalists(
 
 
 def adjust_to_limits(
-    problem: ServingProblem, order: Sequence[ServingEstimate], most: float
+    problem: ServingProblem,
+    order: Sequence[ServingEstimate],
+    most: float,
+    seeds: list[int] | None = None,
 ) -> list[ServingEstimate]:
     """Return the estimates with the load or replicas that meet all limits, best first.
 
     An estimate is left out if it cannot be better than ``most`` or than the best adjusted one,
-    because adjusting only makes estimates worse.
+    because adjusting only makes estimates worse. ``seeds`` are those of ``SAMPLES`` in the order in
+    which a load is simulated; a sample that misses a limit moves to the front.
     """
     adjusted: list[ServingEstimate] = []
+    seeds = list(SAMPLES) if seeds is None else seeds
     for found in order:
         if objective_value(problem, found)[0] > most:
             continue
         within = (
-            _with_less_load(problem, found, most)
+            _with_less_load(problem, found, most, seeds)
             if is_load_searched(problem)
             else _with_more_replicas(problem, found, most)
         )
@@ -263,7 +268,7 @@ def _count_at_limit(counts: Sequence[int], ratios: dict[int, float], low: int, h
 
 
 def _with_less_load(
-    problem: ServingProblem, found: ServingEstimate, most: float
+    problem: ServingProblem, found: ServingEstimate, most: float, seeds: list[int]
 ) -> ServingEstimate | None:
     """Return the estimate at the largest load that meets the limits; None if no load does.
 
@@ -274,13 +279,12 @@ def _with_less_load(
     # load. Numbers of GPUs do not depend on it.
     least = 0.0 if problem.minimizes_gpus else objective_value(problem, found)[0] / most
 
-    seeds = list(SAMPLES)
-
-    def simulate_at(rate: float) -> ServingEstimate | None:
+    def simulate_at(rate: float, samples: int = len(SAMPLES)) -> ServingEstimate | None:
         estimate = estimate_at(problem, found.layout, rate)
-        return _simulate_samples(problem, estimate, seeds, len(SAMPLES))[0]
+        return _simulate_samples(problem, estimate, seeds, samples)[0]
 
-    if least and simulate_at(largest_rate * least) is None:
+    # The other samples are needed only if all larger loads miss a limit.
+    if least and simulate_at(largest_rate * least, 1) is None:
         return None
     high = largest_rate
     for share in (*(one for one in RATES if one > least), *((least,) if least else ())):

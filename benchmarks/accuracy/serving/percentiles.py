@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from random import Random
 from statistics import geometric_mean
 
 from benchmarks.accuracy.pages.page_tables import markdown
@@ -37,6 +36,7 @@ from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.simulation.front_end import serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
+    RequestSample,
     open_arrivals,
     request_maker,
 )
@@ -230,12 +230,12 @@ def simulate_run(
     if not estimate.fits:
         return None
     limits, replicas = rank_limits(deployment, traffic, estimate), deployment.layout.replicas
-    random = Random(seed)
+    sample = RequestSample(traffic, seed)
     engines = idle_engines(deployment, traffic, limits, replicas)
     maker = request_maker(
-        traffic, random, limits.longest_request, PrefixCaches(limits.cache_tokens)
+        traffic, sample, limits.longest_request, PrefixCaches(limits.cache_tokens)
     )
-    arrivals = open_arrivals(traffic, traffic.request_rate or 1.0, random, maker)
+    arrivals = open_arrivals(traffic.request_rate or 1.0, sample, maker)
     front = front_end(deployment, traffic, replicas, seed=seed)
     done = list(serve(engines, front, islice(arrivals, requests)))
     tokens = sum(request.output for request in done)

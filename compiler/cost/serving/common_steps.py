@@ -24,7 +24,7 @@ divided by the mean time. K has a Poisson distribution:
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, erfc, exp, expm1, log, sqrt
 
 from parc.compiler.cost.serving.slowest_prompt import slowest_moments
@@ -46,7 +46,7 @@ GRID_RATIO = 1.05
 LOG_RATIO = log(GRID_RATIO)
 
 
-@frozen
+@frozen(slots=False)  # without slots, so that the values of a single prompt can be cached
 class CommonSteps:
     """Prompts that run on the data-parallel ranks of one engine."""
 
@@ -70,19 +70,27 @@ class CommonSteps:
 
     def _slowest_moments(self, prompts: float) -> tuple[float, float]:
         """Return the mean of this time and of its square, in units of the mean time."""
-        quadratic = round(self.quadratic, 2)
         low = min(max(int(prompts), 1), self.ranks)
         part = min(max(prompts - low, 0.0), 1.0)
-        one = slowest_moments(self.lengths, 1, self.step_prompts, quadratic)[0]
-        mean, square = slowest_moments(self.lengths, low, self.step_prompts, quadratic)
+        one = self._moments_of_one[0]
+        mean, square = self._moments_of_one if low == 1 else self._moments(low)
         if part and low < self.ranks:
-            many = slowest_moments(self.lengths, low + 1, self.step_prompts, quadratic)
+            many = self._moments(low + 1)
             mean += part * (many[0] - mean)
             square += part * (many[1] - square)
         return mean / one, square / (one * one)
 
+    def _moments(self, prompts: int) -> tuple[float, float]:
+        quadratic = round(self.quadratic, 2)
+        return slowest_moments(self.lengths, prompts, self.step_prompts, quadratic)
+
+    @cached_property
+    def _moments_of_one(self) -> tuple[float, float]:
+        return self._moments(1)
+
+    @cached_property
     def _chunks(self) -> float:
-        """Return the mean number of steps in which the prompt of one request runs."""
+        """Mean number of steps in which the prompt of one request runs."""
         # The mean length that runs in one step, divided by the mean length of a prompt.
         return 1 / slowest_moments(self.lengths, 1, self.step_prompts, 0.0)[0]
 
@@ -110,7 +118,7 @@ class CommonSteps:
         """
         if starts <= 0:
             return 0.0, 0.0, 0.0
-        chunks = self._chunks()
+        chunks = self._chunks
         prompts = starts * chunks
         share = -expm1(-prompts)
         if self.is_closed:

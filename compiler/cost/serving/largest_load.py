@@ -9,7 +9,11 @@ from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.request_waits import BUSIEST, poisson_queue
-from parc.compiler.cost.serving.steady_state import decode_steps, steady_state
+from parc.compiler.cost.serving.steady_state import (
+    decode_steps,
+    state_with_steps,
+    steady_steps,
+)
 from parc.compiler.cost.serving.traffic import (
     LEAST_RUNNING,
     estimate_deployment,
@@ -20,6 +24,8 @@ from parc.compiler.ir.serving import ServingEstimate, Traffic
 
 LOAD_TOLERANCE = 2e-5
 """Relative error of the number of decoding requests at the largest load."""
+LITTLE_ROUNDS = 4
+"""Maximum number of loads below a least rate that are tried before the largest load is found."""
 LOAD_MARGINS = (0.999, 0.997, 0.99, 0.97, 0.9)
 """Fractions of the largest load, of which the first one that meets the limits is returned.
 ``estimate_deployment`` solves Little's law numerically for a given rate. Close to saturation, small
@@ -77,10 +83,14 @@ def _rate_and_largest_ratio(
     largest number of requests of a rank.
     """
     setup, steps = deployment.setup, decode_steps(deployment.setup, traffic)
-    alone = steady_state(deployment, traffic, running, poisson_queue(setup, traffic, 0.0))
-    rate = running / (steps * alone.step_seconds) if steps else running / alone.first_seconds
-    queue = poisson_queue(setup, traffic, rate)
-    queued = steady_state(deployment, traffic, running, queue)
+    found = steady_steps(deployment, traffic, running, poisson_queue(setup, traffic, 0.0))
+    if steps:
+        rate = running / (steps * found.seconds.request_step)
+    else:
+        rate = running / state_with_steps(deployment, traffic, running, found).first_seconds
+    # The steps do not depend on the rate.
+    found = replace(found, queue=replace(found.queue, rate=rate))
+    queued = state_with_steps(deployment, traffic, running, found)
     return rate, max(
         rate * queued.prefill_seconds / BUSIEST,
         rate * queued.request_seconds / limits[3],
@@ -101,9 +111,12 @@ def _largest_running(
     """
     # Regula falsi on the logarithms, in which latencies of queues are almost straight lines.
     low, high = math.log(LEAST_RUNNING), math.log(most)
-    below = math.log(rate_with(LEAST_RUNNING)[1])
+    rate, ratio = rate_with(LEAST_RUNNING)
+    below = math.log(ratio)
     if below > 0 or high <= low:
         return LEAST_RUNNING
+    if _is_missed_below(rate_with, most, least_rate, rate):
+        return None
     rate, ratio = rate_with(most)
     above = math.log(ratio)
     if above <= 0:
@@ -126,3 +139,30 @@ def _largest_running(
         else:
             high, above, below, rate = point, value, below / 2, point_rate
     return math.exp(low)
+
+
+def _is_missed_below(
+    rate_with: Callable[[float], tuple[float, float]],
+    most: float,
+    least_rate: float,
+    rate: float,
+) -> bool:
+    """Return True if a limit is certainly missed at a rate below ``least_rate``.
+
+    ``rate_with`` and ``most`` are those of ``_largest_running``, and ``rate`` is the rate with
+    ``LEAST_RUNNING`` requests.
+    """
+    # Little's law with the steps of fewer requests, which are shorter, gives fewer requests than
+    # ``least_rate`` needs. Each round starts with the steps of the round before.
+    running = LEAST_RUNNING
+    for _ in range(LITTLE_ROUNDS):
+        ahead = running * least_rate / rate
+        if not running < ahead < most:
+            break
+        running = ahead
+        rate, ratio = rate_with(running)
+        if rate >= least_rate:
+            break
+        if ratio > 1:
+            return True
+    return False

@@ -46,6 +46,18 @@ class SteadyState:
     """Seconds from admission to the last token."""
 
 
+@frozen
+class SteadySteps:
+    """Steps of a steady state, apart from the time until a new request starts.
+
+    Under Poisson arrivals, they do not depend on the rate of the queue.
+    """
+
+    queue: RequestQueue
+    decode: StepTerms
+    seconds: StepSeconds
+
+
 def decode_steps(setup: ServingSetup, traffic: Traffic) -> float:
     """Return the number of steps from the first to the last token of a request."""
     return max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
@@ -60,8 +72,15 @@ def steady_state(
     those that a request experiences: under Poisson arrivals, its steps contain itself and, on
     average, ``running`` other requests.
     """
-    setup = deployment.setup
-    queue, decode, seconds = _steady_steps(deployment, traffic, running, queue)
+    found = steady_steps(deployment, traffic, running, queue)
+    return state_with_steps(deployment, traffic, running, found)
+
+
+def state_with_steps(
+    deployment: Deployment, traffic: Traffic, running: float, found: SteadySteps
+) -> SteadyState:
+    """Return the steady state (``steady_state``) whose steps are ``found``."""
+    setup, queue, decode, seconds = deployment.setup, found.queue, found.decode, found.seconds
     steps, step = decode_steps(setup, traffic), seconds.request_step
     ratio = _prompt_latency_ratio(deployment, traffic)
     if seconds.alone and queue.prefill_first:
@@ -87,13 +106,13 @@ def mean_step_seconds(
     deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
 ) -> float:
     """Return the seconds of a mean step with ``running`` decoding requests (``steady_state``)."""
-    return _steady_steps(deployment, traffic, running, queue)[2].request_step
+    return steady_steps(deployment, traffic, running, queue).seconds.request_step
 
 
-def _steady_steps(
+def steady_steps(
     deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
-) -> tuple[RequestQueue, StepTerms, StepSeconds]:
-    """Return queue and steps with ``running`` decoding requests (see ``steady_state``)."""
+) -> SteadySteps:
+    """Return the steps with ``running`` decoding requests (see ``steady_state``)."""
     setup, ranks = deployment.setup, deployment.layout.dp
     context = traffic.input_tokens + traffic.output_tokens / 2
     present = running if queue.rate is None else queue.others(running) + 1
@@ -111,9 +130,9 @@ def _steady_steps(
     decode = seconds_through_all_stages(deployment, StepBatch(present, context))
     seconds = prompt_seconds(deployment, traffic, present, decode, queue)
     if setup.prefill_apart:
-        return queue, decode, seconds
+        return SteadySteps(queue, decode, seconds)
     steps = max(decode_steps(setup, traffic), 1.0)
-    return queue, decode, with_prompts(queue, seconds, running, steps)
+    return SteadySteps(queue, decode, with_prompts(queue, seconds, running, steps))
 
 
 def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:

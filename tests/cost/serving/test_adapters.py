@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.shard import adapter_width, weights_bytes
-from parc.compiler.cost.serving.simulation.requests import PrefixCaches, request_maker
+from parc.compiler.cost.serving.simulation.requests import (
+    PrefixCaches,
+    RequestSample,
+    request_maker,
+)
 from parc.compiler.cost.serving.steady_state import reloaded_bytes
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_deployment
@@ -74,7 +77,8 @@ def test_blocks_that_leave_gpu_memory_are_found_in_host_memory() -> None:
     def cached(host_tokens: float) -> list[tuple[int, float]]:
         requests = tuple(TraceRequest(n, 1025, 1, (2 * n % 4, 2 * n % 4 + 1)) for n in range(4))
         traffic = Traffic(1025, 1, trace=Trace("t", "", 4, 3.0, requests))
-        make = request_maker(traffic, Random(0), 9999, PrefixCaches(1024, host_tokens, 0.001))
+        sample = RequestSample(traffic, 0)
+        make = request_maker(traffic, sample, 9999, PrefixCaches(1024, host_tokens, 0.001))
         return [(one.cached, one.delay) for one in (make(0.0) for _ in requests)]
 
     assert cached(0.0) == [(0, 0.0)] * 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from statistics import fmean
 
 import pytest
@@ -16,7 +15,7 @@ from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_bytes, transfer_seconds
 from parc.compiler.cost.serving.simulation.engine import Engine
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
-from parc.compiler.cost.serving.simulation.requests import open_arrivals
+from parc.compiler.cost.serving.simulation.requests import RequestSample, open_arrivals
 from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
 from parc.compiler.cost.serving.simulation.simulate import rank_limits, simulate
 from parc.compiler.cost.serving.simulation.step_times import build_step_times
@@ -111,7 +110,7 @@ def in_sequence(
         FrontEnd(arrivals.front_seconds, 0.0),
         FrontEnd(arrivals.front_seconds + transfer, transfer / decode.layout.replicas),
     )
-    asked = open_arrivals(WHOLE, 4.0, Random(1), lambda now: Request(now, 4000, 1))
+    asked = open_arrivals(4.0, RequestSample(WHOLE, 1), lambda now: Request(now, 4000, 1))
     sent: dict[int, Request] = {}
 
     def handed_over() -> Iterator[Request]:

@@ -16,6 +16,7 @@ from parc.compiler.cost.serving.simulation.engine import Engine
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
+    RequestSample,
     request_maker,
     trace_arrivals,
 )
@@ -292,7 +293,8 @@ def trace_of(requests: list[TraceRequest]) -> Trace:
 
 def test_a_trace_is_replayed_at_the_rate_of_the_traffic() -> None:
     recorded = trace_of([TraceRequest(*one) for one in ((0.0, 30, 3), (4.0, 10, 1), (6.0, 20, 2))])
-    maker = request_maker(Traffic(20, 2, trace=recorded), Random(0), 25, PrefixCaches(1e6))
+    traffic = Traffic(20, 2, trace=recorded)
+    maker = request_maker(traffic, RequestSample(traffic, 0), 25, PrefixCaches(1e6))
     replayed = trace_arrivals(recorded, 2.0, maker)
     found = [(one.arrival, one.prompt, one.output) for one in islice(replayed, 4)]
     # Three requests take 1.5 s. The first one is cut to the 25 tokens that fit.
@@ -306,10 +308,11 @@ def test_prefixes_of_a_trace_are_found_until_the_cache_evicts_them() -> None:
         [TraceRequest(float(n), 512 * len(one), 1, one) for n, one in enumerate(blocks)]
     )
     traffic = Traffic(1000, 1, trace=recorded)
+    sample = RequestSample(traffic, 0)
     cached = {
         size: [maker(0.0).cached for _ in blocks]
         for size in (3, 5)
-        for maker in [request_maker(traffic, Random(0), 10_000, PrefixCaches(512.0 * size))]
+        for maker in [request_maker(traffic, sample, 10_000, PrefixCaches(512.0 * size))]
     }
     # At least the last token of a prompt is computed.
     assert cached == {3: [0, 1535, 0, 0], 5: [0, 1535, 0, 1535]}

@@ -16,6 +16,7 @@ from parc.compiler.ir.engine_constants import RankBalancer
 
 END, LOAD = attrgetter("end"), attrgetter("load")
 
+
 class Balancer(ABC):
     """Choice of the engine, and of its data-parallel rank, that processes a request."""
 
@@ -159,4 +160,3 @@ def serve(
             if renew is not None:
                 front.accept(renew(request.finish))
             yield request
-

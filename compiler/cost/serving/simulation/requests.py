@@ -4,33 +4,88 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
 from itertools import count
 from math import exp, log, sqrt
 from random import Random
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.ir.serving import Trace, Traffic
+from parc.compiler.ir.serving import Lengths, Trace, Traffic
 
 TRACE_BLOCK = 512
 """Prompt tokens per block identifier of a trace (Mooncake, arXiv:2407.00079)."""
 
+DRAWN_TOGETHER = 256
+"""Number of requests of a sample that are drawn at a time."""
 RequestAt = Callable[[float], Request]
 """Function that returns a new request that arrives at the given time."""
 
 
-def open_arrivals(
-    traffic: Traffic, rate: float, random: Random, request_at: RequestAt
-) -> Iterator[Request]:
-    """Yield requests without end, at ``rate`` requests per second.
+class RequestSample:
+    """Lengths of requests, and times between their arrivals, drawn from a random generator.
 
-    The times between arrivals have a gamma distribution whose shape is the burstiness, as in ``vllm
-    bench serve``.
+    Simulations of other layouts and rates need the same numbers again, so they are kept.
     """
-    now, shape = 0.0, traffic.burstiness
-    while True:
-        gap = random.expovariate(rate) if shape == 1 else random.gammavariate(shape, 1 / shape)
-        now += gap if shape == 1 else gap / rate
+
+    def __init__(self, traffic: Traffic, seed: int | str) -> None:
+        """Create a sample of ``traffic``; equal seeds give equal samples."""
+        random, shape = Random(seed), traffic.burstiness
+        lengths = traffic.lengths
+        self._draw_input = _length_drawer(lengths, traffic.input_tokens, lengths.input_cv, random)
+        self._draw_output = _length_drawer(
+            lengths, traffic.output_tokens, lengths.output_cv, random
+        )
+        self._draw_gap: Callable[[], float] | None = None
+        if traffic.request_rate is not None:
+            # The times have a gamma distribution whose shape is the burstiness, as in ``vllm bench
+            # serve``. The mean is 1, because rates differ between simulations.
+            self._draw_gap = (
+                partial(random.expovariate, 1.0)
+                if shape == 1
+                else partial(random.gammavariate, shape, 1 / shape)
+            )
+        self._drawn: list[tuple[float, int, int]] = []
+
+    def __iter__(self) -> Iterator[tuple[float, int, int]]:
+        """Yield (time since the arrival before, prompt tokens, output tokens) without end.
+
+        The unit of the time is the mean time between arrivals; it is 0 in a closed loop.
+        """
+        drawn, start = self._drawn, 0
+        while True:
+            if start == len(drawn):
+                drawn += [self._draw() for _ in range(DRAWN_TOGETHER)]
+            stop = len(drawn)
+            yield from drawn[start:stop]
+            start = stop
+
+    def _draw(self) -> tuple[float, int, int]:
+        gap = self._draw_gap() if self._draw_gap is not None else 0.0
+        return gap, self._draw_input(), self._draw_output()
+
+
+def request_sample(traffic: Traffic, seed: int) -> RequestSample:
+    """Return the sample of ``traffic`` with ``seed``, which other simulations may have drawn."""
+    # The rate and the hits of the prefix cache do not change what is drawn.
+    rate = None if traffic.request_rate is None else 1.0
+    drawn = Traffic(traffic.input_tokens, traffic.output_tokens, request_rate=rate)
+    return _cached_sample(
+        replace(drawn, burstiness=traffic.burstiness, lengths=traffic.lengths), seed
+    )
+
+
+@lru_cache(maxsize=4)
+def _cached_sample(traffic: Traffic, seed: int) -> RequestSample:
+    return RequestSample(traffic, seed)
+
+
+def open_arrivals(rate: float, sample: RequestSample, request_at: RequestAt) -> Iterator[Request]:
+    """Yield requests without end, at ``rate`` requests per second."""
+    now = 0.0
+    for gap, _, _ in sample:
+        now += gap / rate
         yield request_at(now)
 
 
@@ -59,7 +114,7 @@ class PrefixCaches:
 
 
 def request_maker(
-    traffic: Traffic, random: Random, longest: int, caches: PrefixCaches
+    traffic: Traffic, sample: RequestSample, longest: int, caches: PrefixCaches
 ) -> RequestAt:
     """Return a function that creates requests with the lengths of ``traffic``.
 
@@ -67,25 +122,26 @@ def request_maker(
     """
     if traffic.trace is not None:
         return _trace_maker(traffic.trace, longest, caches)
-    draw_input = _length_drawer(traffic, traffic.input_tokens, traffic.lengths.input_cv, random)
-    draw_output = _length_drawer(traffic, traffic.output_tokens, traffic.lengths.output_cv, random)
+    drawn = iter(sample)
     hit, loaded = traffic.prefix_hit + traffic.host_hit, traffic.host_hit
 
     def request_at(now: float) -> Request:
-        prompt = min(draw_input(), longest - 1)
+        _, prompt, output = next(drawn)
+        if prompt >= longest:
+            prompt = longest - 1
         # At least the last token of a prompt is computed, because it yields the first output.
         cached = min(int(prompt * hit), prompt - 1) if hit else 0
         delay = prompt * loaded * caches.reload_seconds
-        return Request(now, prompt, min(draw_output(), longest - prompt), cached, delay)
+        return Request(now, prompt, min(output, longest - prompt), cached, delay)
 
     return request_at
 
 
 def _length_drawer(
-    traffic: Traffic, mean: float, variation: float, random: Random
+    lengths: Lengths, mean: float, variation: float, random: Random
 ) -> Callable[[], int]:
     """Return a function that draws lengths with the given mean."""
-    ratio = traffic.lengths.range_ratio
+    ratio = lengths.range_ratio
     if variation:
         sigma = sqrt(log(1 + variation * variation))
         mu = log(mean) - sigma * sigma / 2

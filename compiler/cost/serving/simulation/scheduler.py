@@ -21,7 +21,6 @@ from math import ceil, inf
 from parc.compiler.cost.serving.simulation.step_times import StepTimes
 from parc.compiler.ir.frozen import frozen
 
-
 WAITING_WEIGHT = 4
 """Weight of a waiting request relative to a running one when vLLM chooses a data-parallel rank
 (v1/engine/core_client.py, DPLBAsyncMPClient)."""
@@ -309,14 +308,17 @@ class Rank:
         self.pass_steps(steps)
         if self.decoding:
             self.is_changed = True
-            finishing, step = self._finishing, self.step
+            finishing, step, limits = self._finishing, self.step, self.limits
             while finishing and finishing[0][0] <= step:
                 _, _, request, epoch = heappop(finishing)
-                if request.epoch == epoch:
-                    self.decoding -= 1
-                    steps_run = step - request.joined
-                    self.context -= request.base + steps_run * self.limits.accepted
-                    self._end(request, now, done)
+                if request.epoch != epoch:
+                    continue  # it was preempted
+                tokens = request.base + (step - request.joined) * limits.accepted
+                self.decoding -= 1
+                self.context -= tokens
+                if limits.reserves_output:
+                    tokens = request.prompt + request.output
+                self._end(request, tokens, now, done)
         if self.chunks:
             self._finish_chunks(now, done)
 
@@ -331,7 +333,9 @@ class Rank:
             request.generated += 1 if request.generated < request.output else 0
             left = request.output - request.generated
             if left <= 0:
-                self._end(request, now, done)
+                reserves = self.limits.reserves_output
+                tokens = request.prompt + request.output if reserves else request.position
+                self._end(request, tokens, now, done)
                 continue
             request.base, request.joined = float(request.position), self.step
             self.decoding += 1
@@ -340,7 +344,10 @@ class Rank:
             last = self.step + ceil(left / self.limits.accepted)
             heappush(self._finishing, (last, self._sequence, request, request.epoch))
 
-    def _end(self, request: Request, now: float, done: list[Request]) -> None:
+    def _end(self, request: Request, tokens: float, now: float, done: list[Request]) -> None:
+        """Free the slot of a request that has ended, and the cache of its ``tokens`` tokens."""
         request.finish = now
-        self._release(request)
+        del self.running[request]
+        self.load -= 1
+        self.used -= tokens + self.limits.tokens_per_request
         done.append(request)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 from math import inf
-from random import Random
 from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
@@ -22,8 +21,10 @@ from parc.compiler.cost.serving.simulation.front_end import FrontEnd, create_bal
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
     RequestAt,
+    RequestSample,
     open_arrivals,
     request_maker,
+    request_sample,
     trace_arrivals,
 )
 from parc.compiler.cost.serving.simulation.scheduler import Rank, RankLimits, Request
@@ -111,15 +112,15 @@ def simulate(
         return None
     limits = rank_limits(deployment, traffic, estimate)
     engines = idle_engines(deployment, traffic, limits, replicas)
-    random = Random(sampling.seed)
+    sample = request_sample(traffic, sampling.seed)
     caches = _prefix_caches(deployment, limits, layout.dp * replicas)
-    whole = request_maker(traffic, random, limits.longest_request, caches)
+    whole = request_maker(traffic, sample, limits.longest_request, caches)
     maker = _in_pool(deployment.setup.pool, whole)
     front = front_end(
         deployment, traffic, replicas, is_closed=load.concurrency is not None, seed=sampling.seed
     )
     renew = None if load.concurrency is None else maker
-    done = serve(engines, front, _arrivals(traffic, load, random, maker), renew)
+    done = serve(engines, front, _arrivals(traffic, load, sample, maker), renew)
     requests, warm_up = _recorded_requests(traffic, limits, sampling), sampling.warm_up
     left_out = int(warm_up * load.present) + (requests // 10 if warm_up else 0)
     stop = sampling.stop.checker(requests) if sampling.stop else None
@@ -222,12 +223,14 @@ def _share_of_load(traffic: Traffic, estimate: ServingEstimate, share: float) ->
     return Load(min(rate * seconds, estimate.max_concurrency * share), None, rate)
 
 
-def _arrivals(traffic: Traffic, load: Load, random: Random, maker: RequestAt) -> Iterator[Request]:
+def _arrivals(
+    traffic: Traffic, load: Load, sample: RequestSample, maker: RequestAt
+) -> Iterator[Request]:
     if load.concurrency is not None:
         return map(maker, repeat(0.0, load.concurrency))
     if traffic.trace is not None:
         return trace_arrivals(traffic.trace, load.rate, maker)
-    return open_arrivals(traffic, load.rate, random, maker)
+    return open_arrivals(load.rate, sample, maker)
 
 
 def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> RankLimits:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from random import Random
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.simulation.engine import Engine
@@ -13,6 +12,7 @@ from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
     open_arrivals,
     request_maker,
+    request_sample,
     trace_arrivals,
 )
 from parc.compiler.cost.serving.simulation.scheduler import RankLimits, Request
@@ -80,13 +80,13 @@ def simulate_pools(
     present = traffic.request_rate * (prefill.request_seconds + decode.request_seconds)
     if not (prefill.estimate.fits and decode.estimate.fits) or present > MOST_PRESENT:
         return None
-    random = Random(sampling.seed)
+    sample = request_sample(traffic, sampling.seed)
     ranks = sum(len(engine.ranks) for engine in prefill.engines)
     caches = PrefixCaches(prefill.limits.cache_tokens * ranks)
     longest = min(prefill.limits.longest_request, decode.limits.longest_request)
-    maker = request_maker(traffic, random, longest, caches)
+    maker = request_maker(traffic, sample, longest, caches)
     arrivals = (
-        open_arrivals(traffic, traffic.request_rate, random, maker)
+        open_arrivals(traffic.request_rate, sample, maker)
         if traffic.trace is None
         else trace_arrivals(traffic.trace, traffic.request_rate, maker)
     )

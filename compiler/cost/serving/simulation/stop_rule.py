@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 def request_latency(request: Request, latency: LatencyName) -> float:
     """Return a latency of a request that has ended, in seconds."""
     if latency == "tpot":
-        return (request.finish - request.first) / max(request.output - 1, 1)
+        return (request.finish - request.first) / (request.output - 1 or 1)
     return (request.first if latency == "ttft" else request.finish) - request.arrival
 
 
