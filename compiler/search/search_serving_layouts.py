@@ -275,11 +275,12 @@ def _near_misses(
         missed.sort(key=attrgetter("ttft_seconds" if limit.latency == "ttft" else "tpot_seconds"))
         relaxed = replace(problem, goals=problem.goals.with_higher_limit(limit, HIGHER_LIMIT))
         tried = (
-            evaluate_service(relaxed, found.layout)
+            _evaluate_up_to(relaxed, found.layout, chosen / NOTABLE_GAIN)
             for found in (*order[:REFINED], *missed[:REFINED])
         )
         ranked = rank_services(
-            relaxed, [found for found in tried if first_missed_limit(relaxed, found) is None]
+            relaxed,
+            [one for one in tried if one is not None and first_missed_limit(relaxed, one) is None],
         )
         # The simulation takes longer and can only reduce the gain of the closed-form estimate.
         if not ranked or chosen / objective_value(relaxed, ranked[0])[0] < NOTABLE_GAIN:
@@ -289,6 +290,20 @@ def _near_misses(
         if gain >= NOTABLE_GAIN:
             candidate = ServingCandidate.from_estimate(simulated[0])
             yield NearMiss(limit, limit.seconds * HIGHER_LIMIT, gain, candidate)
+
+
+def _evaluate_up_to(
+    problem: ServingProblem, layout: ServingLayout, most: float
+) -> ServingEstimate | None:
+    """Return the estimate of ``layout`` if its objective value is at most ``most``.
+
+    If the value is larger, the result is None or an estimate with another value above ``most``.
+    """
+    if is_load_searched(problem) and not problem.minimizes_gpus:
+        # Estimates within 3 % of the best one count as equal.
+        return evaluate_at_largest_load(problem, layout, most * BOUND_SLACK)
+    limit = math.ceil(most) if problem.minimizes_gpus else math.inf
+    return evaluate_service(problem, layout, limit)
 
 
 def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:

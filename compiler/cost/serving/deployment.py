@@ -247,6 +247,11 @@ class Deployment:
         return bytes_per_gpu / (self.cluster.generation.host_link_gb_per_s * 1e9)
 
     @cached_property
+    def prompt_step_seconds(self) -> dict[object, float]:
+        """Return the cache {work of a step without decoding requests: seconds}."""
+        return {}
+
+    @cached_property
     def _gemm_rates(self) -> dict[float, tuple[float, float]]:
         """Return the cache {bytes per weight: (bytes per second, FLOP/s)} of GEMM rates.
 

@@ -103,7 +103,12 @@ def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> 
     tokens = prompts * traffic.computed_input_tokens
     chunk = min(tokens, deployment.setup.step_token_limit)
     batch = StepBatch(0.0, 0.0, chunk, _mean_computed_keys(deployment, traffic))
-    return seconds_through_all_stages(deployment, batch).total_seconds * tokens / chunk
+    # The time does not depend on the load, which a search varies.
+    seconds = deployment.prompt_step_seconds.get(batch)
+    if seconds is None:
+        seconds = seconds_through_all_stages(deployment, batch).total_seconds
+        deployment.prompt_step_seconds[batch] = seconds
+    return seconds * tokens / chunk
 
 
 def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
