@@ -244,34 +244,20 @@ class StepTerms:
         """Seconds in work that all data-parallel ranks share: experts and exchange of tokens."""
         return self.mlp + self.communication
 
-    def with_added_communication(self, seconds: float) -> StepTerms:
-        """Return a copy with ``seconds`` added to the time of communication."""
-        return StepTerms(
-            self.projections,
-            self.attention,
-            self.mlp,
-            self.communication + seconds,
-            self.launch,
-            self.head,
-            self.host,
-            self.draft,
-        )
+    def through_stages(self, stages: float, message_seconds: float) -> StepTerms:
+        """Return the times that a request needs to pass ``stages`` stages one after another.
 
-    def scaled(self, times: float) -> StepTerms:
-        """Return a copy in which every time is multiplied by ``times``.
-
-        If ``times`` is the number of pipeline stages, the result is the time that a request needs
-        to pass all stages one after another.
+        Each stage takes as long as this one, and ``message_seconds`` to receive its input.
         """
         return StepTerms(
-            self.projections * times,
-            self.attention * times,
-            self.mlp * times,
-            self.communication * times,
-            self.launch * times,
-            self.head * times,
-            self.host * times,
-            self.draft * times,
+            self.projections * stages,
+            self.attention * stages,
+            self.mlp * stages,
+            (self.communication + message_seconds) * stages,
+            self.launch * stages,
+            self.head * stages,
+            self.host * stages,
+            self.draft * stages,
         )
 
 

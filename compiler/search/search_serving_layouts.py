@@ -7,7 +7,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from operator import attrgetter
 
 from parc.backends.base import Engine
@@ -64,9 +64,10 @@ def search_serving_layouts(
     rules = service_rules(problem, engine)
     # With tensor parallelism, each layer waits for two all-reduces per token. Layouts whose tp
     # exceeds the NVLink domain are therefore tried only if no other layout is valid.
+    evaluator = _Evaluator(problem)
     for widest in (problem.cluster.node.nvlink_or_host_gpus, None):
         layouts = tuple(enumerate_serving_layouts(problem, engine, widest))
-        evaluated = _evaluate_layouts(problem, rules, layouts)
+        evaluated = _evaluate_layouts(evaluator, rules, layouts)
         if evaluated.valid:
             break
     order = rank_services(problem, evaluated.valid)
@@ -126,12 +127,41 @@ class _Evaluated:
         return [evaluate_service(self.problem, one) for one in self.others]
 
 
+class _Evaluator:
+    """Estimates of the layouts of a problem.
+
+    If no layout is valid, more layouts are tried together with the first ones. Estimates that do
+    not depend on others are therefore kept.
+    """
+
+    def __init__(self, problem: ServingProblem) -> None:
+        self.problem = problem
+        self.unlimited = replace(problem, goals=replace(problem.goals, latency_limits=()))
+        self.unlimited_estimate = cache(partial(evaluate_service, self.unlimited))
+        self._missed: dict[ServingLayout, ServingEstimate] = {}
+
+    def estimate(self, layout: ServingLayout, most: float = math.inf) -> ServingEstimate | None:
+        """Return the estimate of ``layout``; None if its objective value is above ``most``.
+
+        If GPUs are minimized, such an estimate has another value above ``most``.
+        """
+        found = self._missed.get(layout)
+        if found is not None:
+            return found
+        if is_load_searched(self.problem) and not self.problem.minimizes_gpus:
+            found = evaluate_at_largest_load(self.problem, layout, most)
+        else:
+            found = evaluate_service(self.problem, layout, most)
+        if found is not None and first_missed_limit(self.problem, found) is not None:
+            self._missed[layout] = found
+        return found
+
+
 def _evaluate_layouts(
-    problem: ServingProblem,
-    rules: tuple[ServingRule, ...],
-    layouts: tuple[ServingLayout, ...],
+    evaluator: _Evaluator, rules: tuple[ServingRule, ...], layouts: tuple[ServingLayout, ...]
 ) -> _Evaluated:
     """Return the estimates of the layouts that violate no rule."""
+    problem = evaluator.problem
     first_violated = _rule_checker(problem, rules)
     found = _Evaluated(problem, [], [], [], Counter())
     possible: list[ServingLayout] = []
@@ -142,11 +172,11 @@ def _evaluate_layouts(
         else:
             found.dropped[broken] += 1
     if is_load_searched(problem):
-        estimates = _estimates_at_largest_load(problem, possible, found.others)
+        estimates = _estimates_at_largest_load(evaluator, possible, found.others)
     elif problem.minimizes_gpus:
-        estimates = _estimates_on_fewest_gpus(problem, possible, found.others)
+        estimates = _estimates_on_fewest_gpus(evaluator, possible, found.others)
     else:
-        estimates = (evaluate_service(problem, one) for one in possible)
+        estimates = filter(None, map(evaluator.estimate, possible))
     for estimate in estimates:
         # A layout that violates no rule may still be too slow for the limits of the goals.
         missed = first_missed_limit(problem, estimate)
@@ -160,15 +190,17 @@ def _evaluate_layouts(
 
 
 def _estimates_on_fewest_gpus(
-    problem: ServingProblem, layouts: list[ServingLayout], others: list[ServingLayout]
+    evaluator: _Evaluator, layouts: list[ServingLayout], others: list[ServingLayout]
 ) -> Iterator[ServingEstimate]:
     """Yield the estimates of ``layouts``, and add the layouts of ``_Evaluated.others`` to it."""
+    problem = evaluator.problem
     best: list[float] = []
     best_of_tp: dict[int, float] = {}
     for layout in layouts:
         kept = best[KEPT - 1] if len(best) >= KEPT else math.inf
         most = max(kept, best_of_tp.get(layout.tp, math.inf))
-        found = evaluate_service(problem, layout, most)
+        found = evaluator.estimate(layout, most)
+        assert found is not None  # the load is given
         if first_missed_limit(problem, found) is None:
             gpus = objective_value(problem, found)[0]
             if gpus > most:
@@ -180,7 +212,7 @@ def _estimates_on_fewest_gpus(
 
 
 def _estimates_at_largest_load(
-    problem: ServingProblem, layouts: list[ServingLayout], others: list[ServingLayout]
+    evaluator: _Evaluator, layouts: list[ServingLayout], others: list[ServingLayout]
 ) -> Iterator[ServingEstimate]:
     """Yield the estimates of ``layouts``, without layouts that cannot be among the best.
 
@@ -189,10 +221,9 @@ def _estimates_at_largest_load(
     """
     # The load without latency limits is an upper bound of the load within the limits, and is much
     # faster to estimate.
-    goals = replace(problem.goals, latency_limits=())
-    unlimited = replace(problem, goals=goals)
-    bounds = [(evaluate_service(unlimited, one), one) for one in layouts]
-    bounds.sort(key=lambda pair: objective_value(unlimited, pair[0]))
+    problem = evaluator.problem
+    bounds = [(evaluator.unlimited_estimate(one), one) for one in layouts]
+    bounds.sort(key=lambda pair: objective_value(evaluator.unlimited, pair[0]))
     best: list[float] = []
     best_of_tp: dict[int, float] = {}
     for bound, layout in bounds:
@@ -200,7 +231,7 @@ def _estimates_at_largest_load(
         if objective_value(problem, bound)[0] > kept:
             return
         most = max(kept, best_of_tp.get(layout.tp, math.inf) * BOUND_SLACK)
-        found = evaluate_at_largest_load(problem, layout, most)
+        found = evaluator.estimate(layout, most)
         if found is None:
             others.append(layout)
             continue

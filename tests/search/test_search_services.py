@@ -184,7 +184,8 @@ def test_the_search_for_the_load_leaves_out_no_layout_that_could_be_the_best() -
         if not any(rule.broken(problem, layout) for rule in rules)
     ]
     kept = [one for one in every if first_missed_limit(problem, one) is None]
-    found = search_serving_layouts._evaluate_layouts(problem, rules, layouts).valid
+    evaluator = search_serving_layouts._Evaluator(problem)
+    found = search_serving_layouts._evaluate_layouts(evaluator, rules, layouts).valid
     best = rank_services(problem, found)[:10]
     assert best == rank_services(problem, kept)[:10]
 

@@ -24,7 +24,7 @@ def with_prompts(
         prompts = queue.prompts_while_decoding(running) / steps * seconds.prefill
         step = seconds.decode + prompts
         if queue.rate is not None:
-            step = _step_behind_own_prompt(queue, replace(seconds, step=step), running, steps)
+            step = _step_behind_own_prompt(queue, seconds, step, running, steps)
         return replace(seconds, step=step)
     starts = queue.prompts_of_all_ranks(running) / steps
     paused = 0.0
@@ -37,7 +37,7 @@ def with_prompts(
 
 
 def _step_behind_own_prompt(
-    queue: RequestQueue, seconds: StepSeconds, running: float, steps: float
+    queue: RequestQueue, seconds: StepSeconds, step: float, running: float, steps: float
 ) -> float:
     """Return the mean step of a request, including the prompts that arrived during its own prompt.
 
@@ -48,7 +48,7 @@ def _step_behind_own_prompt(
     """
     longer = seconds.alone
     if not queue.prefill_first:
-        longer = queue.chunks * seconds.decode + seconds.prefill - seconds.step
-    whole = steps * seconds.step
+        longer = queue.chunks * seconds.decode + seconds.prefill - step
+    whole = steps * step
     added = 4 * seconds.prefill * running * max(longer, 0.0)
     return (whole + sqrt(whole * whole + added)) / 2 / steps

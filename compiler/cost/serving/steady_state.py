@@ -90,7 +90,8 @@ def state_with_steps(
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(seconds.prefill, transfer)
-    seconds = replace(seconds, prefill=serial)
+    if serial > seconds.prefill:
+        seconds = replace(seconds, prefill=serial)
     first += transfer + seconds_until_prompt_runs(setup, deployment.model, queue, seconds)
     if traffic.host_hit:
         first += deployment.reload_seconds(reloaded_bytes(deployment, traffic))

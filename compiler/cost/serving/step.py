@@ -119,7 +119,7 @@ def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> Step
     terms = engine_step_seconds(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
     hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    return terms.with_added_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
+    return terms.through_stages(layout.pp * PIPELINE_BALANCE, hop)
 
 
 def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:

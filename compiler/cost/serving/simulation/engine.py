@@ -82,42 +82,50 @@ class Engine:
 
     def plan(self) -> None:
         """Schedule the next stretch of steps, and set the time at which it ends."""
-        ranks, horizon = self.ranks, inf
-        for rank in ranks:
+        ranks = self.ranks
+        if len(ranks) == 1:
+            rank = ranks[0]
             if rank.is_changed:
                 rank.schedule()
-            if rank.horizon < horizon:
-                horizon = rank.horizon
+            horizon, has_prompts = rank.horizon, rank.prompt_tokens > 0
+            self._first = rank.base_seconds + rank.per_context * rank.context
+            self._growth = rank.growth_seconds
+        else:
+            for rank in ranks:
+                if rank.is_changed:
+                    rank.schedule()
+            horizon = self._set_slowest_line()
+            has_prompts = self._add_shared_seconds()
         if horizon == inf:
             self.end = inf
             return
-        if horizon > self.longest_stretch:
-            horizon = self.longest_stretch
-        if len(ranks) == 1:
-            self._first = rank.base_seconds + rank.per_context * rank.context
-            self._growth, has_prompts = rank.growth_seconds, rank.prompt_tokens > 0
-        else:
-            horizon = self._set_slowest_line(horizon)
-            has_prompts = self._add_shared_seconds()
         if not has_prompts:
             self.decode_seconds = self._first
-        self.steps = steps = int(horizon)
-        self.end = self.clock + steps * (self._first + self._growth * (steps - 1) / 2)
+        self.steps = int(horizon if horizon < self.longest_stretch else self.longest_stretch)
+        self.end = self.clock + self._stretch_seconds(self.steps)
 
-    def _set_slowest_line(self, horizon: float) -> float:
+    def _set_slowest_line(self) -> float:
         """Set the seconds of the first step and the growth per step; return the number of steps.
 
         The slowest rank determines the step time. The stretch ends when another rank becomes the
-        slowest one, because its steps grow faster.
+        slowest one, because its steps grow faster. The number is infinite without work.
         """
-        lines = [
-            (rank.base_seconds + rank.per_context * rank.context, rank.growth_seconds)
-            for rank in self.ranks
-        ]
-        first, growth = max(lines)
-        for other, slope in lines:
+        horizon: float = inf
+        first = growth = -1.0
+        for rank in self.ranks:
+            if rank.horizon < horizon:
+                horizon = rank.horizon
+            seconds, slope = (
+                rank.base_seconds + rank.per_context * rank.context,
+                rank.growth_seconds,
+            )
+            if seconds > first or (seconds == first and slope > growth):
+                first, growth = seconds, slope
+        for rank in self.ranks:
+            slope = rank.growth_seconds
             if slope > growth:
-                horizon = min(horizon, max((first - other) // (slope - growth) + 1, 1))
+                behind = first - (rank.base_seconds + rank.per_context * rank.context)
+                horizon = min(horizon, max(behind // (slope - growth) + 1, 1))
         self._first, self._growth = first, growth
         return horizon
 
@@ -131,7 +139,8 @@ class Engine:
             # The shared work takes as long as for the mean of the tokens of all ranks.
             mean = decode / len(self.ranks)
             self._first += self.shared.decode_seconds(mean)
-            self._first += self.shared.prompt_seconds(mean, tokens / len(self.ranks), 0.0)
+            if tokens:
+                self._first += self.shared.prompt_seconds(mean, tokens / len(self.ranks), 0.0)
         return tokens > 0
 
     def advance(self) -> list[Request]:

@@ -63,6 +63,7 @@ class StepTimes:
         self._seconds = seconds
         self._span = max(self.keys.mean_visible(prompt_tokens), 0.5)
         self._lines: tuple[dict[int, Line], dict[int, Line]] = {}, {}
+        self._means: dict[float, float] = {}
         self._places: dict[float, tuple[int, float]] = {}
         self._segments: dict[int, Line] = {}
         self._cells: dict[tuple[int, int], float] = {}
@@ -85,10 +86,13 @@ class StepTimes:
 
         ``decode`` can be a mean over ranks; its seconds are interpolated.
         """
-        low = int(decode)
-        seconds = self.decode_line(low, 0.0)[0]
-        if decode > low:
-            seconds += (decode - low) * (self.decode_line(low + 1, 0.0)[0] - seconds)
+        seconds = self._means.get(decode)
+        if seconds is None:
+            low = int(decode)
+            seconds = self.decode_line(low, 0.0)[0]
+            if decode > low:
+                seconds += (decode - low) * (self.decode_line(low + 1, 0.0)[0] - seconds)
+            self._means[decode] = seconds
         return seconds
 
     def _find_line(self, decode: int, is_beyond: bool) -> Line:
