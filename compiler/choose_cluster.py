@@ -7,13 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
-from parc.compiler.ir import AnyPlan, ServingPlan
+from parc.compiler.ir import AnyPlan, AnyProblem, ServingPlan
 from parc.compiler.ir.frozen import frozen
 
 Tree = dict[str, Any]
-PlanTree = Callable[[Tree, Sink], AnyPlan | None]
-"""Function that plans the spec of a tree; it returns None after reporting errors."""
 AT = "cluster"
+
+
+@frozen
+class PlannedJob:
+    """Plan of a problem, and what was found while it was planned."""
+
+    problem: AnyProblem
+    plan: AnyPlan
+    findings: Sink
+
+
+PlanTree = Callable[[Tree, Sink], PlannedJob | None]
+"""Function that plans the spec of a tree; it returns None after reporting errors."""
 
 
 @frozen
@@ -22,7 +33,12 @@ class _Alternative:
 
     number: int
     """Position in the list, from 0."""
-    plan: AnyPlan
+    planned: PlannedJob
+
+    @property
+    def plan(self) -> AnyPlan:
+        """Plan of the job."""
+        return self.planned.plan
 
     def format(self) -> str:
         """Return the cluster and the figures of its plan as text."""
@@ -37,8 +53,8 @@ class _Alternative:
         return f"{AT}[{self.number}]: {plan.occupied_gpus} x {gpu}, {figures}{price}"
 
 
-def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
-    """Return ``tree`` with the best entry of the list ``cluster`` in place of the list.
+def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> tuple[Tree, PlannedJob] | None:
+    """Return ``tree`` with the best entry of the list ``cluster`` in place of it, and the plan.
 
     The spec is planned on each cluster of the list. The goal of the spec decides which plan is the
     best, and an earlier entry wins a tie. The comparison is reported (G08), and ``sink.positions``
@@ -51,12 +67,12 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
     reasons: list[str] = []
     for number, entry in enumerate(entries):
         tried = Sink(_positions_at_entry(positions, number))
-        plan = plan_tree({**tree, AT: entry}, tried)
-        if plan is None or tried.failed():
+        planned = plan_tree({**tree, AT: entry}, tried)
+        if planned is None or tried.failed():
             failed.extend(tried)
             reasons.append(_why_no_plan(number, tried))
         else:
-            plans.append(_Alternative(number, plan))
+            plans.append(_Alternative(number, planned))
     if not plans or _has_invalid_entry(failed):
         if not entries:
             finding = Finding("the list of clusters is empty", help="list at least one cluster")
@@ -77,7 +93,7 @@ def choose_cluster(tree: Tree, sink: Sink, plan_tree: PlanTree) -> Tree | None:
     )
     sink.report("G08", finding, at=AT)
     sink.positions = _positions_at_entry(positions, best.number)
-    return {**tree, AT: entries[best.number]}
+    return {**tree, AT: entries[best.number]}, best.planned
 
 
 def _why_no_plan(number: int, tried: Sink) -> str:

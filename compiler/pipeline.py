@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parc.backends.base import ConfigPrograms
 from parc.backends.registry import BUILT_IN, backend, framework_of_problem, serving_backend
@@ -53,10 +53,15 @@ from parc.compiler.spec.load import read_spec_tree, salvage_sections, validate_s
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.spec import Spec, TaskSpec
 
+if TYPE_CHECKING:
+    from parc.compiler.choose_cluster import PlannedJob
+
 Watch = Callable[[str], None]
 """Function that is called with the name of a pass when the pass ends, for ``--timings``."""
 
 
+_PLANNED: list[PlannedJob] = []
+"""Plan on the chosen cluster of a list, until the problem on this cluster is planned; or empty."""
 MAX_TRIED_TEXT = 65_536
 """Maximum length of a spec, in characters, whose fixes are tried. The limit exists because each
 trial reads the spec again."""
@@ -108,7 +113,9 @@ def _resolve(
     if tree is not None and isinstance(tree.get("cluster"), list):
         from parc.compiler.choose_cluster import choose_cluster
 
-        tree = choose_cluster(tree, sink, partial(_plan_tree, source))
+        chosen = choose_cluster(tree, sink, partial(_plan_tree, source))
+        tree = None if chosen is None else chosen[0]
+        _PLANNED[:] = [] if chosen is None else [chosen[1]]
         after("choose_cluster")
     return None if tree is None else _resolve_tree(tree, source, sink, after)
 
@@ -118,10 +125,17 @@ def _library_of(source: SpecSource) -> Library:
     return Library(source.folder, source.root or source.folder or Path())
 
 
-def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> AnyPlan | None:
+def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> PlannedJob | None:
     """Return the plan of the spec in ``tree``; None after reporting errors."""
+    from parc.compiler.choose_cluster import PlannedJob
+
     problem = _resolve_tree(tree, source, sink, ignore_pass_end)
-    return None if problem is None else plan_job(problem, sink)
+    if problem is None:
+        return None
+    findings = Sink(sink.positions)
+    plan = plan_job(problem, findings)
+    sink.extend(findings)
+    return None if plan is None else PlannedJob(problem, plan, findings)
 
 
 def _resolve_model_of(spec: TaskSpec, library: Library, sink: Sink) -> tuple[Model | None, Sink]:
@@ -240,6 +254,9 @@ def plan_job(
     spare hosts that the lock file uses remain in use, and hosts that it lists as drained remain
     unused.
     """
+    if locked is None and (planned := _take_plan_of(problem, sink)):
+        sink.extend(planned.findings)
+        return planned.plan
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
         locked = None
@@ -250,6 +267,14 @@ def plan_job(
 
         return plan_service(problem, sink, after, locked)
     return plan_problem(problem, sink, after, locked)
+
+
+def _take_plan_of(problem: AnyProblem, sink: Sink) -> PlannedJob | None:
+    """Return the plan on the chosen cluster of a list, if it is the plan of ``problem``."""
+    planned = _PLANNED.pop() if _PLANNED else None
+    if planned is None or planned.problem != problem:
+        return None
+    return planned if planned.findings.positions == sink.positions else None
 
 
 def plan_spec(
