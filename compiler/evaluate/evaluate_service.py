@@ -10,8 +10,11 @@ from functools import lru_cache
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.largest_load import estimate_largest_load
-from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
-from parc.compiler.cost.serving.simulation.stop_rule import StopRule
+from parc.compiler.cost.serving.simulation.simulate import (
+    ONE_SAMPLE,
+    Sampling,
+    simulate,
+)
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment
 from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
@@ -174,14 +177,13 @@ def simulate_service(
     problem: ServingProblem,
     layout: ServingLayout,
     request_rate: float | None,
-    seed: int = 0,
-    stop: StopRule | None = None,
+    sampling: Sampling = ONE_SAMPLE,
 ) -> ServiceStatistics | None:
-    """Return the simulated statistics of a service; each ``seed`` gives another sample of requests.
+    """Return the simulated statistics of a service.
 
     ``request_rate`` is the rate that the search determined, in requests per second; None if the
-    load is that of the spec. If ``stop`` ends the simulation early, the statistics are those of the
-    requests until then. The result is None if there is no load.
+    load is that of the spec. If ``sampling`` ends the simulation early, the statistics are those of
+    the requests until then. The result is None if there is no load.
     """
     service, traffic = problem.service, problem.service.traffic
     if request_rate is not None:
@@ -196,7 +198,7 @@ def simulate_service(
         if one.statistic == "each"
     )
     deployed = (problem.model, cluster, service.setup, layout)
-    return _simulate(deployed, traffic, each, Sampling(seed, stop=stop))
+    return _simulate(deployed, traffic, each, sampling)
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from parc.compiler.cost.serving.simulation.simulate import Sampling
 from parc.compiler.cost.serving.simulation.stop_rule import StopRule
 from parc.compiler.evaluate.evaluate_service import (
     allowed_replica_counts,
@@ -322,7 +323,9 @@ def _simulate_samples(
         rate = found.solved_request_rate
         if rate is not None and seed != SAMPLES[0]:
             rate *= LOAD_MARGIN
-        sample = simulate_service(problem, found.layout, rate, seed, stop)
+        # Plans show the queues and the cache of the first sample only.
+        sampling = Sampling(seed, records=seed == SAMPLES[0], stop=stop)
+        sample = simulate_service(problem, found.layout, rate, sampling)
         simulated = replace(found, simulated=sample)
         if sample is not None:
             worst = max(worst, *(_ratio_to_limit(sample, one) for one in stop.limits), 0.0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from parc.backends.registry import engine
+from parc.compiler.cost.serving.simulation.simulate import Sampling
 from parc.compiler.evaluate.evaluate_service import (
     estimate_at,
     evaluate_service,
@@ -224,7 +225,7 @@ def test_a_plan_keeps_its_limits_in_the_simulation(name: str, rate: float | None
     if rate is not None and plan.layout.replicas > 1:
         fewer = replace(plan.layout, replicas=plan.layout.replicas - 1)
         estimate = estimate_at(problem, fewer)
-        samples = [simulate_service(problem, fewer, None, seed) for seed in SAMPLES]
+        samples = [simulate_service(problem, fewer, None, Sampling(seed)) for seed in SAMPLES]
         found = [replace(estimate, simulated=sample) for sample in samples]
         assert any(first_missed_limit(problem, one) for one in found) or any(
             missed_in_simulation(problem, one) for one in found

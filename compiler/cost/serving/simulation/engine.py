@@ -21,12 +21,18 @@ class Engine:
     """Engine whose data-parallel ranks run their steps together."""
 
     def __init__(
-        self, ranks: Sequence[Rank], shared: StepTimes | None = None, longest_stretch: float = inf
+        self,
+        ranks: Sequence[Rank],
+        shared: StepTimes | None = None,
+        longest_stretch: float = inf,
+        *,
+        records: bool = True,
     ) -> None:
         """Create an idle engine.
 
         ``shared`` contains the time of the work that all ranks share. ``longest_stretch`` limits
-        the number of steps that are advanced at once.
+        the number of steps that are advanced at once. ``records`` is False if nobody needs the
+        lengths of queues and the use of the cache.
         """
         self.ranks, self.shared = ranks, shared
         self.clock = 0.0
@@ -35,7 +41,7 @@ class Engine:
         """Time at which the current stretch ends; infinite if the engine is idle."""
         self.steps = 0
         """Number of steps of the current stretch."""
-        self.longest_stretch = longest_stretch
+        self.longest_stretch, self.records = longest_stretch, records
         self.queue_seconds: dict[int, float] = {}
         """Number of waiting requests -> rank-seconds with this number."""
         self.cache_seconds: dict[int, float] = {}
@@ -46,7 +52,9 @@ class Engine:
 
     def add(self, request: Request, rank: Rank, now: float) -> None:
         """Add a request that arrives at time ``now`` to the queue of ``rank``."""
-        if self.end == inf:
+        if not self.records:
+            pass
+        elif self.end == inf:
             self._record(now)
         else:
             self._record_queue(rank, now)
@@ -146,7 +154,8 @@ class Engine:
     def advance(self) -> list[Request]:
         """Complete the scheduled steps, and plan the next ones; return the requests that ended."""
         now, steps, done = self.end, self.steps, list[Request]()
-        self._record(now)
+        if self.records:
+            self._record(now)
         for rank in self.ranks:
             if rank.is_changed or rank.horizon <= steps:
                 rank.finish_steps(steps, now, done)

@@ -209,12 +209,13 @@ class Rank:
         limits, waiting, running = self.limits, self.waiting, self.running
         while waiting and budget > 0 and len(running) < limits.running:
             request = waiting[0]
-            request.position = 0 if request.epoch else request.cached
+            request.position = start = 0 if request.epoch else request.cached
+            whole = request.target - start
             if self.growth:
-                occupied = limits.tokens_per_request + request.position
+                occupied = limits.tokens_per_request + start
                 # The whole prompt must fit, although only its first chunk is stored in this step
                 # (vLLM's scheduler_reserve_full_isl).
-                needed = occupied + self._needed(request.target - request.position)
+                needed = occupied + (whole + self.decoding * self.growth)
             else:
                 needed = occupied = limits.tokens_per_request + request.prompt + request.output
             if needed > limits.cache_tokens - self.used:
@@ -230,10 +231,10 @@ class Rank:
 
     def _chunk(self, request: Request, budget: int) -> int:
         """Return the number of prompt tokens of a request that run in the step."""
-        chunk, most = request.target - request.position, self.limits.prompt_chunk
-        if chunk > budget:
-            chunk = budget
-        return most if 0 < most < chunk else chunk
+        chunk, most = request.target - request.position, self.limits.prompt_chunk or budget
+        if most > budget:
+            most = budget
+        return most if chunk > most else chunk
 
     def _needed(self, chunk: int) -> float:
         """Return the tokens of cache that a chunk and the decoding requests need in this step."""

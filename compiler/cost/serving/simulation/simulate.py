@@ -82,6 +82,8 @@ class Sampling:
     warm_up: float = WARM_UP
     """Requests that end before the first recorded one, divided by those in the system at a time. A
     benchmark that counts all requests from its start on has a warm-up of 0."""
+    records: bool = True
+    """True if the lengths of queues and the use of the cache are recorded too."""
     stop: StopRule | None = None
     """Limits; the simulation stops early if it is certain to miss one of them."""
 
@@ -111,7 +113,7 @@ def simulate(
     if load.present > MOST_PRESENT:
         return None
     limits = rank_limits(deployment, traffic, estimate)
-    engines = idle_engines(deployment, traffic, limits, replicas)
+    engines = idle_engines(deployment, traffic, limits, replicas, records=sampling.records)
     sample = request_sample(traffic, sampling.seed)
     caches = _prefix_caches(deployment, limits, layout.dp * replicas)
     whole = request_maker(traffic, sample, limits.longest_request, caches)
@@ -132,12 +134,19 @@ def simulate(
 
 
 def idle_engines(
-    deployment: Deployment, traffic: Traffic, limits: RankLimits, replicas: int
+    deployment: Deployment,
+    traffic: Traffic,
+    limits: RankLimits,
+    replicas: int,
+    *,
+    records: bool = True,
 ) -> list[Engine]:
-    """Return ``replicas`` engines without requests."""
+    """Return ``replicas`` engines without requests; see ``Sampling`` for ``records``."""
     own, shared = build_step_times(deployment, traffic.input_tokens)
     ranks = range(deployment.layout.dp)
-    return [Engine([Rank(limits, own) for _ in ranks], shared) for _ in range(replicas)]
+    return [
+        Engine([Rank(limits, own) for _ in ranks], shared, records=records) for _ in range(replicas)
+    ]
 
 
 def front_end(
