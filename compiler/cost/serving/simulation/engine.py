@@ -102,8 +102,7 @@ class Engine:
             for rank in ranks:
                 if rank.is_changed:
                     rank.schedule()
-            horizon = self._set_slowest_line()
-            has_prompts = self._add_shared_seconds()
+            horizon, has_prompts = self._set_common_steps()
         if horizon == inf:
             self.end = inf
             return
@@ -112,17 +111,21 @@ class Engine:
         self.steps = int(horizon if horizon < self.longest_stretch else self.longest_stretch)
         self.end = self.clock + self._stretch_seconds(self.steps)
 
-    def _set_slowest_line(self) -> float:
-        """Set the seconds of the first step and the growth per step; return the number of steps.
+    def _set_common_steps(self) -> tuple[float, bool]:
+        """Set the seconds of the first step and the growth per step of several ranks.
 
         The slowest rank determines the step time. The stretch ends when another rank becomes the
-        slowest one, because its steps grow faster. The number is infinite without work.
+        slowest one, because its steps grow faster. The result is the number of steps, which is
+        infinite without work, and True if a rank runs prompts.
         """
         horizon: float = inf
         first = growth = -1.0
+        decode = tokens = 0
         for rank in self.ranks:
             if rank.horizon < horizon:
                 horizon = rank.horizon
+            decode += rank.active
+            tokens += rank.prompt_tokens
             seconds, slope = (
                 rank.base_seconds + rank.per_context * rank.context,
                 rank.growth_seconds,
@@ -134,22 +137,15 @@ class Engine:
             if slope > growth:
                 behind = first - (rank.base_seconds + rank.per_context * rank.context)
                 horizon = min(horizon, max(behind // (slope - growth) + 1, 1))
-        self._first, self._growth = first, growth
-        return horizon
-
-    def _add_shared_seconds(self) -> bool:
-        """Add the time of the work that all ranks share; return True if a rank runs prompts."""
-        decode = tokens = 0
-        for rank in self.ranks:
-            decode += rank.active
-            tokens += rank.prompt_tokens
+        self._growth = growth
         if self.shared is not None:
             # The shared work takes as long as for the mean of the tokens of all ranks.
             mean = decode / len(self.ranks)
-            self._first += self.shared.decode_seconds(mean)
+            first += self.shared.decode_seconds(mean)
             if tokens:
-                self._first += self.shared.prompt_seconds(mean, tokens / len(self.ranks), 0.0)
-        return tokens > 0
+                first += self.shared.prompt_seconds(mean, tokens / len(self.ranks), 0.0)
+        self._first = first
+        return horizon, tokens > 0
 
     def advance(self) -> list[Request]:
         """Complete the scheduled steps, and plan the next ones; return the requests that ended."""

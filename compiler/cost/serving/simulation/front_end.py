@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import chain, repeat
 from math import inf
 from operator import attrgetter
 from random import Random
@@ -14,18 +15,23 @@ from parc.compiler.cost.serving.simulation.engine import Engine
 from parc.compiler.cost.serving.simulation.scheduler import Rank, Request
 from parc.compiler.ir.engine_constants import RankBalancer
 
-END, LOAD = attrgetter("end"), attrgetter("load")
+LOAD = attrgetter("load")
 
 
 class Balancer(ABC):
     """Choice of the engine, and of its data-parallel rank, that processes a request."""
 
-    def load_of(self, engine: Engine) -> float:
-        """Return the load of ``engine``; a request goes to the engine with the lowest load."""
-        # Routers over several engines do not see the load of single ranks. Most engines have one
-        # rank, and each request compares all engines.
-        ranks = engine.ranks
-        return ranks[0].load if len(ranks) == 1 else sum(map(LOAD, ranks))
+    def load_of(self, loads: Iterable[int]) -> int:
+        """Return the load of an engine, given those of its ranks."""
+        return sum(loads)  # routers over several engines do not see the load of single ranks
+
+    def choose_engine(self, engines: Sequence[Engine]) -> int:
+        """Return the position of the engine with the lowest load; the first one of several."""
+        if len(engines[0].ranks) == 1:
+            loads = [engine.ranks[0].load for engine in engines]
+        else:
+            loads = [self.load_of(map(LOAD, engine.ranks)) for engine in engines]
+        return loads.index(min(loads))
 
     @abstractmethod
     def choose_rank(self, engine: Engine) -> Rank:
@@ -35,10 +41,9 @@ class Balancer(ABC):
 class LeastLoaded(Balancer):
     """Balancer that chooses the rank with the lowest load (vLLM)."""
 
-    def load_of(self, engine: Engine) -> float:
-        """Return the load of the rank with the lowest load."""
-        ranks = engine.ranks
-        return ranks[0].load if len(ranks) == 1 else min(map(LOAD, ranks))
+    def load_of(self, loads: Iterable[int]) -> int:
+        """Return the lowest load of the ranks."""
+        return min(loads)
 
     def choose_rank(self, engine: Engine) -> Rank:
         """Return the rank with the lowest load; the first one of several."""
@@ -109,26 +114,35 @@ class FrontEnd:
         self._last = max(request.arrival + self.seconds, self._last + self.admission_seconds)
         self._push(self._last + request.delay, request, self.poll_steps == 0)
 
+    def accept_all(self, requests: Iterable[Request]) -> None:
+        """Accept requests that arrive in this order."""
+        for request in requests:
+            self.accept(request)
+
     def _push(self, time: float, request: Request, is_polled: bool) -> None:
         self._sequence += 1
         heappush(self._passed, (time, self._sequence, request, is_polled))
         if time < self.next_time:
             self.next_time = time
 
-    def pass_next(self, engines: Sequence[Engine]) -> None:
+    def pass_next(self, engines: Sequence[Engine]) -> int:
         """Add the next request to a rank of the engine with the lowest load, unless it is busy.
 
-        If the engine is busy, the request waits until the engine polls for new requests.
+        If the engine is busy, the request waits until the engine polls for new requests. The result
+        is the position of the engine.
         """
         now, _, request, is_polled = heappop(self._passed)
         self.next_time = self._passed[0][0] if self._passed else inf
-        balancer = self.balancer
-        engine = engines[0] if len(engines) == 1 else min(engines, key=balancer.load_of)
+        number = 0 if len(engines) == 1 else self.balancer.choose_engine(engines)
+        engine = engines[number]
         if is_polled or engine.end == inf:
-            rank = engine.ranks[0] if len(engine.ranks) == 1 else balancer.choose_rank(engine)
-            engine.add(request, rank, now)
+            ranks = engine.ranks
+            engine.add(
+                request, ranks[0] if len(ranks) == 1 else self.balancer.choose_rank(engine), now
+            )
         else:
             self._push(now + self.poll_steps * engine.decode_seconds, request, True)
+        return number
 
 
 def serve(
@@ -143,20 +157,24 @@ def serve(
     ``renew`` is set, each ended request is replaced by the request that ``renew`` returns for this
     time (closed loop).
     """
-    coming = next(arrivals, None)
+    outside, ends = front.seconds, [engine.end for engine in engines]
+    arrivals = chain(arrivals, repeat(Request(inf, 1, 1)))  # after the last one, none arrives
+    coming = next(arrivals)
+    passed = coming.arrival + outside
     while True:
-        while coming is not None and coming.arrival + front.seconds <= front.next_time:
+        while passed <= front.next_time and passed < inf:
             front.accept(coming)
-            coming = next(arrivals, None)
-        engine = engines[0] if len(engines) == 1 else min(engines, key=END)
-        now = front.next_time
-        if now <= engine.end:
-            if now == inf:
-                return
-            front.pass_next(engines)
-            continue
-        done = engine.advance()
-        for request in done:
+            coming = next(arrivals)
+            passed = coming.arrival + outside
+        end = min(ends)
+        if end < front.next_time:
+            number = ends.index(end)
+            done = engines[number].advance()
             if renew is not None:
-                front.accept(renew(request.finish))
-            yield request
+                front.accept_all(renew(request.finish) for request in done)
+            yield from done
+        elif front.next_time < inf:
+            number = front.pass_next(engines)
+        else:
+            return
+        ends[number] = engines[number].end
