@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
 from parc.compiler.cost.memory.workspaces import count_stage_buffers
@@ -136,25 +136,35 @@ class LayoutFilter(PricedLayouts):
         first layout is returned. Returns None if no layout is valid.
         """
         least, found = float("inf"), None
-        splits: set[str] = set()
-        for peak, point in self.valid_peaks():
-            splits.update(name for name, size in point.degrees._asdict().items() if size > 1)
-            # Rounding errors must not decide between layouts that need equal memory.
-            if peak < least * (1 - ROUNDING):
-                least, found = peak, point
-        return None if found is None else (found, frozenset(splits))
+        used: set[ParallelSizes] = set()
 
-    def valid_peaks(self) -> Iterator[tuple[float, LayoutPoint]]:
-        """Yield (peak bytes on the fullest stage, point) for each valid layout."""
+        def may_be_smallest(peak: float) -> bool:
+            # Rounding errors must not decide between layouts that need equal memory.
+            return peak < least * (1 - ROUNDING)
+
+        for peak, point in self.valid_peaks(may_be_smallest):
+            used.add(point.degrees)
+            if may_be_smallest(peak):
+                least, found = peak, point
+        sizes = (size for one in used for size in one._asdict().items())
+        return None if found is None else (found, frozenset(name for name, n in sizes if n > 1))
+
+    def valid_peaks(
+        self, is_needed: Callable[[float], bool] = lambda _: True
+    ) -> Iterator[tuple[float, LayoutPoint]]:
+        """Yield (peak bytes on the fullest stage, point) for each valid layout.
+
+        If ``is_needed`` is False for a lower bound of the peak, the bound takes its place.
+        """
         for degrees in self.space.parallel_sizes():
             splits = self._checked_splits(degrees.pp)
             if splits:
                 mesh = self._check_mesh(degrees, splits[0].vpp)
                 for split in splits:
-                    yield from self._valid_peaks_of_split(mesh, split)
+                    yield from self._valid_peaks_of_split(mesh, split, is_needed)
 
     def _valid_peaks_of_split(
-        self, mesh: CheckedMesh, split: CheckedSplit
+        self, mesh: CheckedMesh, split: CheckedSplit, is_needed: Callable[[float], bool]
     ) -> Iterator[tuple[float, LayoutPoint]]:
         """Yield ``valid_peaks`` of the parallel sizes of ``mesh`` and the stages of ``split``."""
         static: tuple[float, ...] = ()
@@ -170,14 +180,14 @@ class LayoutFilter(PricedLayouts):
             cell, left = self._activations(cells, split, point)
             flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
-                if violated[level] == self._valid:
+                if violated[level] != self._valid:
+                    continue
+                # limit - left is the size of the buffers between stages.
+                peak = _peak_bytes(held, flights, rows, step) + self._limit - left
+                if is_needed(peak):  # the search computes most peaks only without these gradients
                     rows = self._memory.with_waiting_gradients(rows, point, level, split.shape)
-                    stages = zip(held, flights, rows, strict=True)
-                    peak = max(
-                        fixed + flight * each + once for fixed, flight, (each, once) in stages
-                    )
-                    # limit - left is the size of the buffers between stages.
-                    yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
+                    peak = _peak_bytes(held, flights, rows, step) + self._limit - left
+                yield peak, point.with_recompute_level(level)
 
     def _checked_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
         """Return all splits of the layers into ``pp`` stages, checked; the result is cached."""
@@ -332,3 +342,17 @@ class LayoutFilter(PricedLayouts):
             cells[point.micro_batch] = cell
         # The buffers between stages stay allocated during the whole step.
         return cell, self._limit - split.buffers * cell.stream
+
+
+def _peak_bytes(
+    static: tuple[float, ...],
+    flights: Sequence[float],
+    rows: tuple[tuple[float, float], ...],
+    step: float,
+) -> float:
+    """Return the peak bytes of the fullest stage without the buffers between stages.
+
+    ``step`` is the memory of the optimizer step, which can be the peak.
+    """
+    stages = zip(static, flights, rows, strict=True)
+    return max(step, max(fixed + flight * each + once for fixed, flight, (each, once) in stages))
