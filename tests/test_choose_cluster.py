@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from parc.compiler import serving_pipeline
 from parc.compiler.ir import Plan, ServingPlan
 from tests import compiled
 
@@ -39,6 +40,25 @@ def plan_of(tree: Tree) -> ServingPlan:
 
 def codes(tree: Tree) -> list[str]:
     return [one.code.removeprefix("PARC-") for one in compiled.planned(tree)[1].diagnostics]
+
+
+def test_each_cluster_of_a_list_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    search = serving_pipeline.search_serving_layouts
+
+    def counted(problem: Any, *more: Any) -> Any:
+        searched.append(problem.cluster.gpu.name)
+        return search(problem, *more)
+
+    monkeypatch.setattr(serving_pipeline, "search_serving_layouts", counted)
+    plan, sink = compiled.planned(service(H100, H200, maximize="lowest-cost"))
+    assert plan is not None
+    assert len(searched) == len(set(searched)) == 2
+    assert "PARC-G08" in [one.code for one in sink.diagnostics]
+    # A change of the cluster is planned again.
+    changed = plan_of(service({**H100, "nodes": 2}, H200, maximize="lowest-cost"))
+    assert changed.problem.cluster != plan.problem.cluster
+    assert len(searched) == 4
 
 
 @pytest.mark.parametrize("goal", ["lowest-cost", "fewest-gpus", "throughput"])

@@ -131,5 +131,31 @@ def test_the_search_prices_copies_of_weights_as_the_estimate_does(
         assert priced.step_seconds(point) == pytest.approx(exact, rel=ROUNDING)
 
 
+@pytest.mark.parametrize(("target", "hosts"), [("megatron", 2), ("fsdp", 1), ("deepspeed", 2)])
+def test_the_smallest_layout_is_that_of_all_peaks(target: str, hosts: int) -> None:
+    spec = {
+        "parc": 1,
+        "name": "small",
+        "model": "mixtral-8x7b" if target == "megatron" else "llama-3.2-1b",
+        "cluster": {"node": "dgx-h100", "nodes": hosts},
+        "job": {"sequence_length": 2048, "global_batch": 32},
+        "emit": [target],
+    }
+    cost_model = cost_model_of(spec)
+    problem, program = cost_model.problem, cost_model.framework
+    for variant in program.layout_variants(problem)[:2]:
+        space = LayoutSpace.for_variant(problem, program, variant)
+        limit = memory_limit_bytes(cost_model)
+        one = LayoutFilter(cost_model, all_rules(problem, program), limit, space)
+        smallest, peaks = one.smallest_layout(), list(one.valid_peaks())
+        if smallest is None:
+            assert not peaks
+            continue
+        point, sizes = smallest
+        assert dict((p, peak) for peak, p in peaks)[point] <= min(peaks)[0] * (1 + ROUNDING)
+        used = {name for _, p in peaks for name, n in p.degrees._asdict().items() if n > 1}
+        assert sizes == used
+
+
 def _point(tp: int, dp: int = 1) -> LayoutPoint:
     return LayoutPoint(tp, 1, 1, dp, 1, 1, 1, 1)

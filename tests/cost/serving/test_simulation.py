@@ -291,6 +291,22 @@ def trace_of(requests: list[TraceRequest]) -> Trace:
     return Trace("trace", "", len(requests), requests[-1].seconds, tuple(requests))
 
 
+@pytest.mark.parametrize("rate", [None, 2.0])
+def test_a_sample_of_requests_is_drawn_once_and_read_repeatedly(rate: float | None) -> None:
+    traffic = Traffic(1000, 200, request_rate=rate, lengths=Lengths(0.5, 1.0, 0.0))
+    sample = RequestSample(traffic, 1)
+    first, second = iter(sample), iter(sample)
+    # Both readers alternate, and the second one is ahead at times.
+    ahead = list(islice(second, 700))
+    found = [next(first) for _ in range(500)]
+    assert found == ahead[:500] == list(islice(RequestSample(traffic, 1), 500))
+    assert found != list(islice(RequestSample(traffic, 2), 500))
+    gaps, prompts, outputs = zip(*ahead, strict=True)
+    assert fmean(gaps) == pytest.approx(0 if rate is None else 1, abs=0.15)
+    assert fmean(prompts) == pytest.approx(1000, rel=0.1)
+    assert fmean(outputs) == pytest.approx(200, rel=0.15)
+
+
 def test_a_trace_is_replayed_at_the_rate_of_the_traffic() -> None:
     recorded = trace_of([TraceRequest(*one) for one in ((0.0, 30, 3), (4.0, 10, 1), (6.0, 20, 2))])
     traffic = Traffic(20, 2, trace=recorded)
