@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from itertools import count
 from math import exp, log, sqrt
 from random import Random
+from threading import Lock
 
 from parc.compiler.cost.serving.simulation.scheduler import Request
 from parc.compiler.ir.frozen import frozen
@@ -47,6 +48,7 @@ class RequestSample:
                 else partial(random.gammavariate, shape, 1 / shape)
             )
         self._drawn: list[tuple[float, int, int]] = []
+        self._lock = Lock()
 
     def __iter__(self) -> Iterator[tuple[float, int, int]]:
         """Yield (time since the arrival before, prompt tokens, output tokens) without end.
@@ -56,10 +58,16 @@ class RequestSample:
         drawn, start = self._drawn, 0
         while True:
             if start == len(drawn):
-                drawn += [self._draw() for _ in range(DRAWN_TOGETHER)]
+                self._draw_after(start)
             stop = len(drawn)
             yield from drawn[start:stop]
             start = stop
+
+    def _draw_after(self, start: int) -> None:
+        """Draw more requests, unless there are more than ``start``."""
+        with self._lock:  # a sweep can use threads, which share the sample
+            if start == len(self._drawn):
+                self._drawn += [self._draw() for _ in range(DRAWN_TOGETHER)]
 
     def _draw(self) -> tuple[float, int, int]:
         gap = self._draw_gap() if self._draw_gap is not None else 0.0
