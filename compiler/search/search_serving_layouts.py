@@ -141,14 +141,14 @@ class _Evaluator:
         self._missed: dict[ServingLayout, ServingEstimate] = {}
 
     def estimate(self, layout: ServingLayout, most: float = math.inf) -> ServingEstimate | None:
-        """Return the estimate of ``layout``; None if its objective value is above ``most``.
+        """Return the estimate of ``layout``, or None if its objective value is above ``most``.
 
-        If GPUs are minimized, such an estimate has another value above ``most``.
+        Under a given load, such an estimate may have another value above ``most`` instead.
         """
         found = self._missed.get(layout)
         if found is not None:
             return found
-        if is_load_searched(self.problem) and not self.problem.minimizes_gpus:
+        if is_load_searched(self.problem):
             found = evaluate_at_largest_load(self.problem, layout, most)
         else:
             found = evaluate_service(self.problem, layout, most)
