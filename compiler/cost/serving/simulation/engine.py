@@ -31,7 +31,7 @@ class Engine:
         """Create an idle engine.
 
         ``shared`` contains the time of the work that all ranks share. ``longest_stretch`` limits
-        the number of steps that are advanced at once. ``records`` is False if nobody needs the
+        the number of steps that are advanced at once. With ``records``, the engine records the
         lengths of queues and the use of the cache.
         """
         self.ranks, self.shared = ranks, shared
