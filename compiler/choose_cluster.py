@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
-from parc.compiler.ir import AnyPlan, AnyProblem, ServingPlan
+from parc.compiler.ir import AnyPlan, ServingPlan
 from parc.compiler.ir.frozen import frozen
 
 Tree = dict[str, Any]
@@ -16,9 +16,8 @@ AT = "cluster"
 
 @frozen
 class PlannedJob:
-    """Plan of a problem, and what was found while it was planned."""
+    """Plan of a job, and what was found while it was planned."""
 
-    problem: AnyProblem
     plan: AnyPlan
     findings: Sink
 

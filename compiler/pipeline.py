@@ -34,6 +34,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.placement.find_vacancies import restore_cluster
 from parc.compiler.placement.fixed_hosts import keep_hosts
 from parc.compiler.placement.place_ranks import place_ranks
@@ -60,8 +61,6 @@ Watch = Callable[[str], None]
 """Function that is called with the name of a pass when the pass ends, for ``--timings``."""
 
 
-_PLANNED: list[PlannedJob] = []
-"""Plan on the chosen cluster of a list, until the problem on this cluster is planned; or empty."""
 MAX_TRIED_TEXT = 65_536
 """Maximum length of a spec, in characters, whose fixes are tried. The limit exists because each
 trial reads the spec again."""
@@ -70,6 +69,14 @@ trial reads the spec again."""
 MAX_TRIED_GPUS = 1_024
 """Maximum number of GPUs for which fixes are tried by planning. The limit exists because a search
 takes time."""
+
+
+@frozen
+class ResolvedSpec:
+    """Problem of a spec, and its plan if the choice of a cluster from a list has made it."""
+
+    problem: AnyProblem
+    planned: PlannedJob | None
 
 
 def ignore_pass_end(_: str) -> None:
@@ -84,21 +91,29 @@ def resolve_spec(
     Returns None after reporting errors. The fix of each error is tried and removed if it does not
     work.
     """
+    found = resolve_for_plan(source, overrides, sink, after)
+    return None if found is None else found.problem
+
+
+def resolve_for_plan(
+    source: SpecSource, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
+) -> ResolvedSpec | None:
+    """Return what ``plan_resolved`` needs; otherwise like ``resolve_spec``."""
 
     def findings_after(edits: Sequence[str]) -> Sink:
         tried = Sink()
         _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
         return tried
 
-    problem = _resolve(source, overrides, sink, after)
+    found = _resolve(source, overrides, sink, after)
     if sink.failed() and len(source.text) <= MAX_TRIED_TEXT:
         withdraw_failed_fixes(sink, findings_after)
-    return problem
+    return found
 
 
 def _resolve(
     source: SpecSource, overrides: Sequence[str], sink: Sink, after: Watch
-) -> AnyProblem | None:
+) -> ResolvedSpec | None:
     """Return the problem of a spec; None after reporting errors.
 
     If the spec as a whole is invalid, the sections ``model`` and ``cluster`` are still checked, so
@@ -110,14 +125,14 @@ def _resolve(
 
         tree = apply_site(tree, _library_of(source), sink)
         after("apply_site")
+    planned = None
     if tree is not None and isinstance(tree.get("cluster"), list):
         from parc.compiler.choose_cluster import choose_cluster
 
-        chosen = choose_cluster(tree, sink, partial(_plan_tree, source))
-        tree = None if chosen is None else chosen[0]
-        _PLANNED[:] = [] if chosen is None else [chosen[1]]
+        tree, planned = choose_cluster(tree, sink, partial(_plan_tree, source)) or (None, None)
         after("choose_cluster")
-    return None if tree is None else _resolve_tree(tree, source, sink, after)
+    problem = None if tree is None else _resolve_tree(tree, source, sink, after)
+    return None if problem is None else ResolvedSpec(problem, planned)
 
 
 def _library_of(source: SpecSource) -> Library:
@@ -135,7 +150,7 @@ def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> PlannedJ
     findings = Sink(sink.positions)
     plan = plan_job(problem, findings)
     sink.extend(findings)
-    return None if plan is None else PlannedJob(problem, plan, findings)
+    return None if plan is None else PlannedJob(plan, findings)
 
 
 def _resolve_model_of(spec: TaskSpec, library: Library, sink: Sink) -> tuple[Model | None, Sink]:
@@ -254,9 +269,6 @@ def plan_job(
     spare hosts that the lock file uses remain in use, and hosts that it lists as drained remain
     unused.
     """
-    if locked is None and (planned := _take_plan_of(problem, sink)):
-        sink.extend(planned.findings)
-        return planned.plan
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
         locked = None
@@ -269,24 +281,32 @@ def plan_job(
     return plan_problem(problem, sink, after, locked)
 
 
-def _take_plan_of(problem: AnyProblem, sink: Sink) -> PlannedJob | None:
-    """Return the plan on the chosen cluster of a list, if it is the plan of ``problem``."""
-    planned = _PLANNED.pop() if _PLANNED else None
-    if planned is None or planned.problem != problem:
-        return None
-    return planned if planned.findings.positions == sink.positions else None
+def plan_resolved(
+    found: ResolvedSpec,
+    sink: Sink,
+    after: Watch = ignore_pass_end,
+    locked: LockedPlan | None = None,
+) -> AnyPlan | None:
+    """Return the plan of a resolved spec; None after reporting errors.
+
+    Without a lock file, the plan that the choice of a cluster made is not made again.
+    """
+    if found.planned is None or locked is not None:
+        return plan_job(found.problem, sink, after, locked)
+    sink.extend(found.planned.findings)
+    return found.planned.plan
 
 
 def plan_spec(
     source: SpecSource, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
 ) -> AnyPlan | None:
     """Return the plan of the spec in ``source``; None after reporting errors."""
-    problem = resolve_spec(source, overrides, sink, after)
-    if problem is None:
+    found = resolve_for_plan(source, overrides, sink, after)
+    if found is None:
         return None
-    plan = plan_job(problem, sink, after)
+    plan = plan_resolved(found, sink, after)
     if plan is None:
-        try_fixes_of_plan(source, overrides, problem, sink)
+        try_fixes_of_plan(source, overrides, found.problem, sink)
     return plan
 
 
@@ -303,7 +323,7 @@ def try_fixes_of_plan(
         tried = Sink()
         changed = _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
         if changed is not None:
-            plan_job(changed, tried)
+            plan_resolved(changed, tried)
         return tried
 
     if problem.cluster.gpus <= MAX_TRIED_GPUS and len(source.text) <= MAX_TRIED_TEXT:

@@ -20,8 +20,8 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import (
     emit_plan,
     has_plugin,
-    plan_job,
-    resolve_spec,
+    plan_resolved,
+    resolve_for_plan,
     try_fixes_of_plan,
 )
 from parc.compiler.report.text.summary import summary_document, summary_text
@@ -88,14 +88,14 @@ def compile_spec(request: CompileRequest, clock: PhaseTimer) -> CompileOutcome:
         overrides += (f"emit=[{request.emit}]",)
     source = read_source(request.spec, root=request.root)
     clock("read_source")
-    problem = resolve_spec(source, overrides, sink, clock)
-    if problem is None or sink.failed():
+    found = resolve_for_plan(source, overrides, sink, clock)
+    if found is None or sink.failed():
         return CompileOutcome(sink)
-    directory = request.output or Path("build") / problem.name
+    directory = request.output or Path("build") / found.problem.name
     lock = LockContent.from_directory(directory)
-    plan = plan_job(problem, sink, clock, lock.plan if request.locked else None)
+    plan = plan_resolved(found, sink, clock, lock.plan if request.locked else None)
     if plan is None or sink.failed():
-        try_fixes_of_plan(source, overrides, problem, sink)
+        try_fixes_of_plan(source, overrides, found.problem, sink)
         return CompileOutcome(sink)
     # With --check, files that equal those on disk were verified when they were written.
     artifacts = emit_plan(plan, sink, clock, verify=not request.check or has_plugin(plan))

@@ -23,7 +23,7 @@ from typing import Any
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, ServingPlan
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.pipeline import plan_job, resolve_spec
+from parc.compiler.pipeline import plan_resolved, resolve_for_plan
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
 from parc.compiler.spec.reading.source import SpecSource
 
@@ -192,8 +192,8 @@ def evaluate_point(source: SpecSource, overrides: Sequence[str], point: Point) -
     edits = (*overrides, *(f"{path}={value}" for path, value in point))
     sink = Sink()
     try:
-        problem = resolve_spec(source, edits, sink)
-        plan = None if problem is None else plan_job(problem, sink)
+        found = resolve_for_plan(source, edits, sink)
+        plan = None if found is None else plan_resolved(found, sink)
     # A bug that one point triggers must not end a sweep of hours.
     except Exception as error:
         return _row_of_exception(point, error)
