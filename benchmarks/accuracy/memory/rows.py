@@ -23,10 +23,9 @@ other programs that do not set them, and ROCm), copies of 16-bit gradients that 
 block are part of the fragmentation.
 
 VocabularyParallelism states reserved memory as a maximum and allocated memory of every stage; the
-rows of its second environment are ``again``. Two readings of torchtitan's pull request 1672 are
-left out, because their speed contradicts the micro-batch of the config.
-One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
-micro-batch 4 has 56 GB.
+rows of its second environment are ``again``. Left out are two readings of torchtitan's pull request
+1672, whose speed contradicts the micro-batch of the config, and one of BigScience's log: 65 GB at
+micro-batch 2, although micro-batch 4 has 56 GB.
 """
 
 from __future__ import annotations
