@@ -7,13 +7,7 @@ from dataclasses import replace
 from parc.backends.base import LaunchCommand
 from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import report_advice
-from parc.backends.megatron.arguments.args_file import PATH, args_file
-from parc.backends.megatron.arguments.arguments import planned_arguments
 from parc.backends.megatron.arguments.environment import megatron_environment, refused_environment
-from parc.backends.megatron.arguments.extra_arguments import (
-    check_extra_arguments,
-    check_omitted_flags,
-)
 from parc.backends.megatron.capabilities import (
     DEFAULT_VERSION,
     FSDP_STAGES,
@@ -26,9 +20,7 @@ from parc.backends.megatron.graphs import captured_graphs, graphs_save_time
 from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
-from parc.backends.megatron.stages.why_no_split import why_no_split
 from parc.backends.megatron.tokenizers import padded_vocab
-from parc.backends.shared.render import shell_word
 from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
@@ -131,6 +123,8 @@ class Megatron:
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding): why the layers cannot be split."""
+        from parc.backends.megatron.stages.why_no_split import why_no_split
+
         return why_no_split(problem, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -147,6 +141,9 @@ class Megatron:
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the training program with ``megatron/args.sh``."""
+        from parc.backends.megatron.arguments.args_file import PATH
+        from parc.backends.shared.render import shell_word
+
         return LaunchCommand(
             program=shell_word(plan.problem.launch.program),
             args='"${MEGATRON_ARGS[@]}"',
@@ -169,13 +166,16 @@ class Megatron:
         report_advice(plan, sink)
         problem = plan.problem
         programs.check_program(plan, sink)
-        check_omitted_flags(problem, plan.layout, sink)
-        if problem.launch.args:
-            planned = planned_arguments(problem, plan.layout)
-            check_extra_arguments(problem.launch.args, planned, problem.version(self.name), sink)
+        if problem.launch.omit or problem.launch.args:
+            from parc.backends.megatron.arguments import extra_arguments
+
+            extra_arguments.check_user_flags(problem, plan.layout, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return the one emitted file, ``megatron/args.sh``."""
+        # Imported here, because checks emit no file.
+        from parc.backends.megatron.arguments.args_file import args_file
+
         return (args_file(plan),)
 
 

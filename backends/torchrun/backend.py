@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parc.backends.shared.launch_rules import check_launch
-from parc.backends.shared.launch_script import hosts_file_text, launch_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
 
@@ -21,6 +20,9 @@ class Torchrun:
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``torchrun/launch.sh``, plus ``torchrun/hosts`` if the hosts have names."""
+        # Imported here, because checks emit no file.
+        from parc.backends.shared.launch_script import hosts_file_text, launch_script
+
         script = launch_script(plan, "torchrun", "hosts")
         if not plan.problem.cluster.named:
             return (script,)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from parc.compiler.catalog.find_generation import find_generation
-from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu, nodes_with_gpu
 from parc.compiler.catalog.library import LABELS, CatalogEntry, Library, look_up_entry
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.similar_names import did_you_mean
@@ -190,6 +189,8 @@ def _node_fix(path: str, gpu: object) -> str:
 
     It names examples unless the catalog has exactly one node type with this GPU.
     """
+    from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu, nodes_with_gpu
+
     known = find_gpu(gpu) if isinstance(gpu, str) else None
     if known is None:
         return f"set {path} to a node type that `parc catalog nodes` lists"

@@ -5,12 +5,13 @@ The features are ``speculative``, ``lora`` and ``kv_offload``.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from parc.compiler.spec.base import (
     Beta,
     Count,
     NonNegativeFloat,
+    NotBool,
     Port,
     PositiveFloat,
     PositiveInt,
@@ -205,7 +206,7 @@ class ServiceSpec(StrictModel):
     max_num_batched_tokens: PositiveInt | Auto = "auto"
     """Maximum number of tokens per engine step. auto uses the default of the engine, or, if goals
     limit a latency and vLLM serves the model, a number that PARC searches."""
-    block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
+    block_tokens: Annotated[Literal[1, 8, 16, 32, 64, 128], NotBool] = 16
     """Number of tokens per block of the KV cache."""
     prefix_caching: bool = True
     """Let the engine keep the KV cache of prompts, so that later prompts with the same beginning

@@ -63,6 +63,16 @@ def removed_flags() -> dict[str, dict[str, str]]:
     return {row.pop("flag"): row for row in rows}
 
 
+def check_user_flags(problem: Problem, layout: Layout, sink: Sink) -> None:
+    """Report invalid flags in ``launch.omit`` and ``launch.args``."""
+    if problem.launch.omit:
+        check_omitted_flags(problem, layout, sink)
+    if problem.launch.args:
+        planned = planned_arguments(problem, layout)
+        version = problem.version("megatron")
+        check_extra_arguments(problem.launch.args, planned, version, sink)
+
+
 def check_extra_arguments(
     args: tuple[str, ...], planned: tuple[Argument, ...], version: str, sink: Sink
 ) -> None:

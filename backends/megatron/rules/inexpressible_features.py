@@ -20,7 +20,6 @@ from parc.backends.megatron.rules.inexpressible_positions import (
     inexpressible_routers,
 )
 from parc.backends.shared.common_rules import always_violated_rule
-from parc.backends.shared.torch.emitted_program import routes_to_train
 from parc.backends.shared.unsupported_features import unusual_features
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
@@ -70,6 +69,8 @@ def _left_out_parts(model: Model) -> Iterator[Fault]:
     """Yield the finding on parts of ``model`` that Megatron would not train, if any (E07)."""
     unusual = tuple(unusual_features(model))
     if unusual:
+        from parc.backends.shared.torch.emitted_program import routes_to_train
+
         route, fix = routes_to_train(model)
         finding = Finding(
             message=f"Megatron has no flags for some parts of {model.name}",
@@ -85,6 +86,8 @@ def _left_out_parts(model: Model) -> Iterator[Fault]:
 
 def _explain_left_out_parts(model: Model) -> Finding:
     """Return the finding that Megatron would train the model without some of its parts."""
+    from parc.backends.shared.torch.emitted_program import routes_to_train
+
     route, fix = routes_to_train(model)
     custom = "model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})"
     return Finding(
