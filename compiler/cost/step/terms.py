@@ -67,16 +67,18 @@ TERMS: dict[str, EstimateTerm] = {
             "communication_bytes",
             "bytes",
             "communicator buffers",
-            "2 x 0.6 GB x number of mesh axes with more than one rank (2 x 0.1 GB with PCIe only); "
-            "0.47 GB per NVLink peer of the all-to-all between experts, for at most 7 peers",
+            "2 x 0.56 GiB x number of mesh axes with more than one rank (2 x 0.09 GiB with PCIe "
+            "only); 0.44 GiB per NVLink peer of the all-to-all between experts, for at most 7 "
+            "peers",
             "NVIDIA/nccl, issues 964 and 1685: measured on A100 and H100",
         ),
         EstimateTerm(
             "framework_bytes",
             "bytes",
             "driver context",
-            "0.45 GB on Volta, 0.55 on Ampere, 0.7 on Hopper, 0.8 on other generations",
-            "published breakdowns: 0.4 to 0.8 GB",
+            "0.42 GiB on Volta, 0.51 on Ampere, 0.65 on Hopper, 0.75 on other generations",
+            "driver_context_mb in parc/compiler/catalog/generations; assumed, because no "
+            "measurement per GPU is cited",
         ),
         EstimateTerm(
             "fragmentation_bytes",
@@ -122,14 +124,18 @@ TERMS: dict[str, EstimateTerm] = {
             "core by shape (experts: one GEMM per expert; GEMMs of weight gradients add to the sum "
             "of the step), plus traffic of element-wise kernels and routed rows / memory "
             "bandwidth; at least the launch time of the host, which depends on the experts per "
-            "rank; job.moe_imbalance multiplies the rows of experts",
+            "rank (blocking_launches: both times add up); job.moe_imbalance multiplies the rows of "
+            "experts; the kernels depend on the properties unfused, flash_attention_2, "
+            "fused_routing, fused_experts and whole_gradients of the hardware class",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
         ),
         EstimateTerm(
             "recompute_seconds",
             "seconds",
             "recompute",
-            "micro-batches x forward computation that the backward pass repeats",
+            "micro-batches x forward computation that the backward pass repeats; properties of the "
+            "hardware class (unfused, flash_attention_2, fused_routing, fused_experts, "
+            "blocking_launches) change it like the forward pass of compute_seconds",
             _KORTHIKANTI,
         ),
         EstimateTerm(
@@ -140,7 +146,8 @@ TERMS: dict[str, EstimateTerm] = {
             "dense MLP (16 bit; in low precision, quantized states are gathered); the backward "
             "pass has one more all-gather, and at most half of its collectives overlap with "
             "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
-            "in the backward pass; times the factor tp of the hardware class; with gtp or egtp, "
+            "in the backward pass (overlaps_tp: false: no overlap); times the factor tp of the "
+            "hardware class, and half of that with job.tp_overlap; with gtp or egtp, "
             "also two all-gathers of each shared weight and a reduce-scatter of its gradient, as "
             "far as they take longer than computation",
             _KORTHIKANTI,
@@ -169,7 +176,10 @@ TERMS: dict[str, EstimateTerm] = {
             "seconds",
             "pipeline point-to-point",
             "time of a hop x 2 (n - ceil(n / pp)) with n = micro-batches + pp - 1; interleaved: "
-            "at most time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class",
+            "at most time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class; "
+            "if a rank exchanges one message at a time (blocking_hops, as in the pipelines of "
+            "some frameworks): time of a hop x (2 min(pp - 1, 2) x micro-batches + 2 (pp - 1)), "
+            "without the factor; unfused: a hop sends 1/tp per rank and gathers the parts",
             "Simulated schedules: parc/compiler/cost/schedules/formulas.py",
         ),
         EstimateTerm(
@@ -190,14 +200,16 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes if weights are stored and sent in a low precision) take s seconds and overlap "
             "with w, a share of one micro-batch; (s^3 + w^3)^(1/3) - w is exposed, at least 5 % "
             "of s; with interleaving max of that / vpp and the same with w x ((vpp - 1) x pp + "
-            "1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per micro-batch",
+            "1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per micro-batch; "
+            "whole_gradients: an all-reduce; unfused without overlaps_tp: nothing overlaps",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
         ),
         EstimateTerm(
             "optimizer_seconds",
             "seconds",
             "optimizer step",
-            "40 bytes x parameters of the shard / memory bandwidth, plus a fixed time per step",
+            "40 bytes x parameters of the shard / memory bandwidth, plus a fixed time per step; "
+            "whole_gradients: also traffic of whole gradients and a gather of the weights",
             "Adam reads and writes three fp32 states, the gradient and a 16-bit copy",
         ),
         EstimateTerm(
