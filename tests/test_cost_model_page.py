@@ -75,7 +75,7 @@ def test_the_page_names_every_field_of_the_job_that_a_formula_reads() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("job")
     }
     fields = {name for name in read if f"job.{name}" in all_fields()} - IN_SYMBOLS
-    assert {"moe_imbalance", "tp_overlap"} <= fields
+    assert {"moe_overlap", "tp_overlap"} <= fields
     assert [name for name in sorted(fields) if f"`job.{name}" not in PAGE] == []
 
 
