@@ -10,11 +10,11 @@ from parc.backends.shared.valid_values import (
     divisors,
     filter_valid,
     format_setting,
-    format_values,
     nearest_multiples,
     nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Experts, Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
@@ -312,7 +312,7 @@ def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
         return Finding(
             message=f"{framework} does not support learning-rate decay {problem.job.lr_decay}",
             label=f"lr_decay must be one of {', '.join(valid_decays)}",
-            help=f"valid lr_decay: {', '.join(valid_decays)}; megatron supports all decays",
+            help=f"valid lr_decay: {', '.join(valid_decays)}",
             fix=f"job.lr_decay: {valid_decays[0]}",
             targets=(framework,),
         )
@@ -347,7 +347,7 @@ def _only_value_rule(framework: str, name: str) -> Rule:
         return Finding(
             message=f"{framework} {does.format(getattr(problem.job, name))}",
             label=f"{framework} would ignore job.{name}",
-            help=f"valid {name}: {shown}; megatron supports other values too",
+            help=f"valid {name}: {shown}",
             fix=f"job.{name}: {shown}",
             targets=(framework,),
         )

@@ -6,11 +6,11 @@ from parc.backends.shared.common_rules import BATCH, DP
 from parc.backends.shared.valid_values import (
     divisors,
     format_setting,
-    format_values,
     nearest_multiples,
     nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
 from parc.compiler.report.formatting import (
-    format_count,
     format_duration,
     format_gib,
     format_percent,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_goals import ServingGoals
 from parc.compiler.report.formatting import (
     GIB,
-    format_count,
     format_gib,
     format_percent,
     format_quantity,
