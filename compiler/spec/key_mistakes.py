@@ -289,7 +289,7 @@ def _is_related(parent: str, section: str) -> bool:
 
 
 def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -> str:
-    """Return the fix that moves the value of an unknown key to the path ``meant``.
+    """Return the fix that moves the value of an unknown key to the path ``meant``, or renames it.
 
     The fix is empty if ``meant`` is already set, if the value would mean something else there, or
     if the path of the unknown key is too long to show.
@@ -304,6 +304,8 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
     field = all_fields().get(meant)
     if meant == "cluster.nodes" and (racks := suggest_racks(value)):
         return f"cluster.racks: {racks}   (instead of {location.path})"
+    if isinstance(value, dict | list) and meant.rpartition(".")[0] == location.parent:
+        return f"rename {location.path} to {meant.rpartition('.')[2]}"
     if field is not None and field.type.startswith("a list") and isinstance(value, str):
         value = [value]
     return f"{meant}: {_yaml_text(value)}   (instead of {location.path})"

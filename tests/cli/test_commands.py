@@ -193,7 +193,11 @@ def test_an_edit_of_a_setting_is_an_error_with_both_values(tmp_path: Path) -> No
     args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.01"), encoding="utf-8")
     result = parc("verify", str(out))
     assert result.exit_code == 1
-    assert "error[PARC-A14]: problem.job.learning_rate is 0.0001 in plan.json" in result.stdout
+    sentence = r"job\.learning_rate: line (\d+) has --lr 0\.01, the plan has 0\.0001"
+    found = re.search(rf"error\[PARC-A14\]: {sentence}\n", result.stdout)
+    assert found is not None
+    assert f"{found[1]} |   --lr 0.01" in result.stdout
+    assert "help: to change job.learning_rate, edit the spec and compile again" in result.stdout
 
 
 def test_verify_names_files_at_the_top_of_the_folder_that_parc_did_not_write(

@@ -34,6 +34,8 @@ job: {sequence_length: 8192, global_batch: 64}
         ("remove layout.vpp, so that PARC chooses it", ("~layout.vpp",)),
         ("remove name, or set a value", ("~name",)),
         ("remove emit[1], and set layout.tp: 4", ("~emit[1]", "layout.tp=4")),
+        ("rename jobs to job", ("~jobs=job",)),
+        ("rename cluster.fabrics to fabric", ("~cluster.fabrics=fabric",)),
         ("launch.kubernetes.resources.rdma/hca: 1", ("launch.kubernetes.resources.rdma/hca=1",)),
     ],
 )
@@ -46,6 +48,7 @@ def test_a_fix_is_read_as_overrides(fix: str, overrides: tuple[str, ...]) -> Non
     [
         "",
         "use a smaller model",
+        "rename the job to x",
         "layout.ep: on, with tp or dp above 1",
         "model.ffn: <number>",
         "launch.kubernetes.queue: NAME",
