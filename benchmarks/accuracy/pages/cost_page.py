@@ -90,12 +90,20 @@ def measured_blocks(cases: Sequence[Case], served: Sequence[ServingPrediction]) 
 
 def terms_table(unit: str) -> str:
     """Return the table of all terms with this unit: name in a plan, title, formula, source."""
+    with_variants = unit == "seconds"
     rows = [
-        (f"`{term.name}`", term.title, term.formula, term.source)
+        (
+            f"`{term.name}`",
+            term.title,
+            term.formula,
+            term.source,
+            *([term.variants] * with_variants),
+        )
         for term in TERMS.values()
         if term.unit == unit
     ]
-    return markdown(("term", "", "formula", "source"), rows, words=4)
+    head = ("term", "", "formula", "source", *(["variants by software stack"] * with_variants))
+    return markdown(head, rows, words=len(head))
 
 
 def programs_table() -> str:

@@ -17,6 +17,9 @@ class EstimateTerm:
     title: str
     formula: str
     source: str
+    variants: str = ""
+    """How properties of a software stack change the formula (``Efficiency``); most stacks have
+    none of them."""
 
 
 _MEGATRON = "Megatron-LM docs, dist_optimizer.md; checked against its DDP buffers"
@@ -77,8 +80,7 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes",
             "driver context",
             "0.42 GiB on Volta, 0.51 on Ampere, 0.65 on Hopper, 0.75 on other generations",
-            "driver_context_mb in parc/compiler/catalog/generations; assumed, because no "
-            "measurement per GPU is cited",
+            "assumed: parc/compiler/catalog/generations",
         ),
         EstimateTerm(
             "fragmentation_bytes",
@@ -124,19 +126,19 @@ TERMS: dict[str, EstimateTerm] = {
             "core by shape (experts: one GEMM per expert; GEMMs of weight gradients add to the sum "
             "of the step), plus traffic of element-wise kernels and routed rows / memory "
             "bandwidth; at least the launch time of the host, which depends on the experts per "
-            "rank (blocking_launches: both times add up); job.moe_imbalance multiplies the rows of "
-            "experts; the kernels depend on the properties unfused, flash_attention_2, "
-            "fused_routing, fused_experts and whole_gradients of the hardware class",
+            "rank; job.moe_imbalance multiplies the rows of experts",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
+            "blocking_launches: the times of host and device add up; unfused, flash_attention_2, "
+            "fused_routing, fused_experts and whole_gradients: times of other kernels",
         ),
         EstimateTerm(
             "recompute_seconds",
             "seconds",
             "recompute",
-            "micro-batches x forward computation that the backward pass repeats; properties of the "
-            "hardware class (unfused, flash_attention_2, fused_routing, fused_experts, "
-            "blocking_launches) change it like the forward pass of compute_seconds",
+            "micro-batches x forward computation that the backward pass repeats",
             _KORTHIKANTI,
+            "blocking_launches, unfused, flash_attention_2, fused_routing and fused_experts: as "
+            "for compute_seconds",
         ),
         EstimateTerm(
             "tp_seconds",
@@ -146,11 +148,12 @@ TERMS: dict[str, EstimateTerm] = {
             "dense MLP (16 bit; in low precision, quantized states are gathered); the backward "
             "pass has one more all-gather, and at most half of its collectives overlap with "
             "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
-            "in the backward pass (overlaps_tp: false: no overlap); times the factor tp of the "
-            "hardware class, and half of that with job.tp_overlap; with gtp or egtp, "
+            "in the backward pass; times the factor tp of the hardware class, half of it with "
+            "job.tp_overlap; with gtp or egtp, "
             "also two all-gathers of each shared weight and a reduce-scatter of its gradient, as "
             "far as they take longer than computation",
             _KORTHIKANTI,
+            "without overlaps_tp: nothing overlaps in the backward pass",
         ),
         EstimateTerm(
             "cp_seconds",
@@ -176,11 +179,11 @@ TERMS: dict[str, EstimateTerm] = {
             "seconds",
             "pipeline point-to-point",
             "time of a hop x 2 (n - ceil(n / pp)) with n = micro-batches + pp - 1; interleaved: "
-            "at most time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class; "
-            "if a rank exchanges one message at a time (blocking_hops, as in the pipelines of "
-            "some frameworks): time of a hop x (2 min(pp - 1, 2) x micro-batches + 2 (pp - 1)), "
-            "without the factor; unfused: a hop sends 1/tp per rank and gathers the parts",
+            "at most time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class",
             "Simulated schedules: parc/compiler/cost/schedules/formulas.py",
+            "blocking_hops (a rank exchanges one message at a time and computes nothing): time of "
+            "a hop x (2 min(pp - 1, 2) x micro-batches + 2 (pp - 1)), without the factor; unfused: "
+            "a hop sends 1/tp per rank and gathers the parts",
         ),
         EstimateTerm(
             "bubble_seconds",
@@ -200,17 +203,17 @@ TERMS: dict[str, EstimateTerm] = {
             "bytes if weights are stored and sent in a low precision) take s seconds and overlap "
             "with w, a share of one micro-batch; (s^3 + w^3)^(1/3) - w is exposed, at least 5 % "
             "of s; with interleaving max of that / vpp and the same with w x ((vpp - 1) x pp + "
-            "1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per micro-batch; "
-            "whole_gradients: an all-reduce; unfused without overlaps_tp: nothing overlaps",
+            "1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
+            "whole_gradients: an all-reduce; unfused without overlaps_tp: nothing overlaps",
         ),
         EstimateTerm(
             "optimizer_seconds",
             "seconds",
             "optimizer step",
-            "40 bytes x parameters of the shard / memory bandwidth, plus a fixed time per step; "
-            "whole_gradients: also traffic of whole gradients and a gather of the weights",
+            "40 bytes x parameters of the shard / memory bandwidth, plus a fixed time per step",
             "Adam reads and writes three fp32 states, the gradient and a 16-bit copy",
+            "whole_gradients: also traffic of whole gradients and a gather of the weights",
         ),
         EstimateTerm(
             "placement_seconds",

@@ -184,7 +184,9 @@ def _explain_cost_terms(topic: str) -> str | None:
     """Return the explanation of all terms whose name, name without unit, or title is ``topic``."""
     names = {f"{topic}{unit}" for unit in UNITS}
     found = [
-        f"{term.name}: {term.title} ({term.unit})\n\n{term.formula}\n\nsource: {term.source}\n"
+        f"{term.name}: {term.title} ({term.unit})\n\n{term.formula}\n\n"
+        + (f"variants (properties of a software stack): {term.variants}\n\n" * bool(term.variants))
+        + f"source: {term.source}\n"
         for term in _cost_terms()
         if term.name in names or term.title.lower() == topic.lower()
     ]

@@ -59,7 +59,7 @@ def _link_load_lines(found: ReplannedTraining) -> list[tuple[str, str]]:
             "exposed",
             f"{format_seconds(before.exposed_seconds)} -> "
             f"{format_seconds(after.exposed_seconds)} per step on "
-            f"shared links; {found.plan.placement.proof.summary}",
+            f"links between hosts; {found.plan.placement.proof.summary}",
         ),
     ]
 
