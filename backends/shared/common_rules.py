@@ -15,7 +15,11 @@ from parc.backends.shared.valid_values import (
     nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.diagnostics.wording import format_values
+from parc.compiler.diagnostics.wording import (
+    describe_indivisible,
+    describe_missing_experts,
+    format_values,
+)
 from parc.compiler.ir import Experts, Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
@@ -77,7 +81,7 @@ def _explain_head_count(problem: Problem, layout: Layout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
     good = valid_tp(problem)
     return Finding(
-        message=f"{heads} attention heads are not divisible by tp={tp}",
+        message=describe_indivisible(heads, "attention heads", f"tp={layout.tp}"),
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
@@ -279,7 +283,7 @@ def _violates_ep_without_experts(problem: Problem, layout: Layout) -> bool:
 
 def _explain_ep_without_experts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"ep={layout.ep} distributes experts, but the model has none",
+        message=describe_missing_experts(layout.ep),
         label=f"ep {layout.ep} with 0 experts, must be 1",
         help="valid ep: 1",
         fix="layout.ep: 1",

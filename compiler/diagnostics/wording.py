@@ -38,3 +38,32 @@ def _parts(values: Sequence[int]) -> Iterator[str]:
             yield f"{numbers[0]} to {numbers[-1]}"
         else:
             yield from map(str, numbers)
+
+
+def describe_indivisible(count: int, what: str, divisor: str) -> str:
+    """Return the sentence that ``divisor``, such as ``tp=6``, does not divide ``count``.
+
+    ``what`` is a plural, such as ``attention heads``, or a part of the model with its article, such
+    as ``the dense MLP``: ``count`` is then its width.
+    """
+    if what.startswith(("the ", "a ", "an ")):
+        return f"the width of {what}, {count}, is not divisible by {divisor}"
+    return f"{count} {what} are not divisible by {divisor}"
+
+
+def describe_uncopied_heads(count: int, tp: int) -> str:
+    """Return the sentence that ``tp`` ranks can neither split nor copy key-value heads evenly."""
+    return f"{count} key-value heads are neither a multiple nor a divisor of tp={tp}"
+
+
+def describe_cut_blocks(block: int, share: int, what: str, ranks: int) -> str:
+    """Return the sentence that ``ranks`` cut blocks of weights that share a quantization scale."""
+    return (
+        f"{ranks} ranks cut the blocks of {block} weights that share a scale: each rank has "
+        f"{share} of the width of {what}"
+    )
+
+
+def describe_missing_experts(ep: object) -> str:
+    """Return the sentence that a model without experts cannot use expert parallelism."""
+    return f"ep={ep} distributes experts, but the model has none"

@@ -16,7 +16,7 @@ from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import mixer_head_counts, tp_sizes_within_domain
 from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.diagnostics.wording import format_values
+from parc.compiler.diagnostics.wording import describe_indivisible, format_values
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
@@ -62,7 +62,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     heads = problem.model.attention.heads
     good = filter_valid(tp_sizes_within_domain(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
-        message=f"{kv} key-value heads cannot be split over tp={tp}",
+        message=describe_indivisible(kv, "key-value heads", f"tp={tp}"),
         label=f"{kv} % {tp} = {kv % tp}, must be 0, because torch does not copy heads",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
@@ -96,7 +96,7 @@ def _explain_indivisible_widths(problem: Problem, layout: Layout) -> Finding:
         lambda n: all(w % n == 0 for _, w in _tensor_parallel_widths(problem)),
     )
     return Finding(
-        message=f"the width of {what}, {width}, cannot be split over tp={tp}",
+        message=describe_indivisible(width, what, f"tp={tp}"),
         label=f"{width} % {tp} = {width % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
