@@ -307,8 +307,9 @@ def _wrong_quantity_finding(location: ErrorLocation, error: ErrorDetails) -> Fin
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # A number such as 8 for memory_headroom almost certainly means 8 %.
     percent = number and is_percentage(location.annotation) and 1 < value < 95
+    written = json.dumps(value[:40], ensure_ascii=False) if isinstance(value, str) else None
     return Finding(
-        f"{location.path}: {_describe_value(location.value)} {reason}",
+        f"{location.path}: {written or _describe_value(value)} {reason}",
         label=f"the value {reason}",
         help=f"expected {describe_expected(location.annotation)}",
         fix=f"{location.path}: {value}%" if percent else _respelled_quantity(location),
