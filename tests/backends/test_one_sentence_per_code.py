@@ -1,4 +1,4 @@
-"""All frameworks and engines report a mistake in the model's sizes with the same sentence."""
+"""Sentences about the sizes of a model, which are the same in all frameworks and engines."""
 
 from __future__ import annotations
 
