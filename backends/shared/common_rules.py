@@ -185,7 +185,7 @@ def _explain_batch_split(problem: Problem, layout: Layout) -> Finding:
     below, above = nearest_multiples(batch, step)
     good = filter_valid(divisors(batch), lambda value: batch % (value * dp) == 0)
     free = not good and problem.pins.dp is None
-    idle = f"; or set a smaller layout.dp that divides {batch}, which leaves GPUs idle" if free else ""
+    idle = f"; or set a dp that divides {batch}, which leaves GPUs idle" if free else ""
     return Finding(
         message=f"global batch {batch} is not divisible by micro-batch {micro} x dp {dp}",
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
