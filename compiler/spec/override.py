@@ -49,8 +49,9 @@ def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> Spe
         span = Span(FILE, number, 1, max(1, len(path)))
         removes = text.startswith("~")
         parts = split_path(text[1:] if removes else path)
-        if removes and not parts and _PLAIN_KEY.fullmatch(new_key):
-            values, keys = _rename(value, path[1:], new_key, (values, keys))
+        old = split_path(path[1:])
+        if removes and not parts and old and _PLAIN_KEY.fullmatch(new_key):
+            values, keys = _rename(value, old, new_key, (values, keys))
             continue
         if not (equals or removes) or not parts or "\n" in text:
             sink.report(
@@ -78,11 +79,10 @@ def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> Spe
 
 
 def _rename(
-    tree: Any, path: str, new: str, positions: tuple[dict[str, Span], dict[str, Span]]
+    tree: Any, parts: Path, new: str, positions: tuple[dict[str, Span], dict[str, Span]]
 ) -> tuple[dict[str, Span], dict[str, Span]]:
-    """Rename the key at ``path`` to ``new`` in the tree; return the tables with new paths."""
-    parts = split_path(path)
-    node = tree
+    """Rename the key at the path ``parts`` to ``new``; return the tables with new paths."""
+    node, path = tree, _join_path(parts)
     with suppress(_NoSuchPathError):
         for depth, part in enumerate(parts[:-1]):
             node = _get_child(node, part, parts[:depth])

@@ -7,8 +7,8 @@ from typing import Any
 
 from parc.compiler.diagnostics import Span
 
-RENAME = re.compile(r"rename (\S+) to ([A-Za-z_][\w-]*)")
-"""A fix that renames the last key of a path."""
+RENAME = re.compile(r'rename ((?:[^\s"=]|"[^"=]*")+) to ([A-Za-z_][\w-]*)')
+"""A fix that renames the last key of a path. A key with "=" cannot be written as an override."""
 
 
 def rename_in_mapping(node: dict[Any, Any], old: str, new: str) -> bool:

@@ -36,6 +36,7 @@ job: {sequence_length: 8192, global_batch: 64}
         ("remove emit[1], and set layout.tp: 4", ("~emit[1]", "layout.tp=4")),
         ("rename jobs to job", ("~jobs=job",)),
         ("rename cluster.fabrics to fabric", ("~cluster.fabrics=fabric",)),
+        ('rename job."globa l" to global_batch', ('~job."globa l"=global_batch',)),
         ("launch.kubernetes.resources.rdma/hca: 1", ("launch.kubernetes.resources.rdma/hca=1",)),
     ],
 )
@@ -49,6 +50,7 @@ def test_a_fix_is_read_as_overrides(fix: str, overrides: tuple[str, ...]) -> Non
         "",
         "use a smaller model",
         "rename the job to x",
+        'rename "a=b" to job',
         "layout.ep: on, with tp or dp above 1",
         "model.ffn: <number>",
         "launch.kubernetes.queue: NAME",
